@@ -1,5 +1,5 @@
-//! Gives the shared library its name for the dynamic linker: the number changes when a program that
-//! was built against an older header could no longer run.
+//! Gives the shared library its name for the dynamic linker. The number in it changes when programs
+//! that were built with an older header can no longer run.
 
 fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libextant.so.0");

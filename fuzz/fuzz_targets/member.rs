@@ -1,4 +1,4 @@
-//! The target of this name of `tests/hostile`.
+//! Runs the target of `tests/hostile` that has this file's name.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| extant_hostile_tests::run("member", data));

@@ -1,10 +1,11 @@
-//! Makes doc tests of the guide's Rust: what a reader has no need to see is added to each block. It runs
-//! in a directory of its own, may use `?`, and `fs` is a volume unless it opens one itself.
+//! Makes doc tests of the guide's Rust. It adds to each block what a reader need not see: the block
+//! runs in a directory of its own and may use `?`, and `fs` is a volume unless the block opens one
+//! itself.
 
 use std::path::Path;
 use std::{env, fs};
 
-/// Where Rust is in the guide.
+/// The chapters with Rust.
 const CHAPTERS: [&str; 2] = ["rust.md", "rust-io.md"];
 
 fn main() {

@@ -1,13 +1,14 @@
-//! Copies the sources that the explorer is to walk through, with other names for what blocks, wakes, counts and tells
-//! the time.
+//! Copies the sources that the explorer runs, and replaces the names of locks, conditions, atomics,
+//! threads and the clock.
 //!
 //! ```text
 //!   crates/journal/src      std::sync, std::thread, std::time, parking_lot
-//!   crates/pagecache/src  ──────────────────────────────────────────────► OUT_DIR: modules of this crate
+//!   crates/pagecache/src  ──────────────────────────────────► OUT_DIR: modules of this crate
 //!   base's lock.rs, …                     crate::model::…
 //! ```
 //!
-//! Nothing else is changed, but that each of [`wrong_forms`] stands beside the right one, chosen at run time.
+//! One other change: each of [`wrong_forms`] is added beside the right form, and selected at run
+//! time.
 
 #[path = "src/wrong_forms.rs"]
 mod wrong_forms;
@@ -16,7 +17,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use wrong_forms::WRONG_FORMS;
 
-/// A module of this crate, and the source that it is made of: a file, or a crate's folder.
+/// A module of this crate, and its source: a file, or a crate's folder.
 const MODULES: [(&str, &str); 5] = [
     ("lock", "crates/base/src/lock.rs"),
     ("journal", "crates/journal/src"),
@@ -25,10 +26,10 @@ const MODULES: [(&str, &str); 5] = [
     ("cache_driver", "crates/pagecache/tests/it/common/mod.rs"),
 ];
 
-/// Parts of the crates' tests that scenes use, too; other tests stay out.
+/// Parts of the crates' tests that scenes use, too; other tests are left out.
 const HELPERS: [&str; 3] = ["test_device", "test_journal", "test_log"];
 
-/// What every file calls by another name here.
+/// Names that are replaced in every file.
 const NAMES: [(&str, &str); 8] = [
     ("std::sync", "crate::model::sync"),
     ("std::thread", "crate::model::thread"),
@@ -40,7 +41,7 @@ const NAMES: [(&str, &str); 8] = [
     ("#[cfg(test)]", "#[cfg(any())]"),
 ];
 
-/// The clock's zero outlives a run: (file, what it says, what it says here).
+/// The zero of the clock must not outlive a run: (file, its text, the text here).
 const ZERO: (&str, &str, &str) =
     ("pagecache/writeback/mod.rs", "*BORN.get_or_init(|| time)", "Instant::BORN");
 
@@ -54,7 +55,7 @@ fn main() {
         let from = root.join(from);
         println!("cargo::rerun-if-changed={}", from.display());
         let main = if from.is_dir() { "lib.rs" } else { "mod.rs" };
-        // An earlier build left files that may have moved since.
+        // An earlier build may have left files that have moved since.
         match std::fs::remove_dir_all(out.join(name)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => panic!("{name}: {error}"),
             _ => {}
@@ -81,7 +82,8 @@ fn main() {
     println!("cargo::rerun-if-changed=src/wrong_forms.rs");
 }
 
-/// The two lines of an inode's quiet time that order memory, for a model of the rest.
+/// The two lines that order memory in the code of an inode's fast overwrites, for a model of the
+/// rest.
 fn quiet(root: &Path, modules: &mut String, out: &Path) {
     let read = |path: &str| {
         let path = root.join(path);
@@ -137,7 +139,8 @@ fn files(folder: &Path, below: PathBuf) -> Vec<(PathBuf, PathBuf)> {
     found
 }
 
-/// A static counter outlives a run, and tests that run at the same time share it: `std`'s own, not the model's.
+/// A static counter outlives a run, and parallel tests share it: it stays `std`'s own, not the
+/// model's.
 fn counters(text: &str) -> String {
     let line = |line: &str| match line.trim_start().starts_with("static ") {
         true => line.replace(" Atomic", " ::std::sync::atomic::Atomic"),
@@ -164,12 +167,17 @@ fn copy_file(module: &str, name: &str, from: &Path, to: &Path, used: &mut [usize
         text = text.replace("use crate::", "use crate::direct_scenes::");
         text = text.replace("pub(super)", "pub(crate)");
     }
-    // The explorer's condition wants to know the size of what is locked.
+    // The explorer's condition needs to know the size of what is locked.
     if module == "lock" {
         text = text.replace("<T: ?Sized>(&self, guard", "<T>(&self, guard");
-        // Who has patience hides that nobody wakes it.
-        text = text.replace("const LOOKS: u32 = 16;", "const LOOKS: u32 = 1;");
-        text = text.replace("const SPINS: u32 = 8;", "const SPINS: u32 = 0;");
+        // A waiter that checks again by itself would hide a missing wake-up.
+        for (says, here) in [
+            ("const CHECKS: u32 = 16;", "const CHECKS: u32 = 1;"),
+            ("const SPINS: u32 = 8;", "const SPINS: u32 = 0;"),
+        ] {
+            assert_eq!(text.matches(says).count(), 1, "{file} has {says:?}");
+            text = text.replace(says, here);
+        }
     }
     if name == "lib.rs" {
         for helper in HELPERS {

@@ -18,12 +18,14 @@ pub struct AlignedBuf {
 }
 
 impl AlignedBuf {
-    /// What the address is a multiple of, in bytes: enough for direct transfers everywhere that
+    /// The address is a multiple of this number of bytes: enough for direct transfers wherever
     /// pages are 4 KiB.
     pub const ALIGN: usize = 4096;
 
-    /// `len` zero bytes. Aborts like any allocation when there is no memory; panics when `len` is
-    /// within a page of `isize::MAX`, which no checked length is.
+    /// `len` zero bytes. Aborts, like any allocation, when there is no memory.
+    ///
+    /// # Panics
+    /// If `len` is within a page of `isize::MAX`. Lengths that were checked are smaller.
     pub fn zeroed(len: usize) -> AlignedBuf {
         let layout = layout_of(len);
         // SAFETY: `layout_of` never gives a size of zero.
@@ -40,7 +42,7 @@ impl AlignedBuf {
         Some(AlignedBuf { start: NonNull::new(start)?, len })
     }
 
-    /// Where the bytes are, without a reference to them.
+    /// The address of the bytes, without a reference to them.
     pub(crate) fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
@@ -53,7 +55,7 @@ impl AlignedBuf {
     }
 }
 
-/// The layout behind `len` bytes: whole pages, at least one.
+/// The memory layout for `len` bytes: whole pages, at least one.
 fn layout_of(len: usize) -> Layout {
     let size = len.max(1).checked_next_multiple_of(AlignedBuf::ALIGN);
     size.and_then(|size| Layout::from_size_align(size, AlignedBuf::ALIGN).ok())
@@ -63,8 +65,8 @@ fn layout_of(len: usize) -> Layout {
 impl Deref for AlignedBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start` points at `len` or more bytes that `zeroed` allocated and initialised;
-        // they live as long as `self`, and `&self` keeps writers out.
+        // SAFETY: `start` points at `len` or more bytes that `zeroed` allocated and initialised.
+        // They live as long as `self`, and no thread writes while `&self` is borrowed.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }

@@ -1,23 +1,23 @@
-//! What a power cut could leave of a recorded run.
+//! The states in which a power cut could leave a device, derived from a recorded run.
 //!
 //! ```text
 //!   log:  w0  w1  flush  w2  w3 fua  w4  w5 ┆ cut after 7
 //!         └─────┘        │    │      │   │
-//!         durable        ?  durable  ?  the last: there, whole or torn
+//!         durable        ?  durable  ?  the last: complete, or torn
 //!
-//!   w2, w4:  lost or kept, each alone           every subset, or a sample when they are many
-//!   order:   kept writes that overlap may land the other way round
-//!   torn:    a kept write may have put down only some of its 512-byte sectors
+//!   w2, w4:  lost or kept independently         every subset, or a sample when there are many
+//!   order:   kept writes that overlap may land in the opposite order
+//!   torn:    of a kept write, only some of its 512-byte sectors may have landed
 //! ```
 //!
 //! ```text
 //!   log:  s0  s1  write back 2 (s0)  s3  fence 4  s5 ┆ cut after 6        stores, a line each
-//!         │   ?                      ?            └ the last: there, whole or torn at 8 bytes
-//!         durable: written back, then fenced       flushes say nothing about stores, nor do
-//!                                                  fences about writes
+//!         │   ?                      ?            └ the last: complete, or torn at 8 bytes
+//!         durable: written back, then fenced       a flush does not make stores durable, nor does
+//!                                                  a fence make writes durable
 //! ```
 //!
-//! The states without the last operation are those of the cut before it, so every state comes up
+//! The states without the last operation are those of the cut before it, so every state occurs
 //! once. All choices derive from one seed and the number of the cut.
 
 mod landing;
@@ -45,10 +45,11 @@ pub struct CrashPlan {
 }
 
 impl CrashPlan {
-    /// All cuts of a run that began with `base` and went on as `log`: every subset of up to 4
+    /// All cuts of a run that began with `base` and continued with `log`: every subset of up to 4
     /// undecided operations, 16 samples of more, and 1 torn variant of each.
     ///
-    /// Panics when `base` is shorter than what the log touches.
+    /// # Panics
+    /// If `base` is shorter than the ranges that `log` changes.
     pub fn new(base: MemoryDevice, log: impl Into<Arc<[Op]>>) -> CrashPlan {
         let log = log.into();
         for (at, len) in log.iter().map(Op::range) {
@@ -70,7 +71,7 @@ impl CrashPlan {
         self
     }
 
-    /// Takes `n` subsets, 2 or more, when there are too many.
+    /// Takes `n` subsets, at least 2, when there are too many for every one.
     pub fn samples(mut self, n: usize) -> CrashPlan {
         self.samples = n.max(2);
         self
@@ -82,13 +83,13 @@ impl CrashPlan {
         self
     }
 
-    /// Cuts only after so many operations, each of 0 to the length of the log.
+    /// Cuts only after these numbers of operations, each from 0 to the length of the log.
     pub fn cuts(mut self, cuts: RangeInclusive<usize>) -> CrashPlan {
         self.cuts = cuts;
         self
     }
 
-    /// The states, made one by one.
+    /// The states, made one at a time.
     pub fn states(&self) -> CrashStates {
         CrashStates {
             plan: self.clone(),
@@ -105,20 +106,21 @@ impl CrashPlan {
 /// One state that a power cut could leave.
 #[derive(Clone, Debug)]
 pub struct CrashState {
-    /// What is on the device.
+    /// The content of the device.
     pub image: MemoryDevice,
     /// How many operations had begun.
     pub cut: usize,
-    /// Which of the states of this cut it is, from 0: with the plan's seed, its address.
+    /// The state's index among the states of this cut, from 0. With the plan's seed it identifies
+    /// the state.
     pub index: usize,
-    /// How many of them had returned to the caller: `cut`, or one less when the last was a
-    /// forced-unit-access write that the cut tore.
+    /// How many of these operations had returned to the caller: `cut`, or one less when the last
+    /// was a forced write that the cut tore.
     pub completed: usize,
-    /// Operations that left nothing, by place in the log.
+    /// Operations of which nothing landed, by index in the log.
     pub lost: Vec<usize>,
-    /// Operations that left only some sectors.
+    /// Operations of which only some sectors landed, by index in the log.
     pub torn: Vec<usize>,
-    /// Whether kept operations landed in another order.
+    /// Whether kept operations landed in an order other than that of the log.
     pub reordered: bool,
 }
 
@@ -133,19 +135,20 @@ impl fmt::Display for CrashState {
 #[derive(Debug)]
 pub struct CrashStates {
     plan: CrashPlan,
-    /// What every state from the last flush on holds.
+    /// What every state from the last flush on contains.
     durable: MemoryDevice,
-    /// Operations since the last flush, by place in the log.
+    /// Operations that may still be lost, by index in the log.
     undecided: Vec<usize>,
-    /// Of those, stores that were written back since the last fence.
+    /// Stores among them that were written back since the last fence.
     on_the_way: Vec<usize>,
     next_cut: usize,
-    /// How many states of the newest cut were taken or passed over.
+    /// How many states of the current cut were returned or skipped.
     index: usize,
     queue: VecDeque<Recipe>,
 }
 
-/// How to make one state: operations in the order in which they land, and the parts that do.
+/// How to make one state: the operations in the order in which they land, and which parts of them
+/// land.
 #[derive(Debug)]
 struct Recipe {
     cut: usize,
@@ -158,7 +161,7 @@ struct Recipe {
 #[derive(Clone, Debug)]
 struct Step {
     op: usize,
-    /// The bytes of the operation that land; `None` is all of them.
+    /// The bytes of the operation that land; `None` means all of them.
     parts: Option<Vec<Range<u64>>>,
 }
 
@@ -171,8 +174,8 @@ impl Iterator for CrashStates {
 }
 
 impl CrashStates {
-    /// The next state for which `take` says so, asked with the cut and the state's index there. The
-    /// states passed over are never made, so counting them all is cheap.
+    /// The next state for which `take` returns true. Its arguments are the cut and the state's
+    /// index in that cut. Skipped states are never made, so counting all states is cheap.
     pub fn next_where(&mut self, mut take: impl FnMut(usize, usize) -> bool) -> Option<CrashState> {
         loop {
             let Some(recipe) = self.queue.pop_front() else {
@@ -190,7 +193,7 @@ impl CrashStates {
         }
     }
 
-    /// Lets what a recipe keeps land on what is durable.
+    /// Applies the steps of a recipe to a copy of the durable content.
     fn make(&self, recipe: Recipe, index: usize) -> CrashState {
         let image = self.durable.clone();
         for step in &recipe.steps {
@@ -208,7 +211,7 @@ impl CrashStates {
         }
     }
 
-    /// Takes in one more operation, and queues the states of the cut behind it.
+    /// Moves to the next cut: includes one more operation, and queues the states of a cut after it.
     fn enter_cut(&mut self) {
         let cut = self.next_cut;
         self.next_cut += 1;
@@ -220,7 +223,7 @@ impl CrashStates {
                 Op::FlushRange { at, len } => self.flush(at.0..at.0 + len),
                 Op::WriteBack { at, len } => {
                     self.send(at.0 / LINE_BYTES..(at.0 + len).div_ceil(LINE_BYTES));
-                    // What could be lost before can be lost still: no new states.
+                    // Everything that could be lost before can still be lost: no new states.
                     return;
                 }
                 Op::Fence => self.fence(),
@@ -236,7 +239,7 @@ impl CrashStates {
         }
     }
 
-    /// Stores to these lines are durable from the next fence on.
+    /// Records that the stores to these lines become durable at the next fence.
     fn send(&mut self, lines: Range<u64>) {
         let log = &self.plan.log;
         let sent = self.undecided.iter().filter(|op| {
@@ -250,12 +253,12 @@ impl CrashStates {
         self.settle(|op, _| sent.contains(&op));
     }
 
-    /// What was written to `range` is durable from now on.
+    /// Makes all writes that begin in `range` durable.
     fn flush(&mut self, range: Range<u64>) {
         self.settle(|_, done| !is_store(done) && range.contains(&done.range().0.0));
     }
 
-    /// Undecided operations of which `durable` says so are decided from now on.
+    /// Applies the undecided operations for which `durable` returns true to the durable content.
     fn settle(&mut self, durable: impl Fn(usize, &Op) -> bool) {
         let log = Arc::clone(&self.plan.log);
         let all = std::mem::take(&mut self.undecided);
@@ -267,8 +270,8 @@ impl CrashStates {
         }
     }
 
-    /// Which of the undecided operations to keep. The last is always kept, and what was durable
-    /// when it returned.
+    /// The subsets of undecided operations to keep. Each contains the last operation, and all
+    /// operations that were durable when they returned.
     fn subsets(&self, random: &mut Random) -> Vec<Vec<usize>> {
         let Some((last, earlier)) = self.undecided.split_last() else { return vec![Vec::new()] };
         let free = earlier.iter().filter(|op| !self.plan.log[**op].is_fua()).count();
@@ -298,7 +301,8 @@ impl CrashStates {
                 2 => subset(&mut |n| n != one),
                 3 => subset(&mut |n| n == one),
                 _ => {
-                    // Few, half or most: a coin alone would nearly always keep about half.
+                    // Keep few, half or most: an even chance for each would nearly always keep
+                    // about half.
                     let density = [1, 4, 7][random.below(3) as usize];
                     subset(&mut |_| random.below(8) < density)
                 }
@@ -307,7 +311,7 @@ impl CrashStates {
         subsets
     }
 
-    /// Queues the variants of one subset: whole, the other way round, torn.
+    /// Queues the variants of one subset: complete, reordered, torn.
     fn queue_subset(&mut self, cut: usize, kept: &[usize], random: &mut Random) {
         let log = Arc::clone(&self.plan.log);
         let lost: Vec<_> = self.undecided.iter().filter(|op| !kept.contains(op)).copied().collect();
@@ -370,7 +374,7 @@ mod tests {
         device.write_at(ByteOffset(sector * SECTOR), &vec![byte; sectors * 512]).unwrap();
     }
 
-    /// The first byte of each sector, checking that none is torn inside.
+    /// The first byte of each sector. Asserts that no sector is torn inside.
     fn picture(state: &CrashState) -> String {
         let mut all = vec![0; LEN];
         state.image.read_at(ByteOffset(0), &mut all).unwrap();

@@ -1,16 +1,16 @@
-//! The one trait that everything which holds a volume's bytes answers to.
+//! The trait of everything that holds a volume's bytes.
 //!
 //! ```text
 //!   0                                 at        at + len                  len()
 //!   ├─────────────────────────────────┼────────────┼───────────────────────┤
-//!                                     └── a range ─┘   whole inside, or an error and nothing moved
+//!                                     └── a range ─┘   all inside, or an error and nothing moved
 //!
 //!   write ──► cache of the device ──flush──► durable          write_fua ──► durable
 //!             may be lost, kept, reordered or torn at 512 bytes by a power cut
 //! ```
 //!
-//! Devices take no ranked lock: the locks inside them are the innermost of all, so a device may be
-//! called while holding any [`Rank`](extant_base::lock::Rank).
+//! Devices take no ranked lock. The locks inside them are the innermost of all, so a caller may
+//! hold any [`Rank`](extant_base::lock::Rank) when it calls a device.
 
 use crate::dax::Dax;
 use extant_base::{ByteOffset, Error, IoOp, Result};
@@ -18,14 +18,18 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// Zeros are written from here when a device has no better way.
+/// The zeros that are written when a device has no better way.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// A range of bytes that keeps what was written to it.
 ///
-/// Every transfer moves exactly the bytes asked for or fails. A range that does not lie wholly
+/// Every transfer moves exactly the requested bytes or fails. A range that does not lie wholly
 /// below [`len`](BlockDevice::len) is an [`Error::Device`] of kind `UnexpectedEof` that names the
-/// range; nothing is moved then. Transfers of overlapping ranges from several threads may mix.
+/// range, and nothing is moved. Concurrent transfers of overlapping ranges may mix.
+///
+/// # Errors
+/// Methods that return a `Result` fail with `Device`. Changes of a read-only device fail with
+/// `ReadOnly`, and `discard` where space cannot be freed with `NotSupported`.
 pub trait BlockDevice: Send + Sync {
     /// The length in bytes.
     fn len(&self) -> u64;
@@ -38,7 +42,7 @@ pub trait BlockDevice: Send + Sync {
     /// Fills `buf` with the bytes from `at` on.
     fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()>;
 
-    /// Puts `buf` at `at`. Durable after the next [`flush`](BlockDevice::flush).
+    /// Writes `buf` at `at`. The bytes are durable after the next [`flush`](BlockDevice::flush).
     fn write_at(&self, at: ByteOffset, buf: &[u8]) -> Result<()>;
 
     /// Fills `bufs` one after the other with the bytes from `at` on.
@@ -53,14 +57,14 @@ pub trait BlockDevice: Send + Sync {
         Ok(())
     }
 
-    /// Fills `buf` like [`read_at`](BlockDevice::read_at), with what the medium holds now: past
-    /// what this machine keeps in memory of it, where the device can, because other machines may
-    /// have written there.
+    /// Fills `buf` like [`read_at`](BlockDevice::read_at), but with what the medium holds now.
+    /// Where the device can, the read bypasses what this machine has cached of it, because other
+    /// machines may have written there.
     fn read_fresh_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
         self.read_at(at, buf)
     }
 
-    /// Puts `bufs` one after the other at `at`.
+    /// Writes `bufs` one after the other at `at`.
     fn write_vectored_at(&self, at: ByteOffset, bufs: &[IoSlice<'_>]) -> Result<()> {
         let total = total_len(bufs.iter().map(|buf| buf.len()));
         check_range(IoOp::Write, self.len(), at, total)?;
@@ -74,58 +78,62 @@ pub trait BlockDevice: Send + Sync {
 
     /// Makes every write that returned before this call durable.
     ///
-    /// After an error nothing is known about those writes, and a later success does not bring
-    /// them back: the caller must not retry its way past it.
+    /// After an error the state of those writes is unknown, and a later success does not make them
+    /// durable: the caller must not retry the flush and go on.
     fn flush(&self) -> Result<()>;
 
-    /// Writes like [`write_at`](BlockDevice::write_at) and returns when these bytes are durable.
-    /// Promises nothing about earlier writes.
+    /// Writes like [`write_at`](BlockDevice::write_at) and returns when these bytes are durable (a
+    /// forced write). Guarantees nothing about earlier writes.
     fn write_fua(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
         self.write_at(at, buf)?;
         self.flush()
     }
 
-    /// Says that nobody needs `len` bytes from `at` on. What they read as afterwards is open: the
-    /// old bytes or zeros.
+    /// Declares that `len` bytes from `at` on are no longer needed. Afterwards they read as the old
+    /// bytes or as zeros.
     fn discard(&self, at: ByteOffset, len: u64) -> Result<()> {
         check_range(IoOp::Discard, self.len(), at, len)
     }
 
-    /// Makes `len` bytes from `at` on read as zeros, without moving them where the device can.
+    /// Makes `len` bytes from `at` on read as zeros, without a transfer of zeros where the device
+    /// can.
     fn zero(&self, at: ByteOffset, len: u64) -> Result<()> {
         check_range(IoOp::Write, self.len(), at, len)?;
         write_zeros(self, at, len)
     }
 
-    /// Whether writes are answered with [`Error::ReadOnly`].
+    /// Whether writes fail with [`Error::ReadOnly`].
     fn is_read_only(&self) -> bool {
         false
     }
 
-    /// What offset, length and memory address of a transfer should be a multiple of to go the
-    /// fastest way: 1 when it makes no difference. A power of two. Never a demand: any range works.
+    /// The alignment in bytes, a power of two, of offset, length and memory address with which a
+    /// transfer is fastest; 1 when it makes no difference. It is never required: any range works.
     fn alignment(&self) -> usize {
         1
     }
 
-    /// The system's own descriptor behind the device, for transfers that are handed to the kernel as they
-    /// are (see [`Queue`](crate::Queue)); `None` where somebody has to see each of them.
+    /// The system's descriptor of the device, for transfers that go to the kernel without a call of
+    /// the device (see [`Queue`](crate::Queue)). `None` where the device has to see each transfer.
     fn descriptor(&self) -> Option<Descriptor<'_>> {
         None
     }
 
     /// Whether the bytes of a write must not change before it returns. A device that keeps several
-    /// copies reads the caller's memory once for each: memory that changes meanwhile makes copies
-    /// that differ. Who writes from memory of others asks first, and copies.
+    /// copies reads the caller's memory once for each copy, so memory that changes meanwhile makes
+    /// the copies differ. A caller whose memory others may change checks this first, and writes
+    /// from a copy.
     fn needs_stable_buffers(&self) -> bool {
         false
     }
 
-    /// Fills `buf` like [`read_at`](BlockDevice::read_at) with bytes for which `verify` says yes, if
-    /// some copy of them does; whether one did. A device with several copies puts the good one in
-    /// place of the bad ones. On `false`, `buf` holds bytes for which `verify` says no.
+    /// Fills `buf` like [`read_at`](BlockDevice::read_at) with bytes for which `verify` returns
+    /// true, if a copy holds such bytes. Returns whether one does. A device with several copies
+    /// then overwrites the bad copies with the good one. After `false`, `buf` holds bytes for which
+    /// `verify` returns false.
     ///
-    /// Errors: `Device` when no copy could be read.
+    /// # Errors
+    /// `Device` when no copy could be read.
     fn read_verified(
         &self,
         at: ByteOffset,
@@ -136,35 +144,38 @@ pub trait BlockDevice: Send + Sync {
         Ok(verify(buf))
     }
 
-    /// Bytes were written through the [`descriptor`](BlockDevice::descriptor), or may have been: as after a write of
-    /// the device's own, a flush is owed.
+    /// Reports that bytes were, or may have been, written through the
+    /// [`descriptor`](BlockDevice::descriptor): as after a write by the device itself, a flush is
+    /// needed to make them durable.
     fn wrote_past(&self) {}
 
-    /// The user is done for now. A device that keeps notes on the medium of what may be under way puts them in
-    /// order; the next write begins them anew. Without it nothing is lost.
+    /// Reports that no writes are expected for now. A device that records on the medium where
+    /// writes may be in flight cleans these records; the next write sets them again. Without this
+    /// call nothing is lost.
     fn settle(&self) {}
 
-    /// A window onto `len` bytes from `at` on, for stores without I/O; `None` where there is none.
-    /// What is stored there is seen by reads of the device, and the other way round; a flush of the
-    /// device says nothing about it.
+    /// A window onto `len` bytes from `at` on, for stores without I/O; `None` where the device
+    /// offers none. Reads of the device see what is stored in the window, and loads see what is
+    /// written to the device. A flush of the device does not make stores durable.
     fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
         let _ = (at, len);
         None
     }
 }
 
-/// A device as the kernel knows it.
+/// The kernel's file for a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptor<'a> {
-    /// What is read and written.
+    /// The file to read and write.
     pub file: BorrowedFd<'a>,
-    /// Where the device's first byte is in it.
+    /// Offset in `file` of the device's first byte.
     pub start: u64,
-    /// What places, lengths and addresses of memory have to be multiples of; others take the device's own calls.
+    /// The alignment in bytes that offsets, lengths and memory addresses must have; other transfers
+    /// use the device's own methods.
     pub align: usize,
 }
 
-/// Writes zeros piece by piece. The range is checked already.
+/// Writes zeros in pieces. The caller has checked the range.
 pub(crate) fn write_zeros<D: BlockDevice + ?Sized>(
     device: &D,
     at: ByteOffset,
@@ -179,7 +190,7 @@ pub(crate) fn write_zeros<D: BlockDevice + ?Sized>(
     Ok(())
 }
 
-/// The sum of some lengths, which lie in memory together and so cannot be near 2^64.
+/// The sum of the lengths of buffers that are in memory together, and so is far below 2^64.
 pub(crate) fn total_len(lens: impl Iterator<Item = usize>) -> u64 {
     lens.fold(0u64, |sum, len| sum.saturating_add(len as u64))
 }

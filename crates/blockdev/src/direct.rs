@@ -5,16 +5,16 @@
 //!   ├──────┬──────────────────────────────────────────────────────┬──────┤
 //!   │ head │                 whole multiples of `align`           │ tail │
 //!   └──────┴──────────────────────────────────────────────────────┴──────┘
-//!    page     direct, 1 MiB pieces through an aligned buffer         page
-//!    cache    when the caller's memory is not aligned                cache
+//!    page     direct; when the caller's memory is not aligned,       page
+//!    cache    1 MiB pieces through an aligned bounce buffer          cache
 //! ```
 //!
-//! Coherence is the kernel's: before a direct transfer it writes back what the page cache holds
-//! dirty in that range, and after a direct write it drops what is cached. It works by whole
-//! folios, so it fails when a *neighbour* in the same folio is dirtied while the direct write runs.
-//! Two rules rule that out: `align` is at least a page, so no page is shared between the two ways;
-//! and the buffered descriptor is set to random access, so that no readahead pulls folios in that
-//! reach beyond the pages somebody asked for.
+//! The kernel keeps the two ways coherent: before a direct transfer it writes back the dirty pages
+//! of that range, and after a direct write it drops the cached ones. It does so by whole folios, so
+//! it fails when a *neighbour* in the same folio is dirtied while the direct write runs. Two rules
+//! prevent that. `align` is at least a page, so the two ways never share a page. The buffered
+//! descriptor is set to random access, so that read-ahead does not create folios that extend beyond
+//! the requested pages.
 
 use crate::aligned::AlignedBuf;
 use crate::file::FileDevice;
@@ -26,9 +26,9 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
-/// Shorter transfers are cheaper through the page cache.
+/// Bytes below which a transfer is cheaper through the page cache.
 const SMALLEST: usize = 64 << 10;
-/// Bounced transfers go in pieces of this size: large enough for full speed.
+/// Bounced transfers use pieces of this size, which is large enough for full speed.
 const BOUNCE: usize = 1 << 20;
 
 /// A file open for direct transfers.
@@ -38,7 +38,8 @@ pub(crate) struct DirectFile {
     bounce: BufPool,
 }
 
-/// Where a transfer is cut: the bytes in the range may go directly, the rest may not.
+/// The part of a transfer that may be direct, as a range in its buffer. `None` when that part would
+/// be too short.
 pub(crate) fn direct_part(at: u64, len: usize, align: usize) -> Option<Range<usize>> {
     let head = at.checked_next_multiple_of(align as u64)? - at;
     let head = usize::try_from(head).ok().filter(|head| *head < len)?;
@@ -47,8 +48,8 @@ pub(crate) fn direct_part(at: u64, len: usize, align: usize) -> Option<Range<usi
 }
 
 impl DirectFile {
-    /// Opens the file behind `buffered` again; `None` when the place it lies in has no direct
-    /// transfers, or `/proc` is missing.
+    /// Opens the file of `buffered` again for direct I/O. `None` when the filesystem that it lies
+    /// in does not support that, or `/proc` is missing.
     pub(crate) fn beside(buffered: &File, write: bool) -> Option<DirectFile> {
         let path = format!("/proc/self/fd/{}", buffered.as_raw_fd());
         let flags = OFlags::DIRECT.bits() as i32;
@@ -68,7 +69,7 @@ impl DirectFile {
         Some(DirectFile { file, align, bounce: BufPool::new(8 << 20) })
     }
 
-    /// What offset, length and memory of a direct transfer are multiples of.
+    /// The alignment of offset, length and memory of a direct transfer, in bytes.
     pub(crate) fn align(&self) -> usize {
         self.align
     }
@@ -78,7 +79,7 @@ impl DirectFile {
         &self.file
     }
 
-    /// Reads whole `buf`, whose offset and length are aligned; its memory need not be.
+    /// Fills `buf`, whose offset and length are aligned; its memory need not be.
     pub(crate) fn read(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
         if self.is_aligned(buf) {
             return self.file.read_exact_at(buf, at);
@@ -94,7 +95,7 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Writes whole `buf`, whose offset and length are aligned; its memory need not be.
+    /// Writes all of `buf`, whose offset and length are aligned; its memory need not be.
     pub(crate) fn write(&self, at: u64, buf: &[u8]) -> io::Result<()> {
         if self.is_aligned(buf) {
             return self.file.write_all_at(buf, at);
@@ -110,7 +111,7 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Fills `bufs` from `at` on, at most `IOV_MAX` of them: in one call when all are aligned,
+    /// Fills `bufs`, at most `IOV_MAX` of them, from `at` on: in one call when all are aligned,
     /// else through the bounce buffer and `device`.
     pub(crate) fn read_vectored(
         &self,
@@ -149,7 +150,8 @@ impl DirectFile {
         Ok(())
     }
 
-    /// Puts `bufs` at `at`, as [`read_vectored`](DirectFile::read_vectored) fills them.
+    /// Writes `bufs` at `at`, in the same way as [`read_vectored`](DirectFile::read_vectored) fills
+    /// them.
     pub(crate) fn write_vectored(
         &self,
         device: &FileDevice,
@@ -179,20 +181,21 @@ impl DirectFile {
         device.write(at, &bounce[..filled])
     }
 
-    /// Whether one direct call can take these buffers as they are.
+    /// Whether one direct system call can take these buffers unchanged.
     fn takes<'a>(&self, at: u64, mut bufs: impl Iterator<Item = &'a [u8]>) -> bool {
         at.is_multiple_of(self.align as u64)
             && bufs.all(|buf| self.is_aligned(buf) && buf.len().is_multiple_of(self.align))
     }
 
     fn is_aligned(&self, buf: &[u8]) -> bool {
-        // Pool buffers are aligned to 4096, and pages may be larger: memory needs no page.
+        // Buffers of the pool are aligned to 4096, and a page may be larger; memory need not be
+        // aligned to a page.
         (buf.as_ptr() as usize).is_multiple_of(AlignedBuf::ALIGN)
     }
 }
 
-/// What the kernel says a direct transfer must be aligned to, in bytes: zero when it refuses them,
-/// `None` when it does not say (before Linux 6.1).
+/// The alignment in bytes that the kernel requires for direct transfers: zero when it refuses them,
+/// `None` when it does not report one (before Linux 6.1).
 fn demanded(file: &File) -> Option<usize> {
     let flags = StatxFlags::DIOALIGN;
     let stat = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, flags).ok()?;

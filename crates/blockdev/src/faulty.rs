@@ -1,4 +1,4 @@
-//! A device that fails when a test tells it to.
+//! A device that fails when a test requests it.
 //!
 //! ```text
 //!   write  write  write  write  write
@@ -14,10 +14,10 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A device that answers chosen operations with `EIO`, and changes nothing then.
+/// A device that fails chosen operations with `EIO`; a failed operation changes nothing.
 ///
-/// Vectored transfers count as one; forced-unit-access writes, zeroing and stores through a window
-/// ([`Dax`]) as writes; the fences of a window as flushes.
+/// A vectored transfer counts as one operation. Forced writes, zeroing and stores through a window
+/// ([`Dax`]) count as writes; the fences of a window count as flushes.
 #[derive(Debug)]
 pub struct Faulty<D> {
     inner: D,
@@ -34,19 +34,19 @@ struct State {
 #[derive(Debug)]
 struct Rule {
     op: IoOp,
-    /// Which operations of that kind, as numbers from 1 on.
+    /// The operations of that kind that fail, by number; the first one is 1.
     numbers: Range<u64>,
-    /// Which bytes; flushes touch none and always match.
+    /// The byte range that fails; a flush touches no bytes and always matches.
     bytes: Range<u64>,
 }
 
 impl<D: BlockDevice> Faulty<D> {
-    /// A device that fails nothing yet.
+    /// A device without any failure yet.
     pub fn new(inner: D) -> Faulty<D> {
         Faulty { inner, state: Arc::default() }
     }
 
-    /// Fails the `nth` operation of kind `op` from now on, 1 being the next.
+    /// Fails the `nth` operation of kind `op` from now on; 1 is the next one.
     pub fn fail(&self, op: IoOp, nth: u64) {
         let number = self.count(op).saturating_add(nth);
         self.add(op, number..number.saturating_add(1), 0..u64::MAX);
@@ -62,7 +62,7 @@ impl<D: BlockDevice> Faulty<D> {
         self.add(op, 0..u64::MAX, bytes);
     }
 
-    /// Fails nothing from now on.
+    /// Removes all failures.
     pub fn heal(&self) {
         self.state.lock().rules.clear();
     }
@@ -72,7 +72,7 @@ impl<D: BlockDevice> Faulty<D> {
         slot(op).map_or(0, |slot| self.state.lock().counts[slot])
     }
 
-    /// The device behind.
+    /// The wrapped device.
     pub fn inner(&self) -> &D {
         &self.inner
     }
@@ -81,7 +81,7 @@ impl<D: BlockDevice> Faulty<D> {
         self.state.lock().rules.push(Rule { op, numbers, bytes });
     }
 
-    /// Counts one operation and fails it when a rule says so.
+    /// Counts one operation, and fails it when a rule matches.
     fn pass(&self, op: IoOp, at: ByteOffset, len: u64) -> Result<()> {
         self.state.lock().pass(op, at, len)
     }

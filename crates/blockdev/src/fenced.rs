@@ -1,4 +1,4 @@
-//! A device that can be told to take no more writes.
+//! A device that can be closed for writes.
 //!
 //! ```text
 //!                    Fence::close()
@@ -6,8 +6,8 @@
 //!   read  ──► device      │      read  ──► device        flush ──► ReadOnly
 //! ```
 //!
-//! After the fence a flush fails as well: whoever waits for one must not believe that what it wrote
-//! will be seen by others as it left it.
+//! A closed fence makes a flush fail as well: a caller that waits for a flush must not believe that
+//! other users will find its writes unchanged.
 
 use crate::dax::{Dax, FencedDax};
 use crate::device::BlockDevice;
@@ -16,7 +16,8 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A fence around one device or several. Clones are the same fence; it closes once and for good.
+/// A fence in front of one or several devices. Clones are the same fence; it closes once and stays
+/// closed.
 #[derive(Clone, Debug, Default)]
 pub struct Fence(Arc<AtomicBool>);
 
@@ -26,8 +27,8 @@ impl Fence {
         Fence::default()
     }
 
-    /// Lets nothing more through that changes a device. A write that began before may still be
-    /// done when this returns.
+    /// Refuses every later change of the devices. A write that began before may still be in flight
+    /// when this returns.
     pub fn close(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -38,7 +39,7 @@ impl Fence {
     }
 }
 
-/// A device behind a [`Fence`].
+/// A device that refuses changes once its [`Fence`] is closed.
 #[derive(Debug)]
 pub struct Fenced<D> {
     inner: D,
@@ -46,12 +47,12 @@ pub struct Fenced<D> {
 }
 
 impl<D: BlockDevice> Fenced<D> {
-    /// `inner`, as far as `fence` lets it through.
+    /// A device that passes operations to `inner` as long as `fence` is open; reads always.
     pub fn new(inner: D, fence: &Fence) -> Fenced<D> {
         Fenced { inner, fence: fence.clone() }
     }
 
-    /// The device behind.
+    /// The wrapped device.
     pub fn inner(&self) -> &D {
         &self.inner
     }

@@ -1,11 +1,11 @@
-//! A device in a regular file, or a block device of the system.
+//! A device in a regular file, or on a block device of the system.
 //!
 //! ```text
 //!                    ┌── large and aligned ──► O_DIRECT descriptor ──────────────┐
 //!   read / write ────┤                              (optional)                   ├──► disk
 //!                    └── the rest ───────────► descriptor ──► page cache ────────┘
 //!                                                                  ▲
-//!   flush = fdatasync: waits for both ways, then empties the disk's cache
+//!   flush = fdatasync: waits for both ways, then flushes the disk's cache
 //! ```
 
 use crate::dax::{Dax, DaxMode, map_file};
@@ -24,15 +24,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The most buffers one system call takes (`IOV_MAX`).
+/// The most buffers that one system call takes (`IOV_MAX`).
 const MAX_BUFS: usize = 1024;
-/// Ranges to punch out or zero in the file are cut to multiples of this.
+/// Ranges to punch out or zero in the file are reduced to multiples of this many bytes.
 const FREE_ALIGN: u64 = 4096;
 
 /// A regular file or block device. Opened with [`FileOptions`].
 ///
-/// With the option `direct`, transfers of 64 KiB and more whose offset lies well go around the
-/// page cache, and all others through it. Reads always see what was written, either way.
+/// With the option `direct`, the aligned part of a transfer bypasses the page cache when it is 64
+/// KiB or longer; everything else goes through the page cache. Reads see all completed writes,
+/// either way.
 pub struct FileDevice {
     file: File,
     direct: Option<DirectFile>,
@@ -41,7 +42,7 @@ pub struct FileDevice {
     is_block_device: bool,
     keeps_space: AtomicBool,
     dax: DaxMode,
-    /// The files behind a loop device, locked.
+    /// The locked files in which a loop device stores its blocks.
     _backing: Vec<File>,
     passed_locks: Vec<u32>,
 }
@@ -61,12 +62,12 @@ impl FileDevice {
         FileOptions::new().open(path)
     }
 
-    /// Opens `path` for reading and writing, locked against everybody else.
+    /// Opens `path` for reading and writing, locked against all other users.
     pub fn open_rw(path: impl AsRef<Path>) -> Result<FileDevice> {
         FileOptions::new().write(true).open(path)
     }
 
-    /// Makes or empties the file `path` and gives it `len` zero bytes, locked.
+    /// Creates the file `path`, or empties it, and gives it `len` zero bytes; locked.
     pub fn create(path: impl AsRef<Path>, len: u64) -> Result<FileDevice> {
         FileOptions::new().create(path, len)
     }
@@ -93,36 +94,38 @@ impl FileDevice {
         }
     }
 
-    /// The same device, which keeps `backing` open and locked as long as it lives.
+    /// The same device, which keeps `backing` open and locked as long as it exists.
     pub(crate) fn with_backing(self, backing: Vec<File>) -> FileDevice {
         FileDevice { _backing: backing, ..self }
     }
 
-    /// The same device, opened although these processes hold locks.
+    /// The same device, opened although these processes hold locks on it.
     pub(crate) fn with_passed_locks(self, passed_locks: Vec<u32>) -> FileDevice {
         FileDevice { passed_locks, ..self }
     }
 
-    /// The processes, by number, that held a lock when the device was opened. They have it open only to read, so
-    /// they kept no one out; what they read may change under them, and the other way round.
+    /// The process numbers of those that held a lock when the device was opened. They have it open
+    /// for reading only, so their locks were ignored. What they read may change when this device is
+    /// written.
     pub fn passed_locks(&self) -> &[u32] {
         &self.passed_locks
     }
 
-    /// Whether large transfers go around the page cache.
+    /// Whether large transfers bypass the page cache.
     pub fn is_direct(&self) -> bool {
         self.direct.is_some()
     }
 
-    /// Whether this is a block device, not a file.
+    /// Whether this is a block device rather than a file.
     pub fn is_block_device(&self) -> bool {
         self.is_block_device
     }
 
-    /// Reserves space for the first `len` bytes, so that writing them cannot fail for lack of it.
-    /// The length does not change, and from now on [`zero`](BlockDevice::zero) keeps the space.
+    /// Reserves space for the first `len` bytes, so that writing them cannot fail for lack of
+    /// space. The length does not change. From now on [`zero`](BlockDevice::zero) keeps the space.
     ///
-    /// Errors: [`Error::Device`] with `ENOSPC`, or `EOPNOTSUPP` where files have no reservations.
+    /// # Errors
+    /// [`Error::Device`] with `ENOSPC`, or with `EOPNOTSUPP` where files cannot reserve space.
     pub fn allocate(&self, len: u64) -> Result<()> {
         self.check_writable()?;
         check_range(IoOp::Resize, self.len(), ByteOffset(0), len)?;
@@ -134,9 +137,10 @@ impl FileDevice {
         Ok(())
     }
 
-    /// Makes the file `len` bytes long: cut off, or longer by zeros that take no space.
+    /// Makes the file `len` bytes long: cuts it off, or extends it by zeros that take no space.
+    /// Concurrent transfers see one length or the other.
     ///
-    /// Transfers that run at the same time see one length or the other. Errors:
+    /// # Errors
     /// [`Error::Invalid`] for a block device.
     pub fn set_len(&self, len: u64) -> Result<()> {
         self.check_writable()?;
@@ -153,7 +157,7 @@ impl FileDevice {
         if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// The range of a transfer that goes around the page cache.
+    /// The part of a transfer that bypasses the page cache.
     fn direct_way(&self, at: u64, len: usize) -> Option<(&DirectFile, std::ops::Range<usize>)> {
         let direct = self.direct.as_ref()?;
         Some((direct, direct_part(at, len, direct.align())?))
@@ -167,7 +171,7 @@ impl FileDevice {
         let (middle, tail) = rest.split_at_mut(part.len());
         self.file.read_exact_at(head, at)?;
         match direct.read(at + part.start as u64, middle) {
-            // A rule of alignment that nobody told us: the page cache has none.
+            // An alignment rule that the system did not report; the page cache has none.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
                 self.file.read_exact_at(middle, at + part.start as u64)?;
             }
@@ -221,8 +225,8 @@ impl FileDevice {
         rustix::io::retry_on_intr(|| rustix::fs::fallocate(&self.file, flags, at, len))
     }
 
-    /// Frees or zeroes the whole pages of a range, which then read as zeros; `None` when the
-    /// system cannot. Returns the range done.
+    /// Frees or zeroes the whole pages of a range, which then read as zeros. Returns the range
+    /// done; `None` when the range contains no whole page or the system cannot do it.
     fn free(&self, at: u64, len: u64, keep_space: bool) -> Option<std::ops::Range<u64>> {
         let end = at + len;
         let start = at.checked_next_multiple_of(FREE_ALIGN)?;
@@ -257,10 +261,10 @@ impl BlockDevice for FileDevice {
         self.write(at.0, buf).map_err(|error| failed(IoOp::Write, at, buf.len() as u64, error))
     }
 
-    /// Lets the page cache forget the range first. What waits there to be written stays.
+    /// Drops the clean pages of the range from the page cache before the read. Dirty pages stay.
     fn read_fresh_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
         if let Some(len) = NonZeroU64::new(buf.len() as u64) {
-            // A wish: where the system has no such call, the cache answers.
+            // Advice only: where the system has no such call, the page cache supplies the bytes.
             let _ = rustix::fs::fadvise(&self.file, at.0, Some(len), Advice::DontNeed);
         }
         self.read_at(at, buf)
@@ -307,7 +311,7 @@ impl BlockDevice for FileDevice {
         self.file.sync_data().map_err(|error| failed(IoOp::Flush, ByteOffset(0), len, error))
     }
 
-    /// One call with `RWF_DSYNC`, which spares a disk with forced unit access the flush.
+    /// One call with `RWF_DSYNC`, which on a disk with forced unit access needs no flush.
     fn write_fua(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
         self.check_writable()?;
         check_range(IoOp::Write, self.len(), at, buf.len() as u64)?;
@@ -339,9 +343,11 @@ impl BlockDevice for FileDevice {
         Ok(())
     }
 
-    /// Punches the whole pages out of the file, which then takes less space; a block device unmaps them.
+    /// Punches the whole pages out of the file, which then takes less space; a block device unmaps
+    /// them.
     ///
-    /// Errors: `NotSupported` where file and system can do neither; `Device`.
+    /// # Errors
+    /// `NotSupported` where the filesystem or the block device cannot free space; `Device`.
     fn discard(&self, at: ByteOffset, len: u64) -> Result<()> {
         self.check_writable()?;
         check_range(IoOp::Discard, self.len(), at, len)?;
@@ -360,8 +366,8 @@ impl BlockDevice for FileDevice {
         })
     }
 
-    /// Punches a hole, or keeps the space if [`allocate`](FileDevice::allocate) asked for it;
-    /// writes zeros only at the edges, or where the system can do neither.
+    /// Punches a hole, or keeps the space after a call of [`allocate`](FileDevice::allocate).
+    /// Writes zeros only at the edges, or where the system can do neither.
     fn zero(&self, at: ByteOffset, len: u64) -> Result<()> {
         self.check_writable()?;
         check_range(IoOp::Write, self.len(), at, len)?;
@@ -378,8 +384,8 @@ impl BlockDevice for FileDevice {
         self.read_only
     }
 
-    /// A mapping of the file, as the option `dax` allows. Its space is reserved, so that a store cannot
-    /// fail for lack of it; where the system cannot do that there is no window.
+    /// A mapping of the file, as the option `dax` allows. Its space is reserved, so that a store
+    /// cannot fail for lack of space; where the system cannot reserve it there is no window.
     fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
         check_range(IoOp::Open, self.len(), at, len).ok()?;
         if self.read_only || self.dax == DaxMode::Never || len == 0 {
@@ -391,7 +397,7 @@ impl BlockDevice for FileDevice {
         map_file(&self.file, (at.0, len), self.dax, self.is_block_device)
     }
 
-    /// The direct one where there is one. The page cache's knows no rules.
+    /// The direct descriptor where there is one. That of the page cache needs no alignment.
     fn descriptor(&self) -> Option<Descriptor<'_>> {
         let (file, align) = match &self.direct {
             Some(direct) => (direct.file(), direct.align()),

@@ -1,4 +1,4 @@
-//! Bytes in and out: every device that can hold a volume, behind one trait.
+//! Bytes in and out: every device that can hold a volume, with one trait.
 //!
 //! ```text
 //!                        BlockDevice
@@ -7,9 +7,9 @@
 //!   file or block      sparse, in memory       ReadOnly   refuses writes
 //!   device, direct                             Slice      a part, as a device
 //!                                              Overlay    changes stay in memory
-//!                                              Recorder   logs changes ──► CrashPlan ──► CrashState
+//!                                              Recorder   change log ──► CrashPlan ─► CrashState
 //!                                              Faulty     fails on demand
-//!                                              Fenced     refuses writes from some moment on
+//!                                              Fenced     refuses writes after a fence is closed
 //!
 //!   Queue     many transfers of one device at a time: io_uring, threads, or one after the other
 //!   caller    memory that is lent for a transfer

@@ -1,17 +1,19 @@
-//! The lock on an open file or block device: one writer or many readers, whatever other programs lock.
+//! The lock on an open file or block device: one writer or many readers, whatever locks other
+//! programs take.
 //!
 //! ```text
-//!   writer:  flock EX ──► write mark (F_OFD_SETLK, 1 byte that no content reaches) ──► has it
-//!   reader:  flock SH ──► is there a write mark? ──► Busy │ has it
+//!   writer:  flock EX ──► write mark (F_OFD_SETLK, 1 byte that no content reaches) ──► locked
+//!   reader:  flock SH ──► is there a write mark? ──► Busy │ locked
 //!               │
-//!               └─ held elsewhere: who has the file open, and how (/proc/PID/fdinfo)?
-//!                     for writing ─────► Busy
-//!                     cannot be seen ──► Locked, names the process
-//!                     only to read ────► goes on without flock; a writer needs the mark, and where a
-//!                                        reader locks the mark's byte, too: Locked, names a process
+//!               └─ held by others: which processes have the file open, and how (/proc/PID/fdinfo)?
+//!                     for writing ───────► Busy
+//!                     cannot be examined ► Locked, names the process
+//!                     only for reading ──► continues without flock. A writer needs the mark: if a
+//!                                          reader has locked its byte, too: Locked, with a process
 //! ```
-//! Anyone who can read a file can `flock` it, so such a lock keeps nobody out. Only a descriptor that is open for
-//! writing can set the write mark, so a writer that went on without `flock` is seen by all that come later.
+//! Every process that can read a file can `flock` it, so such a lock alone keeps no one out. Only a
+//! descriptor that is open for writing can set the write mark, so later openers see a writer that
+//! continued without `flock`.
 
 use extant_base::{Error, Result};
 use std::collections::HashSet;
@@ -22,27 +24,28 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-/// The byte that the write mark lies on: the last one that a lock can name.
+/// The byte of the write mark: the last one that a lock can name.
 const MARK_AT: i64 = i64::MAX - 1;
-/// How often a lock is tried before its holder is looked at, and the pause between. Locks pass: a device manager
-/// probes a block device; a thread of a program that has just closed its image starts another program, which
-/// shares the lock until it executes.
+/// How often a lock is tried before its holders are examined, and the pause between. Many locks are
+/// short: a device manager probes a block device; a thread of a program that has just closed its
+/// image starts another program, which shares the lock until its `exec`.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Locks `file`, which is open for writing if it is to be locked for `writing`. Returns the processes whose locks
-/// were passed because they have the file open only to read.
+/// Locks `file`. For `writing` the file must be open for writing. Returns the processes whose locks
+/// were ignored because they have the file open for reading only.
 ///
 /// # Errors
-/// [`Error::Busy`] when another user writes, or this process holds a lock; [`Error::Locked`] when a process that
-/// cannot be examined holds one, or a reader that holds one has also locked the mark's byte; the system's error.
+/// [`Error::Busy`] when another user writes, or this process holds a lock; [`Error::Locked`] when a
+/// process that cannot be examined holds a lock, or a reader that holds one has also locked the
+/// mark's byte; the system's error.
 pub(crate) fn lock(file: &File, writing: bool) -> Result<Vec<u32>> {
     for tried in 0..=TRIES {
         let locked = if writing { file.try_lock() } else { file.try_lock_shared() };
         match locked {
             Ok(()) => {
                 return match if writing { set_mark(file) } else { look_for_mark(file) } {
-                    // A lock that a reader put on the mark's byte: `flock` is enough.
+                    // A reader has locked the mark's byte: this file's `flock` is enough.
                     Mark::Ours | Mark::Readers => Ok(Vec::new()),
                     Mark::Writers => Err(Error::Busy),
                 };
@@ -58,7 +61,7 @@ pub(crate) fn lock(file: &File, writing: bool) -> Result<Vec<u32>> {
     match (writing, if writing { set_mark(file) } else { look_for_mark(file) }) {
         (_, Mark::Ours) | (false, Mark::Readers) => Ok(readers),
         (_, Mark::Writers) => Err(Error::Busy),
-        // Without a mark a later writer would not see this one.
+        // Without a mark, a later opener would not see this writer.
         (true, Mark::Readers) => {
             Err(readers.first().map_or(Error::Busy, |pid| Error::Locked { pid: *pid }))
         }
@@ -69,14 +72,14 @@ fn has_no_locks(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS))
 }
 
-/// Whose lock lies on the mark's byte.
+/// Which user has locked the mark's byte.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
-    /// This file's, or there is none.
+    /// This file, or no other one.
     Ours,
-    /// Another one, which only readers can set.
+    /// Another user with a kind of lock that needs only read access.
     Readers,
-    /// Another writer's.
+    /// Another writer.
     Writers,
 }
 
@@ -87,13 +90,13 @@ fn set_mark(file: &File) -> Mark {
             Mark::Writers => Mark::Writers,
             Mark::Ours | Mark::Readers => Mark::Readers,
         },
-        // A system without such locks has none of others either.
+        // A system without such locks has none of other programs, either.
         Ok(()) | Err(_) => Mark::Ours,
     }
 }
 
 fn look_for_mark(file: &File) -> Mark {
-    // A lock to read is kept out by locks to write only.
+    // Only a lock for writing conflicts with a lock for reading.
     let mut wanted = mark(libc::F_RDLCK);
     match ofd_lock(file, libc::F_OFD_GETLK, &mut wanted) {
         Ok(()) if i32::from(wanted.l_type) == libc::F_WRLCK => Mark::Writers,
@@ -102,7 +105,7 @@ fn look_for_mark(file: &File) -> Mark {
 }
 
 fn mark(kind: libc::c_int) -> libc::flock {
-    // SAFETY: `flock` is integers, for which zero is a value.
+    // SAFETY: `flock` consists of integers, for which zero is a valid value.
     let mut mark: libc::flock = unsafe { std::mem::zeroed() };
     mark.l_type = kind as libc::c_short;
     mark.l_whence = libc::SEEK_SET as libc::c_short;
@@ -110,20 +113,21 @@ fn mark(kind: libc::c_int) -> libc::flock {
     mark
 }
 
-/// Sets or asks for a lock of the open file description; the errno if that fails.
+/// Sets or queries a lock of the open file description. Returns the errno on failure.
 fn ofd_lock(
     file: &File,
     command: libc::c_int,
     lock: &mut libc::flock,
 ) -> std::result::Result<(), i32> {
-    // SAFETY: the descriptor is open as long as `file` lives, and `lock` is the structure that both commands take.
+    // SAFETY: the descriptor is open as long as `file` exists, and `lock` is the structure that
+    // both commands take.
     match unsafe { libc::fcntl(file.as_raw_fd(), command, lock as *mut libc::flock) } {
         -1 => Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)),
         _ => Ok(()),
     }
 }
 
-/// The processes that hold an `flock` on `file`, when each of them has it open only to read.
+/// The processes that hold an `flock` on `file`, if each of them has it open for reading only.
 fn readers_that_hold(file: &File) -> Result<Vec<u32>> {
     let own = file.metadata().map_err(crate::open::open_failed)?;
     let (mut holders, mut seen) = (Vec::new(), HashSet::new());
@@ -143,7 +147,8 @@ fn readers_that_hold(file: &File) -> Result<Vec<u32>> {
         seen.extend(locks);
         holders.push(pid);
     }
-    // The kernel's table names a file by numbers that need not be those of `stat`, as on overlayfs.
+    // `/proc/locks` names a file by numbers that can differ from those of `stat`, for example on
+    // overlayfs.
     let place = match seen.iter().next() {
         Some(lock) => lock.place.clone(),
         None => place_of(own.dev(), own.ino()),
@@ -157,7 +162,7 @@ fn readers_that_hold(file: &File) -> Result<Vec<u32>> {
     }
 }
 
-/// Whether a writer has set its mark on the file with these numbers, which may have no path.
+/// Whether a writer has set its mark on the file with these numbers. The file may have no path.
 pub(crate) fn has_mark(dev: u64, ino: u64) -> bool {
     let place = place_of(dev, ino);
     let table = fs::read_to_string("/proc/locks").unwrap_or_default();
@@ -169,7 +174,7 @@ pub(crate) fn has_mark(dev: u64, ino: u64) -> bool {
     })
 }
 
-/// A descriptor of another process for the file.
+/// A descriptor of a process for the file.
 struct Use {
     writes: bool,
     locks: Vec<Lock>,
@@ -178,7 +183,7 @@ struct Use {
 /// An `flock` as the kernel lists it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Lock {
-    /// The process that took it, which may have left it to another one since.
+    /// The process that took it. Since then it may have passed the descriptor to another process.
     pid: u32,
     /// The file: device and inode number.
     place: String,
@@ -197,7 +202,8 @@ fn place_of(dev: u64, ino: u64) -> String {
     format!("{:02x}:{:02x}:{ino}", libc::major(dev), libc::minor(dev))
 }
 
-/// The descriptors of process `pid` for the file, but for `except`; none when it may not be examined.
+/// The descriptors of process `pid` for the file, except the descriptor `except`. Empty when the
+/// process may not be examined.
 fn descriptors(pid: u32, own: &fs::Metadata, except: Option<i32>) -> Vec<Use> {
     let process = Path::new("/proc").join(pid.to_string());
     let Ok(list) = fs::read_dir(process.join("fdinfo")) else { return Vec::new() };
@@ -206,7 +212,8 @@ fn descriptors(pid: u32, own: &fs::Metadata, except: Option<i32>) -> Vec<Use> {
         let name = number.to_string();
         let info = fs::read_to_string(process.join("fdinfo").join(&name)).ok()?;
         let field = |key: &str| info.lines().find_map(|line| line.strip_prefix(key)).map(str::trim);
-        // Files elsewhere are not looked at: one on a server that hangs would make this wait.
+        // Other files are not examined: a `stat` of a file on a server that does not answer would
+        // block.
         if field("ino:").is_some_and(|ino| ino.parse() != Ok(own.ino())) {
             return None;
         }

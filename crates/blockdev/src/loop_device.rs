@@ -1,15 +1,17 @@
-//! Loop devices: which file one stores its blocks in, and whether another one over the same file is in use.
+//! Loop devices: in which file a loop device stores its blocks, and whether another device over
+//! that file is in use.
 //!
 //! ```text
-//!   opened        stored in                                   a writer is kept out by
+//!   opened        stored in                                   what keeps a writer out
 //!   loop1    ──►  loop0  ──►  disk.img                        locks on loop0 and disk.img
 //!   disk.img        ▲            ▲                            the same locks
-//!                   └── loop1    └── loop2                    an exclusive opener of a device over it
+//!                   └── loop1    └── loop2                    an exclusive opener of one over it
 //! ```
 //!
-//! The kernel says which file it is by device and inode number (`LOOP_GET_STATUS64`), so links, bind mounts and other
-//! namespaces hide nothing. Its path, in sysfs, is only for opening the file, and may be gone or mean another file.
-//! A file without a path cannot be locked from here; then a writer's mark on it is looked up.
+//! The kernel identifies the file by device and inode number (`LOOP_GET_STATUS64`), so links, bind
+//! mounts and other namespaces hide nothing. The path in sysfs is used only to open the file; it
+//! may be gone or name another file. A file without a path cannot be locked from here. In that case
+//! the code looks up whether a writer has marked it.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -19,7 +21,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A file, by device and inode number.
+/// Identifies a file by device and inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Numbers {
     pub(crate) dev: u64,
@@ -36,40 +38,41 @@ fn numbers_of(file: &File) -> Option<Numbers> {
     file.metadata().ok().as_ref().map(Numbers::of)
 }
 
-/// Where the bytes of an opened file or device are.
+/// In which files the bytes of an opened file or device are stored.
 pub(crate) struct Stored {
-    /// The files below it that could be opened, the nearest first: to be locked.
+    /// The files below it that could be opened, the nearest first. The caller locks them.
     pub(crate) layers: Vec<Layer>,
     /// The opened file and all files below it.
     numbers: Vec<Numbers>,
-    /// The last of them, if it has no path.
+    /// The lowest of these files, if it has no usable path.
     pub(crate) hidden: Option<Numbers>,
-    /// The loop device that was opened, if it is one: its directory in sysfs.
+    /// The sysfs directory of the opened loop device, if it is one.
     device: Option<PathBuf>,
 }
 
-/// A file behind a loop device.
+/// A file in which a loop device stores its blocks.
 pub(crate) struct Layer {
     pub(crate) file: File,
-    /// Whether a partition of the loop device above was opened, and not all of it.
+    /// Whether a partition of the loop device above was opened, and not the whole device.
     pub(crate) in_part: bool,
 }
 
-/// The most loop devices over each other that are followed. Linux makes no cycles of them.
+/// The most loop devices on top of each other that are followed. Linux allows no cycles of them.
 const LAYERS_MAX: usize = 16;
 const LOOP_GET_STATUS64: libc::c_ulong = 0x4C05;
 
-/// What `LOOP_GET_STATUS64` fills.
+/// The structure that `LOOP_GET_STATUS64` fills.
 #[repr(C)]
 struct Status {
     device: u64,
     inode: u64,
-    /// The rest of the structure, which has 232 bytes.
+    /// The rest of the structure, whose size is 232 bytes.
     rest: [u64; 27],
 }
 const _: () = assert!(size_of::<Status>() == 232);
 
-/// Where the bytes of `file` are; the files below it are opened, to write where `write` says so and that is allowed.
+/// Finds where the bytes of `file` are stored. Opens the files below it: for writing where `write`
+/// is set and the system allows it, else for reading.
 pub(crate) fn stored_in(file: &File, is_block_device: bool, write: bool) -> Stored {
     let own = file.metadata().ok();
     let numbers = own.iter().map(Numbers::of).collect();
@@ -98,8 +101,9 @@ pub(crate) fn stored_in(file: &File, is_block_device: bool, write: bool) -> Stor
 }
 
 impl Stored {
-    /// Whether the bytes can be written by another way: a loop device over one of the files, or a block device among
-    /// them, has an exclusive opener, such as a mount. What the system does not say counts as no.
+    /// Whether the bytes can be written in another way: a loop device over one of the files, or a
+    /// block device among them, has an exclusive opener, such as a mount. A question that the
+    /// system does not answer counts as no.
     pub(crate) fn is_in_use(&self) -> bool {
         let is_claimed = |layer: &Layer| !layer.in_part && has_exclusive_opener(&layer.file);
         if self.layers.iter().any(is_claimed) {
@@ -108,7 +112,7 @@ impl Stored {
         let mounted = mounted_devices();
         let mut files: HashSet<Numbers> = self.numbers.iter().copied().collect();
         let mut left = attached();
-        // Devices may lie over each other, so each one found adds a file.
+        // Loop devices may lie on top of each other, so each one found adds a file to search for.
         while let Some(at) = left.iter().position(|device| files.contains(&device.behind)) {
             let device = left.swap_remove(at);
             files.extend(device.node.as_ref().and_then(numbers_of));
@@ -123,7 +127,7 @@ impl Stored {
     }
 }
 
-/// Whether a program has opened a block device, or a part of it, for itself alone, as a mount does.
+/// Whether a program has opened a block device, or a part of it, exclusively, as a mount does.
 fn has_exclusive_opener(device: &File) -> bool {
     if !device.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device()) {
         return false;
@@ -136,19 +140,20 @@ fn has_exclusive_opener(device: &File) -> bool {
 
 /// A loop device, or a partition of one.
 struct Device {
-    /// Its directory in sysfs.
+    /// The sysfs directory of the loop device.
     dir: PathBuf,
     in_part: bool,
-    /// The path of the file behind it, as it was or is in some namespace.
+    /// The path of the file in which it stores its blocks. The path may be old, or belong to
+    /// another namespace.
     path: PathBuf,
 }
 
-/// The loop device with this number, or the one that it numbers a partition of.
+/// The loop device with this device number, or the one of which that is a partition.
 fn device_of(rdev: u64) -> Option<Device> {
     named(&format!("{}:{}", libc::major(rdev), libc::minor(rdev)))
 }
 
-/// The same, of a number as `MAJOR:MINOR`.
+/// As `device_of`, for a device number written as `MAJOR:MINOR`.
 fn named(numbers: &str) -> Option<Device> {
     let device = Path::new("/sys/dev/block").join(numbers).canonicalize().ok()?;
     [(device.as_path(), false), (device.parent()?, true)].into_iter().find_map(|(dir, in_part)| {
@@ -156,17 +161,18 @@ fn named(numbers: &str) -> Option<Device> {
     })
 }
 
-/// The path that sysfs gives for the file behind a loop device.
+/// The path that sysfs gives for the file of a loop device.
 fn path_behind(dir: &Path) -> Option<PathBuf> {
     let path = fs::read(dir.join("loop/backing_file")).ok()?;
     Some(Path::new(OsStr::from_bytes(path.trim_ascii_end())).to_path_buf())
 }
 
-/// The file behind an open loop device.
+/// The file in which an open loop device stores its blocks.
 fn numbers_behind(device: &File) -> Option<Numbers> {
     let mut status = Status { device: 0, inode: 0, rest: [0; 27] };
-    // SAFETY: the descriptor is open as long as `device` lives. A loop device fills the structure, which has the size
-    // that its command says; other devices and files do not know the command and write nothing.
+    // SAFETY: the descriptor is open as long as `device` exists. A loop device fills the structure,
+    // whose size is the one that the command implies; other devices and files reject the command
+    // and write nothing.
     let done = unsafe {
         libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS64 as _, &mut status as *mut Status)
     };
@@ -176,10 +182,10 @@ fn numbers_behind(device: &File) -> Option<Numbers> {
 /// Opens `path` if it is the file `wanted`.
 fn open_behind(path: &Path, wanted: Option<Numbers>, write: bool) -> Option<File> {
     let open = |write: bool| {
-        // O_NONBLOCK: a name that came to mean something else must not make this wait.
+        // O_NONBLOCK: if the name now belongs to another kind of file, the open must not block.
         OpenOptions::new().read(true).write(write).custom_flags(libc::O_NONBLOCK).open(path)
     };
-    // A descriptor that is open for writing shows other programs that its lock is a writer's.
+    // Other programs see from a descriptor that is open for writing that its lock is a writer's.
     let file = match write {
         true => open(true).or_else(|_| open(false)),
         false => open(false),
@@ -189,21 +195,21 @@ fn open_behind(path: &Path, wanted: Option<Numbers>, write: bool) -> Option<File
     wanted.is_none_or(|wanted| wanted == found).then_some(file)
 }
 
-/// A loop device that has a file.
+/// A loop device with a file.
 struct Attached {
     dir: PathBuf,
     behind: Numbers,
-    /// The device, if it may be opened.
+    /// The opened device, if this process may open it.
     node: Option<File>,
 }
 
-/// All loop devices that have a file.
+/// All loop devices with a file.
 fn attached() -> Vec<Attached> {
     let Ok(devices) = fs::read_dir("/sys/block") else { return Vec::new() };
     let found = devices.flatten().filter_map(|entry| {
         let path = path_behind(&entry.path())?;
         let node = File::open(Path::new("/dev").join(entry.file_name())).ok();
-        // For a caller that may not open the device there is its path.
+        // A caller that may not open the device uses the path from sysfs.
         let by_path = || fs::metadata(&path).ok().as_ref().map(Numbers::of);
         let behind = node.as_ref().and_then(numbers_behind).or_else(by_path)?;
         Some(Attached { dir: entry.path().canonicalize().ok()?, behind, node })
@@ -211,7 +217,7 @@ fn attached() -> Vec<Attached> {
     found.collect()
 }
 
-/// The loop devices that are mounted here, themselves or in part.
+/// The loop devices of which the device or a partition is mounted in this namespace.
 fn mounted_devices() -> HashSet<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let numbers = mounts.lines().filter_map(|line| line.split(' ').nth(2));

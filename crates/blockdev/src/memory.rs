@@ -1,11 +1,11 @@
-//! A device in memory that holds only what was written.
+//! A device in memory that stores only what was written.
 //!
 //! ```text
 //!   0        64 KiB    128 KiB                                     64 TiB
 //!   ├──────────┼──────────┼──────────┼─ … ──┼──────────┼─ … ─────────┤
 //!   │  chunk   │   hole   │  chunk   │      │  chunk   │    holes    │   holes read as zeros
 //!   └──────────┴──────────┴──────────┴─ … ──┴──────────┴─ … ─────────┘
-//!   chunk n lies in shard n mod 64, under a readers-writer lock of its own
+//!   chunk n lies in shard n mod 64, each with a readers-writer lock
 //! ```
 //!
 //! Chunks are shared until written: a clone is a snapshot that costs one pointer a chunk.
@@ -25,14 +25,14 @@ const SHARDS: usize = 64;
 
 type Shard = RwLock<HashMap<u64, Arc<Vec<u8>>>>;
 
-/// A sparse device in memory. Threads run in parallel wherever their chunks differ.
+/// A sparse device in memory. Threads run in parallel where they use different chunks.
 pub struct MemoryDevice {
     len: u64,
     shards: Arc<[Shard]>,
 }
 
 impl MemoryDevice {
-    /// A device of `len` bytes, all zero. Takes no memory for bytes nobody wrote.
+    /// A device of `len` bytes, all zero. Bytes that were never written take no memory.
     pub fn new(len: u64) -> MemoryDevice {
         MemoryDevice { len, shards: (0..SHARDS).map(|_| Shard::default()).collect() }
     }
@@ -58,12 +58,12 @@ impl MemoryDevice {
         Ok(device)
     }
 
-    /// Memory in use for chunks, in bytes. Chunks shared with clones count in each.
+    /// Memory that chunks use, in bytes. A chunk that clones share counts in each of them.
     pub fn held_bytes(&self) -> u64 {
         self.shards.iter().map(|shard| (shard.read().len() * CHUNK) as u64).sum()
     }
 
-    /// Places `bytes` at the start of a chunk that was never written.
+    /// Places `bytes` at the start of a chunk that is not allocated yet.
     fn put_chunk(&self, chunk: u64, bytes: &[u8]) {
         if bytes.iter().any(|byte| *byte != 0) {
             let mut whole = bytes.to_vec();
@@ -113,16 +113,17 @@ impl BlockDevice for MemoryDevice {
         Ok(())
     }
 
-    /// Gives the memory of whole chunks back. The range reads as zeros.
+    /// Frees the memory of whole chunks. The range reads as zeros.
     fn discard(&self, at: ByteOffset, len: u64) -> Result<()> {
         check_range(IoOp::Discard, self.len, at, len)?;
         self.zero(at, len)
     }
 
-    /// Gives the memory of whole chunks back.
+    /// Frees the memory of whole chunks.
     fn zero(&self, at: ByteOffset, len: u64) -> Result<()> {
         check_range(IoOp::Write, self.len, at, len)?;
-        // Over terabytes the chunks that exist are fewer than those the range could have.
+        // For a range of terabytes, walking the existing chunks takes less time than walking the
+        // range.
         if len >> CHUNK_LOG2 > 1024 {
             let end = at.0 + len;
             let whole = at.0.div_ceil(CHUNK as u64)..end >> CHUNK_LOG2;
@@ -137,7 +138,7 @@ impl BlockDevice for MemoryDevice {
         Ok(())
     }
 
-    /// Any range of it.
+    /// Any range of the device.
     fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
         check_range(IoOp::Open, self.len, at, len).ok()?;
         let device = MemoryDevice { len: self.len, shards: Arc::clone(&self.shards) };
@@ -158,8 +159,8 @@ impl MemoryDevice {
     }
 }
 
-/// A snapshot: later writes to either are not seen by the other. Writes that run at the same time
-/// may be in it or not.
+/// A snapshot: later writes to the device or to the clone are not visible in the other. Concurrent
+/// writes may or may not be in the snapshot.
 impl Clone for MemoryDevice {
     fn clone(&self) -> MemoryDevice {
         let shards = self.shards.iter().map(|shard| RwLock::new(shard.read().clone()));

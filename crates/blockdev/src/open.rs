@@ -3,15 +3,15 @@
 //! ```text
 //!   path ──► is it a file or block device? ──► open ──► lock ──► length ──► [O_DIRECT beside it]
 //!                                                        │
-//!   create: the old content goes only after the lock ◄───┘
+//!   create: the old content is removed after the lock ◄──┘
 //!
-//!                     reader            writer       a second opener, anywhere on this machine
-//!   reader              ok               Busy
-//!   writer      goes on, names it        Busy
+//!                     reader               writer       a second opener, anywhere on this machine
+//!   reader              ok                  Busy
+//!   writer      continues, names it         Busy
 //! ```
-//! A reader of the same process keeps a writer out, too, as does one that cannot be examined: see `lock`.
-//! Opening a loop device locks the file behind it, too, so that the device and the file keep each other's users out:
-//! see `loop_device`.
+//! A reader of the same process, or one that cannot be examined, keeps a writer out, too: see
+//! `lock`. Opening a loop device also locks the file in which it stores its blocks, so that users
+//! of the device and users of the file exclude each other: see `loop_device`.
 
 use crate::dax::DaxMode;
 use crate::direct::DirectFile;
@@ -24,7 +24,7 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Options of a [`FileDevice`]: read-only, locked and through the page cache unless said otherwise.
+/// Options of a [`FileDevice`]. By default it is read-only, locked, and uses the page cache.
 #[derive(Clone, Debug)]
 pub struct FileOptions {
     write: bool,
@@ -51,43 +51,46 @@ impl FileOptions {
         self
     }
 
-    /// Whether large aligned transfers go around the page cache. Where that is impossible they go
-    /// through it: see [`FileDevice::is_direct`].
+    /// Whether large aligned transfers bypass the page cache. Where that is impossible they use the
+    /// page cache: see [`FileDevice::is_direct`].
     pub fn direct(&mut self, direct: bool) -> &mut FileOptions {
         self.direct = direct;
         self
     }
 
-    /// Whether other users are kept out: other writers always, and readers of the same process when writing. The
-    /// lock is advisory (`flock` and a record lock), so programs that set no lock are not kept out; it ends with
-    /// the device. A lock of a process that has the file open only to read keeps no one out:
-    /// [`FileDevice::passed_locks`] names that process.
+    /// Whether other users are kept out: other writers always, and readers of the same process when
+    /// writing. The lock is advisory (`flock` and a record lock), so it does not keep out programs
+    /// that use no locks. It ends with the device. The lock of another process that has the file
+    /// open for reading only is ignored: [`FileDevice::passed_locks`] names that process.
     pub fn lock(&mut self, lock: bool) -> &mut FileOptions {
         self.lock = lock;
         self
     }
 
-    /// Whether the device offers windows ([`BlockDevice::dax`](crate::BlockDevice::dax)):
-    /// [`DaxMode::IfDurable`] unless said otherwise. A window keeps the file open, and locked, as
-    /// long as it lives.
+    /// Whether the device offers windows ([`BlockDevice::dax`](crate::BlockDevice::dax)); the
+    /// default is [`DaxMode::IfDurable`]. A window keeps the file open, and locked, as long as it
+    /// exists.
     pub fn dax(&mut self, mode: DaxMode) -> &mut FileOptions {
         self.dax = mode;
         self
     }
 
-    /// Opens a regular file or block device that exists.
+    /// Opens an existing regular file or block device.
     ///
-    /// Errors: [`Error::Busy`] when another program uses it, which includes a mounted block device,
-    /// and a file mounted through a loop device, opened for writing; [`Error::Locked`] when a process that cannot be
-    /// examined has locked it; [`Error::Invalid`] when it is neither
-    /// a file nor a block device; [`Error::Device`] for what the system says.
+    /// # Errors
+    /// - [`Error::Busy`] when another program uses it. That includes a mounted block device, and a
+    ///   file that is mounted through a loop device when it is opened for writing.
+    /// - [`Error::Locked`] when a process that cannot be examined has locked it.
+    /// - [`Error::Invalid`] when it is neither a file nor a block device.
+    /// - [`Error::Device`] for an error of the system.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<FileDevice> {
         let path = path.as_ref();
         let kind = kind_of(&fs::metadata(path).map_err(open_failed)?)?;
         let mut options = OpenOptions::new();
         options.read(true).write(self.write);
         if self.write && self.lock && kind == Kind::BlockDevice {
-            // On a block device O_EXCL claims it, and fails while it is mounted.
+            // On a block device O_EXCL requests exclusive use. It fails while the device is
+            // mounted.
             options.custom_flags(libc::O_EXCL);
         }
         let file = options.open(path).map_err(open_failed)?;
@@ -101,7 +104,8 @@ impl FileOptions {
                 return Err(Error::Busy);
             }
             for layer in stored.layers {
-                // Partitions share their loop device, so they do not keep each other out of its file.
+                // Partitions share their loop device, so they do not exclude each other from its
+                // file.
                 passed.extend(self.take_lock(&layer.file, self.write && !layer.in_part)?);
                 backing.push(layer.file);
             }
@@ -109,11 +113,13 @@ impl FileOptions {
         Ok(self.finish(file, kind, backing)?.with_passed_locks(passed))
     }
 
-    /// Makes a file of `len` zero bytes that takes no space, or empties the one that is there.
+    /// Creates a file of `len` zero bytes that takes no space, or empties the existing one.
     ///
-    /// The device can be written, whatever [`write`](FileOptions::write) said. Errors: as
-    /// [`open`](FileOptions::open), and [`Error::Invalid`] for a block device, whose length is
-    /// its own.
+    /// The device can be written, whatever [`write`](FileOptions::write) was set to.
+    ///
+    /// # Errors
+    /// As [`open`](FileOptions::open), and [`Error::Invalid`] for a block device, whose length
+    /// cannot change.
     pub fn create(&self, path: impl AsRef<Path>, len: u64) -> Result<FileDevice> {
         let path = path.as_ref();
         match fs::metadata(path) {
@@ -127,8 +133,11 @@ impl FileOptions {
         self.fill_new(file.map_err(open_failed)?, len)
     }
 
-    /// Makes a file of `len` zero bytes like [`create`](FileOptions::create), and fails with
-    /// `EEXIST` when there is anything under that name.
+    /// Creates a file of `len` zero bytes, like [`create`](FileOptions::create).
+    ///
+    /// # Errors
+    /// As [`create`](FileOptions::create), and [`Error::Device`] with `EEXIST` when the name
+    /// exists.
     pub fn create_new(&self, path: impl AsRef<Path>, len: u64) -> Result<FileDevice> {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path);
         self.fill_new(file.map_err(open_failed)?, len)
@@ -140,7 +149,7 @@ impl FileOptions {
         if kind == Kind::BlockDevice {
             return Err(Error::Invalid(OWN_LEN));
         }
-        // Emptied only now: before the lock the old content may be in use.
+        // Emptied only after the lock: before it, another program may use the old content.
         let passed = options.take_lock(&file, true)?;
         file.set_len(0).and_then(|()| file.set_len(len)).map_err(|source| Error::Device {
             op: IoOp::Resize,
@@ -152,7 +161,7 @@ impl FileOptions {
     }
 
     fn finish(&self, mut file: File, kind: Kind, backing: Vec<File>) -> Result<FileDevice> {
-        // The end of a block device is its size; its metadata says 0.
+        // The position of the end is the size of a block device, whose metadata says 0.
         let len = file.seek(SeekFrom::End(0)).map_err(open_failed)?;
         let direct = if self.direct { DirectFile::beside(&file, self.write) } else { None };
         let device =

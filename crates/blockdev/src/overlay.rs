@@ -1,11 +1,11 @@
-//! Writes kept in memory over a device that stays as it is.
+//! Writes kept in memory on top of a device that stays unchanged.
 //!
 //! ```text
 //!   write ──► page 1   page 4                 in memory, 4 KiB each
 //!             ┌────┐   ┌────┐
-//!   read  ──► │    │   │    │                 pages first, the device behind them
+//!   read  ──► │    │   │    │                 pages first, then the device below
 //!        ┌────┴────┴───┴────┴────┬────┐
-//!        │  0    1    2   3  4   │ …  │       device: only ever read
+//!        │  0    1    2   3  4   │ …  │       device: only read
 //!        └───────────────────────┴────┘
 //! ```
 
@@ -22,9 +22,9 @@ const SHARDS: usize = 64;
 
 type Shard = RwLock<HashMap<u64, Box<[u8]>>>;
 
-/// A device whose changes live in memory and go away with it: a volume opened read-only is
-/// recovered here. It takes about the memory of what was written; nothing bounds that but the
-/// writer.
+/// A device whose changes are kept in memory and are lost with it. Recovery of a volume that is
+/// opened read-only uses one. It needs about as much memory as was written; only the writer limits
+/// that.
 pub struct Overlay<D> {
     inner: D,
     shards: Box<[Shard]>,
@@ -32,7 +32,7 @@ pub struct Overlay<D> {
 }
 
 impl<D: BlockDevice> Overlay<D> {
-    /// An overlay over `inner`, which must not change as long as it is used here.
+    /// An overlay over `inner`, which must not change as long as the overlay uses it.
     pub fn new(inner: D) -> Overlay<D> {
         let shards = (0..SHARDS).map(|_| Shard::default()).collect();
         Overlay { inner, shards, held: AtomicU64::new(0) }
@@ -44,7 +44,7 @@ impl<D: BlockDevice> Overlay<D> {
     }
 
     /// Where changes lie, as byte ranges in ascending order: whole pages of 4 KiB, neighbours
-    /// joined. Bytes of such a page that nobody wrote are those of the device below.
+    /// joined. Bytes of such a page that were not written are those of the device below.
     pub fn changed_ranges(&self) -> Vec<Range<u64>> {
         let mut pages: Vec<u64> = Vec::new();
         for shard in &self.shards {
@@ -63,8 +63,8 @@ impl<D: BlockDevice> Overlay<D> {
         ranges
     }
 
-    /// Forgets the changes and goes on: everything reads as the device below again. Nobody writes
-    /// meanwhile.
+    /// Drops all changes: everything reads as the device below again. The caller makes sure that no
+    /// thread writes meanwhile.
     pub fn forget_changes(&self) {
         for shard in &self.shards {
             shard.write().clear();
@@ -72,7 +72,7 @@ impl<D: BlockDevice> Overlay<D> {
         self.held.store(0, Ordering::Relaxed);
     }
 
-    /// Writes to the device below, and into the pages kept here that the range touches.
+    /// Writes to the device below, and to those pages of the range that are kept in memory.
     pub fn write_through(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
         self.inner.write_at(at, buf)?;
         let end = at.0 + buf.len() as u64;
@@ -87,12 +87,12 @@ impl<D: BlockDevice> Overlay<D> {
         Ok(())
     }
 
-    /// The device below, as it was.
+    /// The device below, without the changes.
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// Forgets the changes.
+    /// Drops the changes and returns the device below.
     pub fn into_inner(self) -> D {
         self.inner
     }
@@ -101,7 +101,7 @@ impl<D: BlockDevice> Overlay<D> {
         &self.shards[page as usize % SHARDS]
     }
 
-    /// The start of `page` and its length: the last one ends with the device.
+    /// The start of `page` and its length. The last page ends at the end of the device.
     fn extent_of(&self, page: u64) -> (u64, usize) {
         let start = page * PAGE;
         (start, PAGE.min(self.inner.len() - start) as usize)
@@ -165,7 +165,7 @@ impl<D: BlockDevice> BlockDevice for Overlay<D> {
         Ok(())
     }
 
-    /// Nothing to do: what is here was never meant to last.
+    /// Does nothing: the changes are never durable.
     fn flush(&self) -> Result<()> {
         Ok(())
     }
@@ -178,7 +178,7 @@ impl<D: BlockDevice> BlockDevice for Overlay<D> {
         self.inner.needs_stable_buffers()
     }
 
-    /// The copies are those of the device below, of what it alone holds.
+    /// A range without changed pages is verified by the device below. Any other range has one copy.
     fn read_verified(
         &self,
         at: ByteOffset,

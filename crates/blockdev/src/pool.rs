@@ -1,9 +1,9 @@
-//! Aligned buffers that are used again instead of allocated anew.
+//! Aligned buffers that are reused instead of allocated again.
 //!
 //! ```text
 //!   class   4K    8K   16K   …   4M         take(len): the smallest class that holds len
-//!          [▪▪]  [ ]   [▪]      [▪▪▪]       drop: back into its class, unless all hold enough
-//!           each class is a list under a lock of its own
+//!          [▪▪]  [ ]   [▪]      [▪▪▪]       drop: back into its class, within the limit for all
+//!           each class is a list with its own lock
 //! ```
 
 use crate::aligned::AlignedBuf;
@@ -29,7 +29,7 @@ impl std::fmt::Debug for BufPool {
 }
 
 struct Shared {
-    /// The most bytes that wait in all classes together, and those that do.
+    /// The most unused bytes in all classes together, and the current number of them.
     most_idle: usize,
     idle_bytes: AtomicUsize,
     idle: [Mutex<Vec<AlignedBuf>>; CLASSES],
@@ -42,8 +42,8 @@ impl BufPool {
         BufPool { shared: Arc::new(Shared { most_idle, idle_bytes: AtomicUsize::new(0), idle }) }
     }
 
-    /// A buffer of `len` bytes with any content: zeros, or what its last user left. Lengths above
-    /// 4 MiB are served too, and not kept.
+    /// A buffer of `len` bytes with any content: zeros, or what its last user left. Buffers longer
+    /// than 4 MiB are not kept when they are dropped.
     pub fn take(&self, len: usize) -> PooledBuf {
         let buf = class_of(len).and_then(|class| self.idle(class)).unwrap_or_else(|| {
             AlignedBuf::zeroed(
@@ -53,7 +53,7 @@ impl BufPool {
         PooledBuf { buf: Some(buf), len, pool: self.clone() }
     }
 
-    /// As [`BufPool::take`]; `None` where the system has no memory for it.
+    /// As [`BufPool::take`]; `None` where the system has no memory for the buffer.
     pub fn try_take(&self, len: usize) -> Option<PooledBuf> {
         let class = class_of(len);
         let idle = class.and_then(|class| self.idle(class));
@@ -65,7 +65,8 @@ impl BufPool {
         Some(PooledBuf { buf: Some(buf), len, pool: self.clone() })
     }
 
-    /// One that waits. When there is none, buffers of other classes make way for the one to come.
+    /// An unused buffer of the class. When there is none, unused buffers of other classes are freed
+    /// for the new one.
     fn idle(&self, class: usize) -> Option<AlignedBuf> {
         let found = self.pop(class);
         if found.is_none() {
@@ -85,20 +86,20 @@ impl BufPool {
         Some(buf)
     }
 
-    /// Bytes that wait in the pool.
+    /// Bytes of unused buffers in the pool.
     pub fn idle_bytes(&self) -> usize {
         self.shared.idle_bytes.load(Relaxed)
     }
 }
 
-/// Keeps up to 16 MiB.
+/// Keeps up to 16 MiB of unused buffers.
 impl Default for BufPool {
     fn default() -> BufPool {
         BufPool::new(16 << 20)
     }
 }
 
-/// The class that holds `len` bytes; `None` above the largest.
+/// The class of buffers that hold `len` bytes; `None` above the largest class.
 fn class_of(len: usize) -> Option<usize> {
     let log2 = len.checked_next_power_of_two()?.trailing_zeros().max(SMALLEST_LOG2);
     (log2 <= LARGEST_LOG2).then(|| (log2 - SMALLEST_LOG2) as usize)
@@ -118,7 +119,7 @@ impl std::fmt::Debug for PooledBuf {
 }
 
 impl PooledBuf {
-    /// Where the bytes are, without a reference to them.
+    /// The address of the bytes, without a reference to them.
     pub(crate) fn start(&self) -> *mut u8 {
         self.buf.as_ref().expect(PRESENT).start()
     }

@@ -1,4 +1,4 @@
-//! A view that passes reads on and refuses everything else.
+//! A view that passes reads on and refuses all changes.
 //!
 //! ```text
 //!   read ──────────────► device
@@ -9,7 +9,7 @@ use crate::device::BlockDevice;
 use extant_base::{ByteOffset, Error, Result};
 use std::io::{IoSlice, IoSliceMut};
 
-/// A device through which nothing can be changed: every write is [`Error::ReadOnly`].
+/// A device that cannot be changed through this view: every write fails with [`Error::ReadOnly`].
 #[derive(Clone, Debug)]
 pub struct ReadOnly<D> {
     inner: D,
@@ -21,7 +21,7 @@ impl<D: BlockDevice> ReadOnly<D> {
         ReadOnly { inner }
     }
 
-    /// The device behind the view.
+    /// The device below the view.
     pub fn into_inner(self) -> D {
         self.inner
     }

@@ -1,4 +1,4 @@
-//! A device that writes down what is done to it, in order.
+//! A device that records all changes made to it, in order.
 //!
 //! ```text
 //!   log:   write 0   write 1   flush 2   write 3 (fua)   discard 4      position() == 5
@@ -6,8 +6,8 @@
 //!          durable here ◄─────────┘
 //! ```
 //!
-//! Changes go through one at a time, so that the order in the log is the order in which they
-//! happened: a write that returned before a flush began stands before it.
+//! Changes run one at a time, so the order of the log is the order in which they happened: a write
+//! that returned before a flush began comes before that flush.
 
 use crate::crash::CrashPlan;
 use crate::dax::{Dax, RecordedDax, lines};
@@ -21,59 +21,60 @@ use std::sync::Arc;
 /// One change that succeeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Bytes written; durable at once with `fua`, else after the next flush.
+    /// Bytes written: durable on return with `fua`, else after the next flush.
     Write {
-        /// Where.
+        /// Position on the device.
         at: ByteOffset,
-        /// What.
+        /// The bytes.
         data: Arc<[u8]>,
-        /// Whether the writer waited until it was durable.
+        /// Whether it was a forced write.
         fua: bool,
     },
-    /// Bytes made zero.
+    /// Bytes set to zero.
     Zero {
-        /// Where.
+        /// Position on the device.
         at: ByteOffset,
-        /// How many.
+        /// Length in bytes.
         len: u64,
     },
-    /// Bytes given up.
+    /// Bytes discarded.
     Discard {
-        /// Where.
+        /// Position on the device.
         at: ByteOffset,
-        /// How many.
+        /// Length in bytes.
         len: u64,
     },
-    /// Everything before is durable.
+    /// Makes all earlier writes durable.
     Flush,
     /// Bytes of one cache line stored through a window ([`Dax`]).
     Store {
-        /// Where.
+        /// Position on the device.
         at: ByteOffset,
-        /// What.
+        /// The bytes.
         data: Arc<[u8]>,
     },
-    /// The lines of these bytes were sent on their way.
+    /// The write-back of the lines of these bytes was started.
     WriteBack {
-        /// Where.
+        /// Position on the device.
         at: ByteOffset,
-        /// How many.
+        /// Length in bytes.
         len: u64,
     },
-    /// What was sent on its way before is durable.
+    /// Makes all stores durable whose write-back was started before.
     Fence,
-    /// Everything before that begins in these bytes is durable: the flush of one of several devices
-    /// that are recorded as one.
+    /// Makes all earlier writes durable that begin in this range. It is the flush of one device,
+    /// where several devices are recorded as one.
     FlushRange {
-        /// Where the device begins.
+        /// Where that device begins.
         at: ByteOffset,
-        /// How many bytes it has.
+        /// The length of that device in bytes.
         len: u64,
     },
 }
 
 impl Op {
-    /// First byte and length of what the operation changes; a flush changes nothing.
+    /// First byte and length of the range that the operation changes; empty for one that changes
+    /// nothing.
     pub fn range(&self) -> (ByteOffset, u64) {
         match self {
             Op::Write { at, data, .. } | Op::Store { at, data } => (*at, data.len() as u64),
@@ -84,20 +85,20 @@ impl Op {
         }
     }
 
-    /// Whether it was durable when it returned.
+    /// Whether the operation was durable when it returned.
     pub fn is_fua(&self) -> bool {
         matches!(self, Op::Write { fua: true, .. })
     }
 }
 
-/// What some operations add up to.
+/// Counts of some operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpCounts {
-    /// Writes, forced-unit-access ones and zeroing included; a vectored write is one.
+    /// Writes, including forced writes and zeroing; a vectored write is one.
     pub writes: u64,
     /// Bytes in those writes, without zeroing.
     pub written_bytes: u64,
-    /// Of the writes, those with forced unit access.
+    /// Forced writes among them.
     pub fua_writes: u64,
     /// Flushes.
     pub flushes: u64,
@@ -105,7 +106,7 @@ pub struct OpCounts {
     pub discards: u64,
     /// Bytes stored through windows.
     pub stored_bytes: u64,
-    /// Cache lines sent on their way.
+    /// Cache lines whose write-back was started.
     pub written_back_lines: u64,
     /// Fences.
     pub fences: u64,
@@ -119,22 +120,22 @@ pub struct Recorder<D> {
 }
 
 impl<D: BlockDevice> Recorder<D> {
-    /// Records what is done to `inner` from now on.
+    /// Records the changes that are made to `inner` from now on.
     pub fn new(inner: D) -> Recorder<D> {
         Recorder { inner, log: Arc::default() }
     }
 
-    /// Everything so far. The data is shared, not copied.
+    /// All changes so far. The log's data is shared, not copied.
     pub fn log(&self) -> Vec<Op> {
         self.log.lock().clone()
     }
 
-    /// How many operations the log holds: a mark for "done by here".
+    /// The number of operations in the log: a mark between those done so far and later ones.
     pub fn position(&self) -> usize {
         self.log.lock().len()
     }
 
-    /// What the operations from `position` on add up to.
+    /// Counts of the operations from `position` on.
     pub fn counts_since(&self, position: usize) -> OpCounts {
         let mut sum = OpCounts::default();
         for op in self.log.lock().iter().skip(position) {
@@ -157,29 +158,31 @@ impl<D: BlockDevice> Recorder<D> {
         sum
     }
 
-    /// The states that a power cut could leave, `base` being what the device held at first.
+    /// The states that a power cut could leave. `base` is the device's content before the
+    /// recording.
     pub fn crash_plan(&self, base: &MemoryDevice) -> CrashPlan {
         CrashPlan::new(base.clone(), self.log())
     }
 
-    /// Flushes a part that stands for a device of its own: what lies elsewhere stays undecided.
+    /// Flushes a part that represents a device of its own. Writes outside of it stay undecided.
     ///
-    /// Errors: as [`BlockDevice::flush`].
+    /// # Errors
+    /// As [`BlockDevice::flush`].
     pub fn flush_range(&self, at: ByteOffset, len: u64) -> Result<()> {
         self.record(|| Op::FlushRange { at, len }, || self.inner.flush())
     }
 
-    /// The device behind.
+    /// The wrapped device.
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// Ends the recording.
+    /// Ends the recording and returns the device.
     pub fn into_inner(self) -> D {
         self.inner
     }
 
-    /// Does a change and logs it if it succeeded, nothing else in between.
+    /// Makes a change and logs it if it succeeded. No other change comes between.
     fn record(&self, op: impl FnOnce() -> Op, change: impl FnOnce() -> Result<()>) -> Result<()> {
         let mut log = self.log.lock();
         change()?;

@@ -1,24 +1,24 @@
-//! Copies from and to memory that others may change at the same time: atomic words of 8 bytes.
+//! Copies from and to memory that others may change at the same time, in atomic 8-byte words.
 //!
 //! ```text
-//!   words    ├── word 0 ──┼── word 1 ──┼── word 2 ──┼── word 3 ──┤     every access is one of these
+//!   words    ├── word 0 ──┼── word 1 ──┼── word 2 ──┼── word 3 ──┤     each access is a whole word
 //!   bytes          ├──────┼────────────┼────────────┼───┤
 //!                   part      whole        whole     part
 //!   load          load, cut    load         load     load, cut
-//!   store           CAS        store        store      CAS           the other bytes of the word stay
+//!   store           CAS        store        store      CAS          the word's other bytes stay
 //! ```
 //!
-//! Rust's memory model knows no atomic accesses of two sizes to the same bytes: where they race, the behaviour is
-//! undefined. So bytes are never accessed as bytes here. A part of a word is stored by compare-exchange: a
-//! neighbour's store to the other bytes of the word at the same time is not lost.
+//! Rust's memory model has no atomic accesses of two sizes to the same bytes: where they race, the
+//! behaviour is undefined. So this module never accesses single bytes. It stores a part of a word
+//! by compare-exchange, which does not lose a concurrent store to the other bytes of that word.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes of a word.
+/// Bytes in a word.
 pub(crate) const WORD: usize = size_of::<AtomicU64>();
 
-/// Fills `to` with the bytes from byte `at` of `words` on. Each word is read once, as a whole.
+/// Fills `to` with the bytes of `words` from byte `at` on. Each word is read once, as a whole.
 ///
 /// # Panics
 /// If `words` has fewer bytes.
@@ -42,8 +42,8 @@ pub(crate) fn load(words: &[AtomicU64], at: usize, to: &mut [u8]) {
     }
 }
 
-/// Puts `from` at byte `at` of `words`. Each whole word is written once; of the first and the last word the bytes
-/// beside `from` stay as they are, whatever other threads store to them meanwhile.
+/// Writes `from` at byte `at` of `words`. Each whole word is written once. In the first and the
+/// last word, the bytes outside of `from` keep what other threads store to them meanwhile.
 ///
 /// # Panics
 /// If `words` has fewer bytes.
@@ -96,7 +96,8 @@ mod tests {
     #[test]
     fn every_range_is_copied_and_its_neighbours_stay() {
         let all: Vec<u8> = (1..=40).collect();
-        // Every byte of a word as the first and as the last one; Miri, which is slow, takes some of them.
+        // Every byte of a word as the first and as the last one; Miri, which is slow, takes some of
+        // them.
         let step = if cfg!(miri) { 7 } else { 1 };
         for at in (0..=40).step_by(step) {
             for len in (0..=40 - at).step_by(step) {

@@ -14,7 +14,8 @@ use std::sync::Arc;
 
 /// The bytes `start..start + len` of a device.
 ///
-/// Errors of the slice itself name offsets within it; those of the device, offsets within that.
+/// Errors of the slice itself name offsets within it. Errors of the device name offsets of the
+/// device.
 #[derive(Clone, Debug)]
 pub struct Slice<D> {
     inner: D,
@@ -23,8 +24,10 @@ pub struct Slice<D> {
 }
 
 impl<D: BlockDevice> Slice<D> {
-    /// The `len` bytes of `inner` from `start` on. Errors: [`Error::Invalid`] when they are not
-    /// all there.
+    /// The `len` bytes of `inner` from `start` on.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the range does not lie wholly in `inner`.
     pub fn new(inner: D, start: ByteOffset, len: u64) -> Result<Slice<D>> {
         match start.0.checked_add(len) {
             Some(end) if end <= inner.len() => Ok(Slice { inner, start: start.0, len }),
@@ -34,13 +37,16 @@ impl<D: BlockDevice> Slice<D> {
         }
     }
 
-    /// All of `inner` from `start` on. Errors: [`Error::Invalid`] when it ends before.
+    /// All of `inner` from `start` on.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when `inner` ends before `start`.
     pub fn from_offset(inner: D, start: ByteOffset) -> Result<Slice<D>> {
         let len = inner.len().saturating_sub(start.0);
         Slice::new(inner, start, len)
     }
 
-    /// The device that this is a part of.
+    /// The device of which this is a part.
     pub fn into_inner(self) -> D {
         self.inner
     }
@@ -134,7 +140,7 @@ impl<D: BlockDevice> BlockDevice for Slice<D> {
         self.inner.settle();
     }
 
-    /// The device's, as far as the start of the slice keeps it.
+    /// The device's window, if the start of the slice is suitably aligned.
     fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
         self.inner.dax(self.place(IoOp::Open, at, len).ok()?, len)
     }

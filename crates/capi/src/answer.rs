@@ -1,4 +1,4 @@
-//! Results as C takes them: a number, and a message kept for the thread.
+//! Results in the form of C: a number, and a message that is kept for each thread.
 
 use extant::Error;
 use extant_image::{BuildError, SourceError};
@@ -16,7 +16,7 @@ thread_local! {
     static MESSAGE: RefCell<CString> = RefCell::default();
 }
 
-/// Why a call fails.
+/// Why a call failed.
 pub(crate) struct Fault {
     errno: i32,
     message: String,
@@ -65,9 +65,10 @@ impl From<BuildError> for Fault {
     }
 }
 
-/// Runs a call: its number, or a negative errno.
+/// Runs a call. Returns its number, or a negative errno.
 pub(crate) fn answer_long(call: impl FnOnce() -> Result<i64, Fault>) -> i64 {
-    // Nothing of ours is looked at after a panic but through the engine, which answers for itself.
+    // After a panic, later calls reach state only through the engine, which keeps its own
+    // consistent.
     let done = catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| {
         Err(Fault { errno: EIO, message: "a bug: the library panicked".to_owned() })
     });
@@ -78,7 +79,7 @@ pub(crate) fn answer_long(call: impl FnOnce() -> Result<i64, Fault>) -> i64 {
     })
 }
 
-/// As [`answer_long`], for calls that have nothing to say but that they worked, or a small number.
+/// As [`answer_long`], for calls that return 0 or a small number.
 pub(crate) fn answer(call: impl FnOnce() -> Result<i32, Fault>) -> i32 {
     let number = answer_long(|| call().map(i64::from));
     i32::try_from(number).expect("an int went in, or an errno")
@@ -90,7 +91,7 @@ pub extern "C" fn extant_version() -> *const c_char {
     concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
 }
 
-/// What the last call of this thread that failed says.
+/// The message of the last failed call of this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn extant_message() -> *const c_char {
     MESSAGE.with_borrow(|kept| kept.as_ptr())

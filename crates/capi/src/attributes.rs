@@ -1,4 +1,4 @@
-//! What is known of a file besides its content, and the volume's space.
+//! Attributes of files, and the volume's space.
 
 use crate::answer::{Fault, answer, answer_long};
 use crate::pointers::{bytes, bytes_mut, handle, path, put};
@@ -11,9 +11,9 @@ use std::path::Path;
 const EXCLUSIVE: u32 = 4;
 const NOFOLLOW: u32 = 16;
 const REPLACE: u32 = 32;
-/// An owner or group that stays as it is.
+/// Keeps the owner or group.
 const AS_IT_IS: u32 = u32::MAX;
-/// The kind of a file in its mode.
+/// The file type bits of a mode.
 const KIND: u32 = 0o170_000;
 
 /// `struct extant_space`.
@@ -28,12 +28,12 @@ pub struct Space {
     free_inodes: u64,
 }
 
-/// The file at `path`, or the symlink there.
+/// The file at `path`; with `NOFOLLOW` in `flags`, a symbolic link at `path` itself.
 ///
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 unsafe fn node(volume: *const Volume, name: *const c_char, flags: u32) -> Result<Node, Fault> {
-    // SAFETY: an open handle and a string from C.
+    // SAFETY: the caller passes an open handle and a string.
     let (volume, name) = unsafe { (handle(volume)?, path(name)?) };
     Ok(match flags & NOFOLLOW {
         0 => volume.0.node(name)?,
@@ -51,9 +51,9 @@ fn known(flags: u32, all: u32) -> Result<u32, Fault> {
 /// An attribute's name.
 ///
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 unsafe fn attribute<'a>(name: *const c_char) -> Result<&'a OsStr, Fault> {
-    // SAFETY: a string from C.
+    // SAFETY: the caller passes a string.
     unsafe { path(name) }.map(Path::as_os_str)
 }
 
@@ -65,7 +65,7 @@ fn time(time: &Time) -> Result<Timestamp, Fault> {
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_chmod(
     volume: *const Volume,
@@ -74,13 +74,13 @@ pub unsafe extern "C" fn extant_chmod(
 ) -> i32 {
     answer(|| {
         let wish = SetAttributes { mode: Some(permissions(mode)?), ..Default::default() };
-        // SAFETY: an open handle and a string from C.
+        // SAFETY: the caller passes an open handle and a string.
         done(unsafe { node(volume, name, 0) }?.set_attributes(&wish))
     })
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_chown(
     volume: *const Volume,
@@ -93,13 +93,13 @@ pub unsafe extern "C" fn extant_chown(
         let flags = known(flags, NOFOLLOW)?;
         let given = |id: u32| (id != AS_IT_IS).then_some(id);
         let wish = SetAttributes { uid: given(uid), gid: given(gid), ..Default::default() };
-        // SAFETY: an open handle and a string from C.
+        // SAFETY: the caller passes an open handle and a string.
         done(unsafe { node(volume, name, flags) }?.set_attributes(&wish))
     })
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_utime(
     volume: *const Volume,
@@ -117,7 +117,7 @@ pub unsafe extern "C" fn extant_utime(
             mtime: modified.map(time).transpose()?,
             ..Default::default()
         };
-        // SAFETY: an open handle and a string from C.
+        // SAFETY: the caller passes an open handle and a string.
         let node = unsafe { node(volume, name, flags) }?;
         let now = extant::Environment::default().now();
         done(node.set_attributes(&match (accessed, modified) {
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn extant_utime(
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_mknod(
     volume: *const Volume,
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn extant_mknod(
         }
         let rdev = is_device.then_some(DeviceNumber { major, minor });
         let new = NewFile { mode: permissions(mode & !KIND)?, rdev, ..NewFile::default() };
-        // SAFETY: an open handle and a string from C.
+        // SAFETY: the caller passes an open handle and a string.
         let (volume, name) = unsafe { (handle(volume)?, path(name)?) };
         match kind {
             FileKind::Regular => volume.0.create_file(name, &new)?,
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn extant_mknod(
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_getxattr(
     volume: *const Volume,
@@ -176,17 +176,17 @@ pub unsafe extern "C" fn extant_getxattr(
     flags: u32,
 ) -> i64 {
     answer_long(|| {
-        // SAFETY: an open handle and strings from C.
+        // SAFETY: the caller passes an open handle and strings.
         let node = unsafe { node(volume, name, known(flags, NOFOLLOW)?) }?;
-        // SAFETY: a string from C.
+        // SAFETY: the caller passes a string.
         let value = node.xattr(unsafe { attribute(attribute_name) }?)?;
-        // SAFETY: the caller's memory.
+        // SAFETY: the caller passes `len` bytes of memory.
         unsafe { give_bytes(&value, memory, len) }
     })
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_listxattr(
     volume: *const Volume,
@@ -196,20 +196,20 @@ pub unsafe extern "C" fn extant_listxattr(
     flags: u32,
 ) -> i64 {
     answer_long(|| {
-        // SAFETY: an open handle and a string from C.
+        // SAFETY: the caller passes an open handle and a string.
         let node = unsafe { node(volume, name, known(flags, NOFOLLOW)?) }?;
         let mut all = Vec::new();
         for name in node.xattrs()? {
             all.extend_from_slice(name.as_bytes());
             all.push(0);
         }
-        // SAFETY: the caller's memory.
+        // SAFETY: the caller passes `len` bytes of memory.
         unsafe { give_bytes(&all, memory, len) }
     })
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_setxattr(
     volume: *const Volume,
@@ -230,7 +230,7 @@ pub unsafe extern "C" fn extant_setxattr(
                 ));
             }
         };
-        // SAFETY: an open handle and a string from C.
+        // SAFETY: the caller passes an open handle and a string.
         let node = unsafe { node(volume, name, flags) }?;
         // SAFETY: a string from C and the caller's memory.
         let (attribute, value) = unsafe { (attribute(attribute_name)?, bytes(value, len)?) };
@@ -239,7 +239,7 @@ pub unsafe extern "C" fn extant_setxattr(
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_removexattr(
     volume: *const Volume,
@@ -248,19 +248,19 @@ pub unsafe extern "C" fn extant_removexattr(
     flags: u32,
 ) -> i32 {
     answer(|| {
-        // SAFETY: an open handle and a string from C.
+        // SAFETY: the caller passes an open handle and a string.
         let node = unsafe { node(volume, name, known(flags, NOFOLLOW)?) }?;
-        // SAFETY: a string from C.
+        // SAFETY: the caller passes a string.
         done(node.remove_xattr(unsafe { attribute(attribute_name) }?))
     })
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_space(volume: *const Volume, out: *mut Space) -> i32 {
     answer(|| {
-        // SAFETY: an open handle.
+        // SAFETY: the caller passes an open handle.
         let space = unsafe { handle(volume) }?.0.space();
         let space = Space {
             block_bytes: space.block_bytes,
@@ -271,18 +271,18 @@ pub unsafe extern "C" fn extant_space(volume: *const Volume, out: *mut Space) ->
             inodes: space.inodes.into(),
             free_inodes: space.free_inodes.into(),
         };
-        // SAFETY: a place for the answer.
+        // SAFETY: the caller passes memory for the result.
         unsafe { put(out, space) }?;
         Ok(0)
     })
 }
 
-/// Puts as much of `all` as fits where the caller wants it; its whole length.
+/// Copies as many bytes of `all` as fit into the caller's memory. Returns the whole length.
 ///
 /// # Safety
 /// As [`bytes_mut`].
 unsafe fn give_bytes(all: &[u8], memory: *mut u8, len: usize) -> Result<i64, Fault> {
-    // SAFETY: the caller keeps that.
+    // SAFETY: this function has the same conditions.
     let out = unsafe { bytes_mut(memory, len.min(all.len())) }?;
     out.copy_from_slice(&all[..out.len()]);
     Ok(all.len() as i64)

@@ -1,4 +1,4 @@
-//! Files that are open.
+//! Open files.
 
 use crate::answer::{Fault, answer, answer_long};
 use crate::pointers::{bytes, bytes_mut, give, handle, path, take};
@@ -24,7 +24,7 @@ impl OpenFile {
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_file_open(
     volume: *const Volume,
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn extant_file_open(
         if !known || has(EXCLUSIVE) && !has(CREATE) || has(TRUNCATE) && !has(WRITE) {
             return Err(Fault::invalid("flags of extant_file_open that make no sense together"));
         }
-        // SAFETY: an open handle and a string from C.
+        // SAFETY: the caller passes an open handle and a string.
         let (fs, name) = unsafe { (&handle(volume)?.0, path(name)?) };
         if has(CREATE) {
             let new = NewFile { mode: permissions(mode)?, ..NewFile::default() };
@@ -52,24 +52,24 @@ pub unsafe extern "C" fn extant_file_open(
         if has(TRUNCATE) {
             file.set_len(0)?;
         }
-        // SAFETY: a place for a handle.
+        // SAFETY: the caller passes memory for the handle.
         unsafe { give(out, OpenFile { file, write: has(WRITE) }) }
     })
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_file_close(file: *mut OpenFile) -> i32 {
     answer(|| {
-        // SAFETY: a handle that is given back.
+        // SAFETY: the caller gives the handle up and does not use it again.
         drop(unsafe { take(file) });
         Ok(0)
     })
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_file_read(
     file: *const OpenFile,
@@ -78,7 +78,7 @@ pub unsafe extern "C" fn extant_file_read(
     len: usize,
 ) -> i64 {
     answer_long(|| {
-        // SAFETY: an open handle and the caller's memory.
+        // SAFETY: the caller passes an open handle and `len` bytes of memory.
         let (file, memory) = unsafe { (&handle(file)?.file, bytes_mut(memory, len)?) };
         let mut read = 0;
         while read < memory.len() {
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn extant_file_read(
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_file_write(
     file: *const OpenFile,
@@ -101,7 +101,7 @@ pub unsafe extern "C" fn extant_file_write(
     len: usize,
 ) -> i64 {
     answer_long(|| {
-        // SAFETY: an open handle and the caller's memory.
+        // SAFETY: the caller passes an open handle and `len` bytes of memory.
         let (file, memory) = unsafe { (handle(file)?, bytes(memory, len)?) };
         file.to_write()?.write_all_at(offset, memory)?;
         Ok(len as i64)
@@ -109,17 +109,17 @@ pub unsafe extern "C" fn extant_file_write(
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_file_truncate(file: *const OpenFile, size: u64) -> i32 {
-    // SAFETY: an open handle.
+    // SAFETY: the caller passes an open handle.
     answer(|| done(unsafe { handle(file) }?.to_write()?.set_len(size)))
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_file_sync(file: *const OpenFile) -> i32 {
-    // SAFETY: an open handle.
+    // SAFETY: the caller passes an open handle.
     answer(|| done(unsafe { handle(file) }?.file.sync_all()))
 }

@@ -1,13 +1,13 @@
-//! libextant: the engine behind functions that C can call; `include/extant.h` says what they promise.
+//! libextant: the engine as functions for C. `include/extant.h` documents them.
 //!
 //! ```text
-//!   C ──► volume, attributes, file, list, whole      pointers become references, bytes become paths and options
+//!   C ──► volume, attributes, file, list, whole     convert pointers, paths and options
 //!              │ answer: error ──► errno, message kept for the thread; a panic ──► EIO
 //!              ▼
 //!          extant, extant-image
 //! ```
-//! What all functions demand of their caller is said once, in the header: pointers are NULL only where
-//! it says so, strings end in NUL, handles are open, memory is as long as told.
+//! The header states the conditions that hold for all functions: pointers are NULL only where it
+//! says so, strings end in NUL, handles are open, and memory has the length that is passed.
 
 mod answer;
 mod attributes;

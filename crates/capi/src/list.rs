@@ -15,7 +15,7 @@ enum Source {
 /// `extant_list`.
 pub struct List {
     source: Source,
-    /// The text of the entry that was given out last.
+    /// The text of the entry that was returned last.
     shown: CString,
 }
 
@@ -43,7 +43,7 @@ impl Source {
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_readdir(
     volume: *const Volume,
@@ -51,15 +51,15 @@ pub unsafe extern "C" fn extant_readdir(
     out: *mut *mut List,
 ) -> i32 {
     answer(|| {
-        // SAFETY: an open handle and a string from C.
+        // SAFETY: the caller passes an open handle and a string.
         let names = unsafe { handle(volume)?.0.read_dir(path(name)?) }?;
-        // SAFETY: a place for a handle.
+        // SAFETY: the caller passes memory for the handle.
         unsafe { give(out, List { source: Source::Names(names), shown: CString::default() }) }
     })
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_walk(
     volume: *const Volume,
@@ -67,15 +67,15 @@ pub unsafe extern "C" fn extant_walk(
     out: *mut *mut List,
 ) -> i32 {
     answer(|| {
-        // SAFETY: an open handle and a string from C.
+        // SAFETY: the caller passes an open handle and a string.
         let walk = unsafe { handle(volume)?.0.walk(path(name)?) };
-        // SAFETY: a place for a handle.
+        // SAFETY: the caller passes memory for the handle.
         unsafe { give(out, List { source: Source::Walk(walk), shown: CString::default() }) }
     })
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_list_next(list: *mut List, out: *mut Entry) -> i32 {
     answer(|| {
@@ -85,7 +85,7 @@ pub unsafe extern "C" fn extant_list_next(list: *mut List, out: *mut Entry) -> i
             return Ok(0);
         };
         let (name, ino, kind, depth) = next?;
-        // A NUL stands only in names of damaged directories.
+        // Only a name in a damaged directory can contain a NUL.
         let name = CString::new(name.into_vec());
         list.shown = name.map_err(|_| Fault::invalid("a name in the directory holds a NUL"))?;
         let entry = Entry {
@@ -94,18 +94,18 @@ pub unsafe extern "C" fn extant_list_next(list: *mut List, out: *mut Entry) -> i
             kind: u32::from(kind.mode_bits()),
             depth: u32::try_from(depth).unwrap_or(u32::MAX),
         };
-        // SAFETY: a place for the answer.
+        // SAFETY: the caller passes memory for the result.
         unsafe { put(out, entry) }?;
         Ok(1)
     })
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_list_close(list: *mut List) -> i32 {
     answer(|| {
-        // SAFETY: a handle that is given back.
+        // SAFETY: the caller gives the handle up and does not use it again.
         drop(unsafe { take(list) });
         Ok(0)
     })

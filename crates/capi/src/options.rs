@@ -1,8 +1,8 @@
-//! Options by name, as C and Python pass them: the long options of the command, each a string.
+//! Options by name, as C and Python pass them: the long options of the command, each in a string.
 //!
 //! ```text
 //!   { "label=root", "exclude=*.o", "exclude=/tmp", "random", NULL }
-//!        └ text     └────── list of two ──────┘    └ flag         finish: nothing is left over
+//!        └ text     └────── list of two ──────┘    └ flag         finish: no option is left
 //! ```
 
 use crate::answer::Fault;
@@ -11,16 +11,17 @@ use std::ffi::{OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::str::FromStr;
 
-/// The options of one call. Each is taken out by name; what is left over at the end has no meaning.
+/// The options of one call. Each is taken out by name. An option that is left at the end is
+/// unknown.
 pub(crate) struct Options<'a>(Vec<(&'a [u8], Option<&'a [u8]>)>);
 
 impl<'a> Options<'a> {
-    /// Reads the list that ends in NULL.
+    /// Reads a list that ends in NULL.
     ///
     /// # Safety
     /// As [`strings`].
     pub(crate) unsafe fn of(list: *const *const c_char) -> Options<'a> {
-        // SAFETY: the caller keeps it.
+        // SAFETY: this function has the same condition.
         let options = unsafe { strings(list) }.into_iter().map(|option| {
             let option = option.to_bytes();
             match option.iter().position(|byte| *byte == b'=') {
@@ -43,7 +44,7 @@ impl<'a> Options<'a> {
         values.collect()
     }
 
-    /// The value of `name`, the last where it is given more than once.
+    /// The value of `name`; the last one if there are several.
     pub(crate) fn value(&mut self, name: &str) -> Result<Option<&'a OsStr>, Fault> {
         Ok(self.list(name)?.pop())
     }
@@ -55,7 +56,7 @@ impl<'a> Options<'a> {
         text.map(Some)
     }
 
-    /// The value of `name` as `parse` reads it.
+    /// The value of `name`, converted by `parse`.
     pub(crate) fn parsed<T>(
         &mut self,
         name: &str,
@@ -73,7 +74,7 @@ impl<'a> Options<'a> {
         self.parsed(name, |text| text.parse().ok())
     }
 
-    /// The value of `name` as a UUID: 32 hexadecimal digits, with hyphens or without.
+    /// The value of `name` as a UUID: 32 hexadecimal digits, with or without hyphens.
     pub(crate) fn uuid(&mut self, name: &str) -> Result<Option<[u8; 16]>, Fault> {
         self.parsed(name, |text| {
             let digits = text.replace('-', "");
@@ -82,14 +83,14 @@ impl<'a> Options<'a> {
         })
     }
 
-    /// Whether `name`, which has no value, is given.
+    /// Whether `name`, which has no value, is in the list.
     pub(crate) fn flag(&mut self, name: &str) -> bool {
         let before = self.0.len();
         self.0.retain(|given| *given != (name.as_bytes(), None));
         self.0.len() < before
     }
 
-    /// Errors: EINVAL for an option that was not taken out.
+    /// Errors: EINVAL for an option that no call has taken out.
     pub(crate) fn finish(self) -> Result<(), Fault> {
         match self.0.first() {
             None => Ok(()),

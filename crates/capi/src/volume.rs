@@ -1,4 +1,4 @@
-//! Volumes: open, close, and what is asked and changed by path.
+//! Volumes: opening, closing, and queries and changes by path.
 
 use crate::answer::{Fault, answer, answer_long};
 use crate::pointers::{bytes_mut, give, handle, path, put, take};
@@ -63,7 +63,7 @@ impl From<Metadata> for Stat {
     }
 }
 
-/// What a call that only works or fails answers.
+/// The result of a call that returns no number: 0 on success.
 pub(crate) fn done(result: extant::Result<()>) -> Result<i32, Fault> {
     result?;
     Ok(0)
@@ -78,19 +78,19 @@ pub(crate) fn permissions(mode: u32) -> Result<u16, Fault> {
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_open(
     image: *const c_char,
     flags: u32,
     out: *mut *mut Volume,
 ) -> i32 {
-    // SAFETY: as here.
+    // SAFETY: this function has the same conditions.
     unsafe { extant_open_at(image, 0, flags, out) }
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_open_at(
     image: *const c_char,
@@ -102,19 +102,19 @@ pub unsafe extern "C" fn extant_open_at(
         if flags & !WRITE != 0 {
             return Err(Fault::invalid("a volume is opened with EXTANT_READ or EXTANT_WRITE"));
         }
-        // SAFETY: a string from C.
+        // SAFETY: the caller passes a string.
         let image = unsafe { path(image) }?;
         let fs = OpenOptions::new().write(flags & WRITE != 0).offset(offset).open(image)?;
-        // SAFETY: a place for a handle.
+        // SAFETY: the caller passes memory for the handle.
         unsafe { give(out, Volume(fs)) }
     })
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_close(volume: *mut Volume) -> i32 {
-    // SAFETY: a handle that is given back.
+    // SAFETY: the caller gives the handle up and does not use it again.
     answer(|| match unsafe { take(volume) } {
         Some(volume) => done(volume.0.close()),
         None => Ok(0),
@@ -122,15 +122,15 @@ pub unsafe extern "C" fn extant_close(volume: *mut Volume) -> i32 {
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_sync(volume: *const Volume) -> i32 {
-    // SAFETY: an open handle.
+    // SAFETY: the caller passes an open handle.
     answer(|| done(unsafe { handle(volume) }?.0.sync()))
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_stat(
     volume: *const Volume,
@@ -138,16 +138,16 @@ pub unsafe extern "C" fn extant_stat(
     out: *mut Stat,
 ) -> i32 {
     answer(|| {
-        // SAFETY: an open handle and a string from C.
+        // SAFETY: the caller passes an open handle and a string.
         let found = unsafe { handle(volume)?.0.metadata(path(name)?) }?;
-        // SAFETY: a place for the answer.
+        // SAFETY: the caller passes memory for the result.
         unsafe { put(out, found.into()) }?;
         Ok(0)
     })
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_lstat(
     volume: *const Volume,
@@ -155,16 +155,16 @@ pub unsafe extern "C" fn extant_lstat(
     out: *mut Stat,
 ) -> i32 {
     answer(|| {
-        // SAFETY: an open handle and a string from C.
+        // SAFETY: the caller passes an open handle and a string.
         let found = unsafe { handle(volume)?.0.symlink_metadata(path(name)?) }?;
-        // SAFETY: a place for the answer.
+        // SAFETY: the caller passes memory for the result.
         unsafe { put(out, found.into()) }?;
         Ok(0)
     })
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_readlink(
     volume: *const Volume,
@@ -173,10 +173,10 @@ pub unsafe extern "C" fn extant_readlink(
     len: usize,
 ) -> i64 {
     answer_long(|| {
-        // SAFETY: an open handle and a string from C.
+        // SAFETY: the caller passes an open handle and a string.
         let target = unsafe { handle(volume)?.0.read_link(path(name)?) }?;
         let target = target.as_os_str().as_bytes();
-        // SAFETY: the caller's memory.
+        // SAFETY: the caller passes `len` bytes of memory.
         let out = unsafe { bytes_mut(memory, len.min(target.len())) }?;
         out.copy_from_slice(&target[..out.len()]);
         Ok(target.len() as i64)
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn extant_readlink(
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_mkdir(
     volume: *const Volume,
@@ -193,22 +193,22 @@ pub unsafe extern "C" fn extant_mkdir(
 ) -> i32 {
     answer(|| {
         let new = NewFile { mode: permissions(mode)?, ..NewFile::directory() };
-        // SAFETY: an open handle and a string from C.
+        // SAFETY: the caller passes an open handle and a string.
         unsafe { handle(volume)?.0.create_dir(path(name)?, &new) }?;
         Ok(0)
     })
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_rmdir(volume: *const Volume, name: *const c_char) -> i32 {
-    // SAFETY: an open handle and a string from C.
+    // SAFETY: the caller passes an open handle and a string.
     answer(|| done(unsafe { handle(volume)?.0.remove_dir(path(name)?) }))
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_mkdir_all(
     volume: *const Volume,
@@ -217,41 +217,41 @@ pub unsafe extern "C" fn extant_mkdir_all(
 ) -> i32 {
     answer(|| {
         let new = NewFile { mode: permissions(mode)?, ..NewFile::directory() };
-        // SAFETY: an open handle and a string from C.
+        // SAFETY: the caller passes an open handle and a string.
         done(unsafe { handle(volume)?.0.create_dir_all(path(name)?, &new) })
     })
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_rmdir_all(volume: *const Volume, name: *const c_char) -> i32 {
-    // SAFETY: an open handle and a string from C.
+    // SAFETY: the caller passes an open handle and a string.
     answer(|| done(unsafe { handle(volume)?.0.remove_dir_all(path(name)?) }))
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_unlink(volume: *const Volume, name: *const c_char) -> i32 {
-    // SAFETY: an open handle and a string from C.
+    // SAFETY: the caller passes an open handle and a string.
     answer(|| done(unsafe { handle(volume)?.0.remove_file(path(name)?) }))
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_rename(
     volume: *const Volume,
     from: *const c_char,
     to: *const c_char,
 ) -> i32 {
-    // SAFETY: an open handle and strings from C.
+    // SAFETY: the caller passes an open handle and strings.
     answer(|| done(unsafe { handle(volume)?.0.rename(path(from)?, path(to)?) }))
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_symlink(
     volume: *const Volume,
@@ -260,20 +260,20 @@ pub unsafe extern "C" fn extant_symlink(
 ) -> i32 {
     answer(|| {
         let new = NewFile::default();
-        // SAFETY: an open handle and strings from C.
+        // SAFETY: the caller passes an open handle and strings.
         unsafe { handle(volume)?.0.symlink(path(target)?, path(name)?, &new) }?;
         Ok(0)
     })
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_link(
     volume: *const Volume,
     original: *const c_char,
     name: *const c_char,
 ) -> i32 {
-    // SAFETY: an open handle and strings from C.
+    // SAFETY: the caller passes an open handle and strings.
     answer(|| done(unsafe { handle(volume)?.0.hard_link(path(original)?, path(name)?) }))
 }

@@ -1,4 +1,4 @@
-//! What is done to images as a whole: make, build, check.
+//! Operations on whole images: make, build, tune, check, resize, replay.
 
 use crate::answer::{Fault, answer};
 use crate::options::{Options, owner, percent};
@@ -29,7 +29,7 @@ fn utf8(text: &CStr) -> Result<&str, Fault> {
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_mkfs(
     image: *const c_char,
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn extant_mkfs(
     features: *const c_char,
 ) -> i32 {
     answer(|| {
-        // SAFETY: strings from C, the last two perhaps NULL.
+        // SAFETY: the caller passes strings; the last two may be NULL.
         let (image, label, features) =
             unsafe { (path(image)?, text_or_null(label), text_or_null(features)) };
         let mut options = MkfsOptions::new();
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn extant_mkfs(
         if let Some(features) = features {
             options = options.features(utf8(features)?)?;
         }
-        // A file that is there stays as it is.
+        // An existing file must stay unchanged.
         fs::File::create_new(image)?;
         let made = FileDevice::create(image, bytes).and_then(|device| {
             mkfs::format(Arc::new(device), &options.zeroed(true), &Environment::default())
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn extant_mkfs(
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_build(
     source: *const c_char,
@@ -75,7 +75,7 @@ pub unsafe extern "C" fn extant_build(
     bytes: *mut u64,
 ) -> i32 {
     answer(|| {
-        // SAFETY: strings from C.
+        // SAFETY: the caller passes strings.
         let (source, image) = unsafe { (path(source)?, path(image)?) };
         let wish = BuildWish {
             builder: ImageBuilder::new().size(ImageSize::Auto { free: free_bytes }),
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn extant_build(
         };
         let (built, _) = wish.build(&[source], image)?;
         if !bytes.is_null() {
-            // SAFETY: a place for the answer.
+            // SAFETY: the caller passes memory for the result.
             unsafe { put(bytes, built) }?;
         }
         Ok(0)
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn extant_build(
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_build_with(
     sources: *const *const c_char,
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn extant_build_with(
     bytes: *mut u64,
 ) -> i32 {
     answer(|| {
-        // SAFETY: strings from C, and lists of them.
+        // SAFETY: the caller passes a string and lists of strings.
         let (sources, image, options) =
             unsafe { (strings(sources), path(image)?, Options::of(options)) };
         if sources.is_empty() {
@@ -113,21 +113,21 @@ pub unsafe extern "C" fn extant_build_with(
             sources.iter().map(|source| Path::new(OsStr::from_bytes(source.to_bytes()))).collect();
         let (built, problems) = BuildWish::of(options)?.build(&sources, image)?;
         for problem in problems {
-            // SAFETY: as the caller of this function promises.
+            // SAFETY: the caller of this function guarantees it.
             unsafe { tell(left_out, context, &problem.to_string(), false) };
         }
         if !bytes.is_null() {
-            // SAFETY: a place for the answer.
+            // SAFETY: the caller passes memory for the result.
             unsafe { put(bytes, built) }?;
         }
         Ok(0)
     })
 }
 
-/// Bytes of a block unless an option says otherwise.
+/// The block size in bytes without an option.
 const BLOCK_BYTES: usize = 4096;
 
-/// What to build of sources, and how they are read.
+/// What to build from the sources, and how to read them.
 struct BuildWish {
     builder: ImageBuilder,
     options: SourceOptions,
@@ -135,7 +135,7 @@ struct BuildWish {
 }
 
 impl BuildWish {
-    /// Options by the names of the command's.
+    /// Reads options with the names of the command's.
     fn of(mut given: Options<'_>) -> Result<BuildWish, Fault> {
         let mut builder = ImageBuilder::new();
         let mut mkfs = match (given.text("type")?, given.text("compat")?) {
@@ -241,7 +241,7 @@ impl BuildWish {
         Ok(BuildWish { builder, options, kind })
     }
 
-    /// Builds; the image's bytes, and what was left out.
+    /// Builds the image. Returns its length in bytes, and the entries that were left out.
     fn build(self, sources: &[&Path], image: &Path) -> Result<(u64, Vec<SourceError>), Fault> {
         let spec = |path: &&Path| SourceSpec { path: path.to_path_buf(), kind: self.kind };
         let sources: Vec<SourceSpec> = sources.iter().map(spec).collect();
@@ -252,7 +252,7 @@ impl BuildWish {
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_tune(
     image: *const c_char,
@@ -260,7 +260,7 @@ pub unsafe extern "C" fn extant_tune(
     options: *const *const c_char,
 ) -> i32 {
     answer(|| {
-        // SAFETY: a string from C, and a list of them.
+        // SAFETY: the caller passes a string and a list of strings.
         let (image, mut given) = unsafe { (path(image)?, Options::of(options)) };
         let mut open = OpenOptions::new();
         open.offset(offset);
@@ -313,35 +313,35 @@ pub unsafe extern "C" fn extant_tune(
     })
 }
 
-/// Hears a finding.
+/// A callback that receives a finding.
 type Hear = unsafe extern "C" fn(context: *mut c_void, line: *const c_char, damage: c_int);
 
-/// Gives the caller's function a line.
+/// Passes a line to the caller's callback.
 ///
 /// # Safety
-/// `hear` may be called in this thread with `context`, which came with it.
+/// The thread may call `hear` with `context`, the pointer that the caller passed with it.
 unsafe fn tell(hear: Option<Hear>, context: *mut c_void, line: &str, is_damage: bool) {
     let line = CString::new(line.replace('\0', "\\0")).unwrap_or_default();
     if let Some(hear) = hear {
-        // SAFETY: the caller keeps it; the line is good for the call.
+        // SAFETY: the caller guarantees it; the line is valid during the call.
         unsafe { hear(context, line.as_ptr(), is_damage.into()) };
     }
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_check(
     image: *const c_char,
     hear: Option<Hear>,
     context: *mut c_void,
 ) -> i32 {
-    // SAFETY: as here.
+    // SAFETY: this function has the same conditions.
     unsafe { extant_check_at(image, 0, hear, context) }
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_check_at(
     image: *const c_char,
@@ -350,13 +350,13 @@ pub unsafe extern "C" fn extant_check_at(
     context: *mut c_void,
 ) -> i32 {
     answer(|| {
-        // SAFETY: a string from C.
+        // SAFETY: the caller passes a string.
         let image = unsafe { path(image) }?;
         let device = OpenOptions::new().offset(offset).assemble(image)?.device();
         let report = check_device(device, &check::Options::default(), &())?;
         for finding in report.findings.iter() {
             let is_damage = finding.severity == Severity::Error;
-            // SAFETY: as the caller of this function promises.
+            // SAFETY: the caller of this function guarantees it.
             unsafe { tell(hear, context, &finding.to_string(), is_damage) };
         }
         Ok(report.exit_code())
@@ -364,11 +364,11 @@ pub unsafe extern "C" fn extant_check_at(
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_resize(image: *const c_char, bytes: u64, resized: *mut u64) -> i32 {
     answer(|| {
-        // SAFETY: a string from C.
+        // SAFETY: the caller passes a string.
         let image = unsafe { path(image) }?;
         let size = match bytes {
             0 => Size::Device,
@@ -377,7 +377,7 @@ pub unsafe extern "C" fn extant_resize(image: *const c_char, bytes: u64, resized
         };
         let done = resize(image, size, &mut |_, _| {})?;
         if !resized.is_null() {
-            // SAFETY: a place for the answer.
+            // SAFETY: the caller passes memory for the result.
             unsafe { put(resized, done.to_blocks * done.block_bytes as u64) }?;
         }
         Ok(0)
@@ -385,11 +385,11 @@ pub unsafe extern "C" fn extant_resize(image: *const c_char, bytes: u64, resized
 }
 
 /// # Safety
-/// As the header says of pointers.
+/// The rules of `include/extant.h` for pointers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn extant_replay(image: *const c_char, offset: u64) -> i32 {
     answer(|| {
-        // SAFETY: a string from C.
+        // SAFETY: the caller passes a string.
         let image = unsafe { path(image) }?;
         let report = OpenOptions::new().offset(offset).recover_in_place(image)?;
         match report.problems.into_iter().next() {

@@ -2,8 +2,8 @@
 //!
 //!   cargo run --example embed
 //!
-//! A program has its own storage (a remote volume, a part of a file, an encrypted store): it
-//! implements `BlockDevice`, and everything else is the same.
+//! A program with its own storage (a remote volume, a part of a file, an encrypted store)
+//! implements `BlockDevice`; everything else is the same.
 
 use extant::mkfs::{self, MkfsOptions};
 use extant::{Environment, Filesystem, check};
@@ -26,7 +26,7 @@ fn main() -> Result<(), extant::Error> {
     for entry in fs.read_dir("/")? {
         println!("/{}", entry?.file_name().display());
     }
-    // Errors name what and where, and carry an errno.
+    // Errors name what and where, and contain an errno.
     let error = fs.read("/missing").expect_err("nothing is called that");
     println!("/missing: {error} (errno {})", error.errno());
     drop(fs);

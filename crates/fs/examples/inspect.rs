@@ -1,9 +1,9 @@
-//! Looking into an image, or recovering what it holds, read-only and without a mount.
+//! Reads an image, or saves its content, read-only and without a mount.
 //!
 //!   cargo run --example inspect -- IMG [PATH]
 //!
-//! Walks from PATH and shows each inode; for a file, where its bytes stand on the device. A volume
-//! that was cut off is recovered in memory: the image is not touched.
+//! Walks from PATH and shows each inode; for a file, where its bytes are on the device. A volume
+//! after a crash is recovered in memory: the image is not changed.
 
 use extant::Filesystem;
 use std::io::Read;
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return show_file(&fs, start.as_ref());
     }
     for entry in fs.walk(&start).sorted(true) {
-        // A damaged directory is one bad entry, not the end of the walk.
+        // A damaged directory gives one error; the walk continues.
         match entry {
             Ok(entry) => {
                 let meta = entry.metadata()?;

@@ -1,15 +1,16 @@
-//! Changing what is known of a file besides its content: mode, owner, times, flags, project, size.
+//! Changing a file's metadata: mode, owner, times, flags, project, size.
 //!
 //! ```text
-//!   SetAttributes ──check everything──► size ──► fields ──► store         one change, or none of it
+//!   SetAttributes ──check everything──► size ──► fields ──► store        all of it or none
 //!                                                  │
 //!                    access list ◄── mode ─────────┤      chmod rewrites owner, mask, other
 //!                    set-id bits off ◄── owner ────┤      unless the mode is given too
 //!                    quota ◄── owner, project ─────┘
 //! ```
 //!
-//! No caller's rights are judged here: whoever opens a door to others does that. What flags forbid
-//! everybody is forbidden. Source: chattr(1), chmod(2), chown(2), utimensat(2), inode(7).
+//! The caller's rights are not checked here; the front end that serves other users checks them.
+//! What an inode's flags forbid is refused for every caller. Source: chattr(1), chmod(2), chown(2),
+//! utimensat(2), inode(7).
 
 use crate::data::DataMode;
 use crate::file::set_len::is_unmapped;
@@ -27,7 +28,7 @@ use extant_ondisk::time::Timestamp;
 use extant_ondisk::xattr::NameIndex;
 use std::path::Path;
 
-/// What to change of a file; `None` leaves a field as it is.
+/// Which metadata of a file to change. A field that is `None` is left as it is.
 ///
 /// # Examples
 ///
@@ -53,12 +54,12 @@ pub struct SetAttributes {
     pub atime: Option<Timestamp>,
     /// Last change of the content.
     pub mtime: Option<Timestamp>,
-    /// Whether `atime` and `mtime` are the present time, as `touch` sets it: an append-only file takes such times and no
-    /// others.
+    /// Whether `atime` and `mtime` are the present time, as `touch` sets it. An append-only file
+    /// accepts only such times.
     pub touch: bool,
-    /// Last change of the inode; now, unless said otherwise.
+    /// Last change of the inode; `None` means now.
     pub ctime: Option<Timestamp>,
-    /// The flags that `chattr` may change; the others are as they are.
+    /// The flags that `chattr` may change. The other flags are left as they are.
     pub flags: Option<InodeFlags>,
     /// Project.
     pub projid: Option<u32>,
@@ -66,11 +67,11 @@ pub struct SetAttributes {
 
 /// Set-user-ID.
 const SUID: u16 = 0o4000;
-/// Set-group-ID, where the group may execute.
+/// Set-group-ID, if the group may execute.
 const SGID: u16 = 0o2000;
 const GROUP_EXEC: u16 = 0o010;
 
-/// Flags that a caller may name at all.
+/// Flags that a caller may pass at all.
 const VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x725B_DFFF);
 /// Flags that a caller may change.
 const MODIFIABLE: InodeFlags = InodeFlags::SECRM
@@ -94,19 +95,20 @@ const OF_DIRECTORIES: InodeFlags = InodeFlags::DIRSYNC
     .union(InodeFlags::TOPDIR)
     .union(InodeFlags::CASEFOLD)
     .union(InodeFlags::PROJINHERIT);
-/// Flags that files without content have.
+/// Flags that files other than regular files and directories can have.
 const OF_OTHERS: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
-/// Bytes beyond 128 that hold a project.
+/// How many bytes beyond the first 128 an inode needs to store a project.
 const PROJECT_EXTRA: u16 = 32;
 
 impl Filesystem {
-    /// Changes what is known of a file besides its content. Symlinks are followed.
+    /// Changes the metadata of a file. Symlinks are followed.
     ///
-    /// Errors: `ReadOnly`; `NotPermitted` for a file whose flags forbid it; `NotSupported` for
-    /// flags or a project that the volume or the file cannot have; `NotEmpty` for folding the case
-    /// of a directory with names; for a size, those of [`File::set_len`](crate::File::set_len);
-    /// `Corrupt`; `Device`. Nothing has changed then, but perhaps the size and the kind of
-    /// map. Locks: takes `Inode`, then handles.
+    /// # Errors
+    /// `ReadOnly`; `NotPermitted` for a file whose flags forbid the change; `NotSupported` for
+    /// flags or a project that the volume or the file cannot have; `NotEmpty` for casefolding a
+    /// directory that has names; for a size, those of [`File::set_len`](crate::File::set_len);
+    /// `Corrupt`; `Device`. After an error nothing has changed, except perhaps the size and the
+    /// kind of map.
     pub fn set_attributes(&self, path: impl AsRef<Path>, wish: &SetAttributes) -> Result<()> {
         self.volume().context().noting(|| {
             let inode = self.resolve(path.as_ref(), Last::Follow)?;
@@ -114,7 +116,10 @@ impl Filesystem {
         })
     }
 
-    /// As [`Filesystem::set_attributes`]; a symlink at the path's end stands for itself.
+    /// As [`Filesystem::set_attributes`], but a symlink at the end of the path is not followed.
+    ///
+    /// # Errors
+    /// As [`Filesystem::set_attributes`].
     pub fn set_symlink_attributes(
         &self,
         path: impl AsRef<Path>,
@@ -128,16 +133,17 @@ impl Filesystem {
 }
 
 impl Node {
-    /// Changes what is known of the file besides its content.
+    /// Changes the metadata of the file.
     ///
-    /// Errors and locks: as [`Filesystem::set_attributes`].
+    /// # Errors
+    /// As [`Filesystem::set_attributes`].
     pub fn set_attributes(&self, wish: &SetAttributes) -> Result<()> {
         self.volume().context().noting(|| self.volume().set_attributes(self.inode(), wish))
     }
 }
 
 impl Volume {
-    /// See [`Filesystem::set_attributes`].
+    /// See [`Filesystem::set_attributes`]. Locks: takes `Inode`, then handles.
     pub(crate) fn set_attributes(&self, inode: &Inode, wish: &SetAttributes) -> Result<()> {
         self.change_attributes(inode, wish)?;
         self.sync_if_flagged(inode)
@@ -145,7 +151,7 @@ impl Volume {
 
     fn change_attributes(&self, inode: &Inode, wish: &SetAttributes) -> Result<()> {
         self.context().check_writable()?;
-        // Another kind of storage, or another size: nothing may be under way.
+        // No other I/O may run while the kind of storage or the size changes.
         let mut body = match wish.flags {
             Some(_) => self.settle(inode, 0..u64::MAX)?,
             None => self.quiesce(inode),
@@ -178,13 +184,13 @@ impl Volume {
         }
         let done = self.apply(&handle, inode.ino, body, wish, flags);
         inode.note_sync(body);
-        // Also after an error: where the attributes are now must not be forgotten.
+        // Store the body even after an error: it records where the attributes are now.
         body.store(self, inode.ino, &handle)?;
         handle.stop()?;
         done
     }
 
-    /// See [`Node::set_generation`].
+    /// See [`Node::set_generation`]. Locks: takes `Inode`, then a handle.
     pub(crate) fn set_generation(&self, inode: &Inode, generation: u32) -> Result<()> {
         self.context().check_writable()?;
         if self.has_ro_compat(RoCompat::METADATA_CSUM) {
@@ -199,7 +205,7 @@ impl Volume {
         handle.stop()
     }
 
-    /// See [`Node::set_accessed`].
+    /// See [`Node::set_accessed`]. Locks: takes `Inode`, then a handle.
     pub(crate) fn set_accessed(&self, inode: &Inode, time: Timestamp) -> Result<()> {
         self.context().check_writable()?;
         let mut body = inode.write();
@@ -212,7 +218,7 @@ impl Volume {
         handle.stop()
     }
 
-    /// Whether all of `wish` can be; the flags that come of it.
+    /// Checks that all of `wish` is possible. Returns the resulting flags.
     fn check_attributes(
         &self,
         ino: Ino,
@@ -253,7 +259,7 @@ impl Volume {
         Ok(flags)
     }
 
-    /// The flags a file has after a caller wished for `wanted`.
+    /// The flags that the file has after a caller asked for `wanted`.
     fn check_flags(&self, ino: Ino, body: &Body, wanted: InodeFlags) -> Result<InodeFlags> {
         let visible = match self.has_data_sums() {
             true => VISIBLE | InodeFlags::NOCOW,
@@ -274,7 +280,7 @@ impl Volume {
         let old = body.flags;
         let modifiable = visible & (MODIFIABLE | InodeFlags::NOCOW);
         let new = old.difference(modifiable) | wanted & modifiable;
-        // Another kind keeps what it cannot have asked for.
+        // Other kinds of file keep the flags that cannot be requested for them.
         let new = match kind {
             FileKind::Regular | FileKind::Directory => new,
             _ => old.difference(OF_OTHERS) | wanted & OF_OTHERS,
@@ -324,16 +330,17 @@ impl Volume {
         }
     }
 
-    /// The inode and its attributes: an access list may change with the mode, the owner in the
-    /// quota files.
+    /// Credits for the inode and its attributes: an access list may change with the mode, and the
+    /// quota files with the owner.
     fn attribute_credits(&self, ino: Ino, body: &Body) -> Result<Credits> {
         let mut credits = self.xattr_credits(ino, body, 0)?;
         credits.blocks += self.quota_credits(1);
         Ok(credits)
     }
 
-    /// Makes the changes in the access list, and then in the body, where nothing can fail: after an
-    /// error the fields are as they were, and what the body says of its attributes is what is there.
+    /// Changes the access list first, which can fail, and then the body, which cannot. After an
+    /// error the body's fields are unchanged, and what the body records about its attributes is
+    /// what is stored.
     fn apply(
         &self,
         handle: &Handle<'_>,
@@ -367,9 +374,10 @@ impl Volume {
         Ok(())
     }
 
-    /// Brings the access list, where there is one, in step with these permissions.
+    /// Changes the access list, if there is one, to match these permissions.
     ///
-    /// On success the mode may have them already. Errors: those of changing an attribute.
+    /// On success the body's mode may already be changed, too. Errors: those of changing an
+    /// attribute.
     fn chmod_list(
         &self,
         handle: &Handle<'_>,

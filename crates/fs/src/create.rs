@@ -1,7 +1,7 @@
-//! Making inodes: a number, a whole slot, and content that lies in the inode itself.
+//! Creating inodes: a number, a whole slot, and content that lies in the inode itself.
 //!
 //! ```text
-//!   new_inode ──► number marked used, fields set, links 1 (directories 2), empty map
+//!   new_inode ──► number marked as used, fields set, links 1 (directories 2), empty map
 //!       │
 //!       ├─ regular     blocks by the writer, or `inline_write`
 //!       ├─ directory   `dir_init` or `dir_pack`
@@ -9,7 +9,7 @@
 //!       └─ device      the number in i_block; pipes and sockets hold nothing
 //! ```
 //!
-//! Nothing is in the table block before the caller stores the body. Source: ext4 documentation,
+//! The table block does not change before the caller stores the body. Source: ext4 documentation,
 //! "Index Nodes".
 
 use crate::inode::Body;
@@ -25,13 +25,13 @@ use extant_ondisk::inode::{
 };
 use extant_ondisk::time::Timestamp;
 
-/// What an inode must reach into its extra part to have a birth time.
+/// The smallest `i_extra_isize` of an inode with a birth time.
 const CRTIME_EXTRA: u16 = 24;
 
-/// An inode to make.
+/// An inode to create.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewInode {
-    /// Where its number should be.
+    /// The goal of its number.
     pub(crate) goal: InodeGoal,
     /// Kind and permissions.
     pub(crate) mode: u16,
@@ -45,20 +45,20 @@ pub(crate) struct NewInode {
     pub(crate) ctime: Timestamp,
     /// Modification time.
     pub(crate) mtime: Timestamp,
-    /// Birth time; dropped where the inode has no room for it.
+    /// Birth time; dropped if the inode has no space for it.
     pub(crate) crtime: Timestamp,
-    /// Flags of the caller's choice, inherited ones included; those of the map are added.
+    /// The caller's flags, inherited ones included; the flags of the map are added.
     pub(crate) flags: InodeFlags,
     /// The device, for device files.
     pub(crate) rdev: Option<DeviceNumber>,
     /// Project.
     pub(crate) projid: u32,
-    /// Generation; `None` lets the environment's chance choose.
+    /// Generation; `None`: a random one.
     pub(crate) generation: Option<u32>,
 }
 
 impl NewInode {
-    /// An inode of `mode` at `goal`, owned by nobody in particular, with all its times `now`.
+    /// An inode of `mode` at `goal`, owned by root, with all its times `now`.
     pub(crate) fn at(goal: InodeGoal, mode: u16, now: Timestamp) -> NewInode {
         NewInode {
             goal,
@@ -78,12 +78,13 @@ impl NewInode {
 }
 
 impl Volume {
-    /// Takes an inode number and gives the body that belongs there: links 1 (2 for a directory), no
-    /// content, no attributes.
+    /// Allocates an inode number and returns its new body: links 1 (2 for a directory), no content,
+    /// no attributes.
     ///
-    /// The caller fills it and stores it; until then the slot holds what it held. Spends 3 credits,
-    /// storing one more. Errors: `NoSpace`, `QuotaExceeded`; `Invalid` for a mode without a kind, a device file
-    /// without a device or with one that does not fit; `Device`. Locks: takes `Group`.
+    /// The caller fills the body and stores it; until then the slot keeps its old content. Spends 3
+    /// credits; storing spends one more. Errors: `NoSpace`, `QuotaExceeded`; `Invalid` for a mode
+    /// without a kind, a device file without a device or with one that does not fit; `Device`.
+    /// Locks: takes `Group`.
     pub(crate) fn new_inode(&self, handle: &Handle<'_>, new: NewInode) -> Result<(Ino, Body)> {
         let body = self.new_body(&new)?;
         self.quota_check_new(&body.disk)?;
@@ -91,7 +92,7 @@ impl Volume {
         Ok((ino, body))
     }
 
-    /// The body of [`Volume::new_inode`] for a number that was taken before.
+    /// The body of [`Volume::new_inode`] for a number that was allocated before.
     ///
     /// Errors: `Invalid`, as there.
     pub(crate) fn new_body(&self, new: &NewInode) -> Result<Body> {
@@ -105,7 +106,7 @@ impl Volume {
         };
         let extra_isize = self.inode_format().want_extra_isize();
         let directory = kind == FileKind::Directory;
-        // Settled here and by what the inode will hold.
+        // These flags depend on the inode's content and are set here or later.
         let settled = InodeFlags::EXTENTS
             | InodeFlags::INLINE_DATA
             | InodeFlags::INDEX
@@ -132,8 +133,7 @@ impl Volume {
         Ok(Body::fresh(self, disk))
     }
 
-    /// Makes the map of an inode empty: an extent root where the volume has extents, else no
-    /// pointers.
+    /// Makes the map of an inode empty: an extent root if the volume has extents, else no pointers.
     pub(crate) fn init_map(&self, disk: &mut DiskInode) {
         disk.i_block = [0; I_BLOCK_SIZE];
         if self.has_incompat(Incompat::EXTENTS) {
@@ -144,11 +144,11 @@ impl Volume {
         }
     }
 
-    /// Gives a symlink its target: in the inode up to 59 bytes, else in one block of its own.
+    /// Stores a symlink's target: in the inode up to 59 bytes, else in one block of its own.
     ///
     /// The caller stores the inode. Errors: `Invalid` for an empty target or one with NUL;
-    /// `NameTooLong` from the size of a block on; `NoSpace`, `Device`. Locks: the inode's is held;
-    /// takes `Group`.
+    /// `NameTooLong` for a target of a block's size or more; `NoSpace`, `Device`. Locks: the
+    /// inode's is held; takes `Group`.
     pub(crate) fn symlink_write(
         &self,
         handle: &Handle<'_>,
@@ -174,7 +174,7 @@ impl Volume {
     }
 
     /// Writes `content` from block 0 on into new blocks that the engine treats as metadata. The
-    /// size is the caller's.
+    /// caller sets the size.
     ///
     /// Errors: `NoSpace` (then the map is empty again), `Device`.
     pub(crate) fn write_content(
@@ -219,8 +219,8 @@ impl Body {
         Ok(())
     }
 
-    /// Counts one more subdirectory of this directory. Past 65000 an indexed directory of a volume
-    /// with `dir_nlink` has 1 link, for "many", and keeps it.
+    /// Counts one more subdirectory of this directory. Beyond 65000 links, an indexed directory of
+    /// a volume with `dir_nlink` has 1 link, which means "many", and keeps it.
     ///
     /// Errors: `LinkLimit` for others.
     pub(crate) fn add_subdirectory(&mut self, volume: &Volume) -> Result<()> {
@@ -242,7 +242,7 @@ impl Body {
 }
 
 impl Volume {
-    /// The links of a directory with so many subdirectories.
+    /// The links of a directory with `subdirectories` subdirectories.
     ///
     /// Errors: `LinkLimit` beyond 64998 of them, unless the directory is indexed and the volume has
     /// `dir_nlink`: then 1.

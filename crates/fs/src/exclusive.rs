@@ -1,12 +1,12 @@
-//! A volume that one change has to itself, from its first step to its last.
+//! One change that has the volume to itself, from its first step to its last.
 //!
 //! ```text
 //!   begin   RECOVER on (no journal: VALID off)     from here on the log may hold a step
-//!   …       steps, each whole
+//!   …       steps, each atomic
 //!   finish  log empty ─► RECOVER off (VALID on)
 //! ```
 //!
-//! For changes that no open volume could follow: another size, other checksums, no journal.
+//! For changes that an open volume cannot follow: another size, other checksums, no journal.
 
 use crate::context::environment::Environment;
 use crate::context::superblock::patch_superblock;
@@ -20,7 +20,7 @@ use extant_ondisk::features::{Incompat, RoCompat};
 use extant_ondisk::superblock::{Superblock, VolumeState};
 use std::sync::Arc;
 
-/// Where a volume lies.
+/// The devices of a volume.
 #[derive(Clone)]
 pub(crate) struct Devices {
     /// The volume itself.
@@ -29,21 +29,21 @@ pub(crate) struct Devices {
     pub(crate) journal: Option<Arc<dyn BlockDevice>>,
 }
 
-/// The volume while it is changed.
+/// The volume during the change.
 pub(crate) struct Exclusive {
-    /// Where changes wait.
+    /// The changes that wait.
     pub(crate) staged: Staged,
     /// The superblock when the change began.
     pub(crate) at_begin: Superblock,
-    /// Time and chance.
+    /// Clock and randomness.
     pub(crate) environment: Environment,
 }
 
 impl Exclusive {
     /// The superblock of a recovered volume that may be changed as a whole.
     ///
-    /// Errors: `Unsupported` for features that are not kept here; `NotSupported` for a volume that a
-    /// checker should see first; `Corrupt`, `Device`.
+    /// Errors: `Unsupported` for features that the engine cannot keep valid; `NotSupported` for a
+    /// volume that needs a check first; `Corrupt`, `Device`.
     pub(crate) fn check(devices: &Devices) -> Result<Superblock> {
         let sb = read_superblock(&*devices.volume, None)?;
         if let Some(feature) = sb.features.all_unwritable().next() {
@@ -78,8 +78,8 @@ impl Exclusive {
         Ok(exclusive)
     }
 
-    /// As [`Exclusive::begin`], for a change whose first write to what the volume holds is the one
-    /// that makes it: the volume is not marked.
+    /// As [`Exclusive::begin`], but does not mark the volume. For a change that takes effect with
+    /// its first write to the volume's content.
     pub(crate) fn begin_unmarked(
         devices: &Devices,
         environment: &Environment,
@@ -101,8 +101,8 @@ impl Exclusive {
         (u64::try_from(now.sec).unwrap_or(0), now.nsec)
     }
 
-    /// The volume as it is to be, journal off: to be synced before a step is settled, and opened
-    /// anew when its geometry changed.
+    /// The changed volume, with the journal off. The caller syncs it before each settling and opens
+    /// it again when its geometry changed.
     pub(crate) fn volume(&self) -> Result<Volume> {
         let options = VolumeOptions {
             read_only: false,
@@ -114,9 +114,9 @@ impl Exclusive {
         Ok(volume)
     }
 
-    /// Ends the change: the log is empty, and the volume is marked as whole.
+    /// Ends the change: empties the log and marks the volume as consistent.
     ///
-    /// What waits and was not settled is dropped. Errors: `Device`.
+    /// Changes that wait and were not settled are dropped. Errors: `Device`.
     pub(crate) fn finish(mut self) -> Result<()> {
         self.staged.empty_log()?;
         let valid = self.at_begin.state;
@@ -139,7 +139,7 @@ fn open_log(devices: &Devices, sb: &Superblock) -> Result<Option<Log>> {
     }
 }
 
-/// What the log of a volume may write home.
+/// The limits for replaying the log of a volume to its home locations.
 pub(crate) fn limits(sb: &Superblock) -> HomeLimits {
     HomeLimits {
         volume_blocks: sb.blocks_count,

@@ -1,15 +1,16 @@
-//! The volume as its users see it: paths in, content and metadata out, in the manner of `std::fs`.
+//! The volume as programs see it: paths in, content and metadata out, in the manner of `std::fs`.
 //!
 //! ```text
-//!   Filesystem ──clone──► Filesystem        one Volume behind all clones, any number of threads
+//!   Filesystem ──clone──► Filesystem        all clones share one Volume; any number of threads
 //!       │ path
-//!       ├─ read, read_link, metadata, xattr …     resolved from the root, answered at once
+//!       ├─ read, read_link, metadata, xattr …     resolved from the root
 //!       ├─ open_file ──► File                     Read + Seek + read_at
 //!       ├─ read_dir ───► ReadDir                  one directory, block by block
 //!       └─ walk ───────► Walk                     everything below a directory
 //! ```
 //!
-//! Paths count from the volume's root, with or without a leading slash; no symlink leads out.
+//! Paths start at the volume's root, with or without a leading slash. No symlink leads out of the
+//! volume.
 
 use crate::file::File;
 use crate::metadata::Metadata;
@@ -32,9 +33,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Files larger than this, and than the device, are not read in one piece.
+/// A file larger than both this and the device is not read in one call.
 const READ_WHOLE_MAX: u64 = 1 << 30;
-/// Bytes that such a read takes memory for first; then it doubles.
+/// How many bytes such a read allocates at first; each further step doubles the buffer.
 const READ_WHOLE_STEP: usize = 16 << 20;
 
 /// An open volume. Clones are the same volume; all methods may be called from many threads.
@@ -65,30 +66,31 @@ impl std::fmt::Debug for Filesystem {
     }
 }
 
-/// What an open volume did so far.
+/// What an open volume has done so far.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Commits; `None` without a journal, or open to read.
+    /// Statistics of commits; `None` without a journal, or if the volume is open for reading only.
     pub journal: Option<JournalStats>,
-    /// Folios; `None` where nothing is kept in memory.
+    /// Statistics of the page cache; `None` if the volume has none.
     pub cache: Option<CacheStats>,
 }
 
-/// The volume behind all clones; the last one closes it.
+/// The volume that all clones share. Dropping the last clone closes it.
 struct Opened {
     volume: Arc<Volume>,
-    /// Dropped without a word, it leaves the volume as it was.
+    /// The volume was opened with `one_transaction`: a drop without `close` leaves the image
+    /// unchanged.
     one_transaction: bool,
-    /// What kept it from being opened to write.
+    /// The feature that kept the volume from being opened for writing.
     read_only_reason: Option<Feature>,
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
         if !self.one_transaction && !std::thread::panicking() {
-            // Nobody is left to be told. A volume that could not be closed is recovered when it is
-            // opened again.
+            // A drop cannot return the error. A volume that could not be closed is recovered when
+            // it is next opened.
             let _ = self.volume.close();
         }
         self.volume.stop_cache();
@@ -108,9 +110,10 @@ impl Filesystem {
         &self.opened.volume
     }
 
-    /// Everything that was changed before the call, by any thread, is durable after it.
+    /// Makes everything durable that any thread changed before the call.
     ///
-    /// Errors: `Device`; `Aborted` after an earlier failed write.
+    /// # Errors
+    /// `Device`; `Aborted` after an earlier failed write.
     pub fn sync(&self) -> Result<()> {
         self.volume().sync()?;
         if self.volume().space().discards() {
@@ -119,37 +122,40 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Writes the bytes to the device that files held when an opening of them ended, and commits what is needed to read
-    /// them. The next sync of any file makes them durable. Files that are open since their last change are left alone.
+    /// Writes back the dirty bytes that files had when one of their openings was closed, and
+    /// commits the metadata that is needed to read them. The next sync of any file makes them
+    /// durable. A file that has been open without a break since its last change is not written.
     ///
-    /// For servers of a mount: a program's `sync_file_range` does not reach them, and with a later sync of one file the
-    /// program expects the bytes of all to be durable. An error of a file is returned by that file's next sync.
+    /// This is for mount servers. The kernel does not pass a program's `sync_file_range` on to
+    /// them, and a program that later syncs one file expects the bytes of all of them to be
+    /// durable. An error in one file is returned by the next sync of that file.
     ///
     /// # Errors
-    /// `Device`, `Aborted`: the commit did not work.
+    /// `Device`, `Aborted`: the commit failed.
     pub fn sync_closed_files(&self) -> Result<()> {
         self.volume().context().noting(|| self.volume().sync_closed_files())
     }
 
-    /// Tells the device that it may use the volume's free space otherwise, as `fstrim` does: of `range`, in bytes of the
-    /// volume, the free runs of at least `min` bytes. Returns how many bytes these were.
+    /// Discards free space, as `fstrim` does: tells the device about every free run of at least
+    /// `min` bytes in `range`, which is in bytes of the volume. Returns how many bytes were
+    /// discarded.
     ///
-    /// Only space that is free after a crash, too, is discarded.
+    /// Only space that would also be free after a crash is discarded.
     ///
     /// # Errors
-    /// `Invalid` for a range that holds no block of the volume; `ReadOnly`; `NotSupported` where the device cannot;
-    /// `Corrupt`, `Device`, `Aborted`.
+    /// `Invalid` for a range that contains no block of the volume; `ReadOnly`; `NotSupported` if
+    /// the device has no discard; `Corrupt`, `Device`, `Aborted`.
     pub fn trim(&self, range: std::ops::Range<u64>, min: u64) -> Result<u64> {
         self.volume().context().noting(|| self.volume().space().trim(range, min))
     }
 
-    /// The volume's label as it is now, without the NULs behind it.
+    /// The volume's current label, without trailing NULs.
     pub fn label(&self) -> Vec<u8> {
         let name = self.volume().context().superblock().read().volume_name;
         name.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()
     }
 
-    /// Sets the volume's label, durable on return. The copies of the superblock keep the one before.
+    /// Sets the volume's label; it is durable on return. The backup superblocks keep the old label.
     ///
     /// # Errors
     /// `Invalid` for more than 16 bytes; `ReadOnly`; `Corrupt`, `Device`, `Aborted`.
@@ -157,25 +163,26 @@ impl Filesystem {
         self.volume().context().noting(|| self.volume().set_label(label))
     }
 
-    /// Takes no more changes, as after damage with `errors=remount-ro`. With `sync`, everything is durable before; else
-    /// what is not durable may be lost.
+    /// Stops all changes, as damage does with `errors=remount-ro`. With `sync`, everything is made
+    /// durable first; without it, changes that are not durable yet may be lost.
     ///
     /// # Errors
-    /// Those of [`Filesystem::sync`]; changes end all the same.
+    /// Those of [`Filesystem::sync`]. Changes are stopped even then.
     pub fn shut_down(&self, sync: bool) -> Result<()> {
         let done = if sync { self.sync() } else { Ok(()) };
         self.volume().context().fence();
         done
     }
 
-    /// Makes everything durable and leaves a volume that needs no recovery. Other clones, and files
-    /// open on the volume, can only read from now on.
+    /// Makes everything durable and leaves a volume that needs no recovery. From then on other
+    /// clones, and files open on the volume, can only read.
     ///
-    /// The last clone does the same when it is dropped, but has nobody to tell about errors. With
-    /// [`OpenOptions::one_transaction`] only this keeps what was changed.
+    /// Dropping the last clone does the same but cannot report errors. With
+    /// [`OpenOptions::one_transaction`], only this call keeps the changes.
     ///
-    /// Errors: `Device`; `Aborted` after an earlier failed write. The volume is recovered when it
-    /// is opened again.
+    /// # Errors
+    /// `Device`; `Aborted` after an earlier failed write. The volume is recovered when it is opened
+    /// again.
     ///
     /// # Examples
     ///
@@ -189,15 +196,18 @@ impl Filesystem {
         self.volume().close()
     }
 
-    /// Opens the volume in a file or block device, to read. See [`OpenOptions`] for more.
+    /// Opens the volume in a file or block device for reading. See [`OpenOptions`] for more.
     ///
-    /// Errors: `Device` and `Busy` from opening the file; `Corrupt` and `Unsupported` from the
-    /// volume.
+    /// # Errors
+    /// `Device` and `Busy` from opening the file; `Corrupt` and `Unsupported` from the volume.
     pub fn open(path: impl AsRef<Path>) -> Result<Filesystem> {
         OpenOptions::new().open(path)
     }
 
-    /// Opens the volume on any device, to read.
+    /// Opens the volume on any device for reading.
+    ///
+    /// # Errors
+    /// `Device`; `Corrupt` and `Unsupported` from the volume.
     ///
     /// # Examples
     ///
@@ -216,26 +226,27 @@ impl Filesystem {
         self.volume().at_open()
     }
 
-    /// How full the volume is.
+    /// How much of the volume is used and free.
     pub fn space(&self) -> SpaceInfo {
         self.volume().space_info()
     }
 
-    /// What is in memory of files' bytes, and how it fared; `None` where nothing is kept there.
+    /// Statistics of the page cache; `None` if the volume has none.
     pub fn cache_stats(&self) -> Option<CacheStats> {
         self.volume().page_cache().map(PageCache::stats)
     }
 
-    /// What was committed since the volume was opened, and what is in memory of files' bytes.
+    /// Statistics of the commits since the volume was opened, and of the page cache.
     pub fn stats(&self) -> Stats {
         let journal = self.volume().journal();
         Stats { journal: (!journal.is_off()).then(|| journal.stats()), cache: self.cache_stats() }
     }
 
-    /// The superblock of the journal inside the volume, as the disk has it now; `None` when there is
-    /// none, or when it is on another device.
+    /// The superblock of the internal journal as it is on disk now. `None` without a journal or
+    /// with an external one.
     ///
-    /// Errors: `Device`; `Corrupt` when journal inode or journal are damaged.
+    /// # Errors
+    /// `Device`; `Corrupt` if the journal inode or the journal is damaged.
     pub fn journal_superblock(&self) -> Result<Option<JournalSuperblock>> {
         self.volume().context().noting(|| {
             if !self.volume().at_open().has_journal() || self.volume().at_open().journal_inum == 0 {
@@ -246,10 +257,11 @@ impl Filesystem {
         })
     }
 
-    /// Where the transactions lie in the journal inside the volume, as the disk has it now; `None` as for
+    /// Where transactions lie in the internal journal, as it is on disk now. `None` as for
     /// [`Filesystem::journal_superblock`].
     ///
-    /// Errors: as there; `Corrupt` for damage in a committed transaction.
+    /// # Errors
+    /// As [`Filesystem::journal_superblock`]; `Corrupt` for damage in a committed transaction.
     pub fn journal_usage(&self) -> Result<Option<LogUsage>> {
         self.volume().context().noting(|| {
             if !self.volume().at_open().has_journal() || self.volume().at_open().journal_inum == 0 {
@@ -260,21 +272,25 @@ impl Filesystem {
         })
     }
 
-    /// Whether nothing can be changed: opened so, closed, or fenced after an error.
+    /// Whether the volume refuses changes: it was opened read-only, is closed, or was fenced after
+    /// an error.
     pub fn is_read_only(&self) -> bool {
         self.volume().context().check_writable().is_err()
     }
 
-    /// The feature that cannot be kept whole, so that the volume is open read-only although it was
-    /// to be written: see [`OpenOptions::read_only_if_needed`].
+    /// The feature that this engine cannot maintain, if the volume was to be opened for writing and
+    /// is open read-only because of it: see [`OpenOptions::read_only_if_needed`].
     pub fn read_only_reason(&self) -> Option<Feature> {
         self.opened.read_only_reason
     }
 
-    /// The content of a file, all of it. Symlinks are followed.
+    /// Reads the whole content of a file. Symlinks are followed.
     ///
-    /// Memory is taken as it is filled, so that a file that claims to be large and cannot be read takes
-    /// little. Errors: `FileTooLarge` for one larger than 1 GiB and the device (sparse files: read them in
+    /// Memory is allocated in steps as bytes arrive, so a damaged inode with a huge size costs
+    /// little.
+    ///
+    /// # Errors
+    /// `FileTooLarge` for a file larger than both 1 GiB and the device (read sparse files in
     /// pieces); `NoMemory`; those of [`Filesystem::open_file`] and [`File::read_at`].
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         self.volume().context().noting(|| {
@@ -292,7 +308,7 @@ impl Filesystem {
             };
             let mut bytes = Vec::new();
             let how = self.volume().cache_use();
-            // Even of nothing: other kinds of file say so.
+            // This also runs for a length of 0: it returns the error for other kinds of file.
             loop {
                 let done = bytes.len();
                 let step = READ_WHOLE_STEP.max(done).min(len - done);
@@ -309,32 +325,42 @@ impl Filesystem {
         })
     }
 
-    /// The content of a file of UTF-8 text.
+    /// Reads the content of a file as UTF-8 text.
     ///
-    /// Errors: `Invalid` when it is not UTF-8; those of [`Filesystem::read`].
+    /// # Errors
+    /// `Invalid` if the content is not UTF-8; those of [`Filesystem::read`].
     pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
         String::from_utf8(self.read(path)?).map_err(|_| Error::Invalid("the file is not UTF-8"))
     }
 
-    /// What is known of a file; symlinks are followed.
+    /// The metadata of a file. Symlinks are followed.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotADirectory`, `TooManyLinks`, `NameTooLong`; `Corrupt`, `Device`.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         self.metadata_of(path.as_ref(), Last::Follow)
     }
 
-    /// What is known of a file; a symlink at the path's end stands for itself.
+    /// The metadata of a file. A symlink at the end of the path is not followed.
+    ///
+    /// # Errors
+    /// As [`Filesystem::metadata`].
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         self.metadata_of(path.as_ref(), Last::Keep)
     }
 
-    /// What is known of the inode `ino`, which some name must mean.
+    /// The metadata of the inode `ino`, which must have a name.
     ///
-    /// Errors: `Corrupt` naming the inode when it is not in use.
+    /// # Errors
+    /// `Corrupt` naming the inode if it is not in use.
     pub fn metadata_of_ino(&self, ino: Ino) -> Result<Metadata> {
         self.volume().context().noting(|| Ok(self.volume().hold_ino(ino)?.look(self.volume())))
     }
 
-    /// Whether the path names something; symlinks are followed. Errors other than a missing name
-    /// are errors.
+    /// Whether the path names a file. Symlinks are followed.
+    ///
+    /// # Errors
+    /// Those of [`Filesystem::metadata`], except for a missing name.
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
         self.volume().context().noting(|| match self.resolve(path.as_ref(), Last::Follow) {
             Ok(_) => Ok(true),
@@ -345,7 +371,8 @@ impl Filesystem {
 
     /// The target of a symlink, as it is stored.
     ///
-    /// Errors: `Invalid` when the path names something else; `Encrypted`.
+    /// # Errors
+    /// `Invalid` if the path names another kind of file; `Encrypted`.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         self.volume().context().noting(|| {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
@@ -354,24 +381,26 @@ impl Filesystem {
         })
     }
 
-    /// Opens a regular file to read. Symlinks are followed.
+    /// Opens a regular file for reading. Symlinks are followed.
     ///
-    /// Errors: `IsADirectory`; `Invalid` for devices and the like.
+    /// # Errors
+    /// `IsADirectory`; `Invalid` for devices, pipes and sockets.
     pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
         self.volume().context().noting(|| File::open(self.hold_path(path.as_ref(), Last::Follow)?))
     }
 
     /// Opens the regular file with this inode number.
     ///
-    /// Errors: as [`Filesystem::open_file`]; `Corrupt` when the inode is not in use.
+    /// # Errors
+    /// As [`Filesystem::open_file`]; `Corrupt` if the inode is not in use.
     pub fn open_ino(&self, ino: Ino) -> Result<File> {
         self.volume().context().noting(|| File::open(self.volume().hold_ino(ino)?.keep(self)))
     }
 
-    /// The names in a directory, "." and ".." left out, in the order they are stored. Symlinks are
-    /// followed.
+    /// Lists a directory in stored order, without "." and "..". Symlinks are followed.
     ///
-    /// Errors: `NotADirectory`. What is wrong with single entries or blocks comes as an item.
+    /// # Errors
+    /// `NotADirectory`. An item of the iterator reports damage in single entries or blocks.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
         self.volume().context().noting(|| {
             let dir = self.hold_path(path.as_ref(), Last::Follow)?;
@@ -379,9 +408,10 @@ impl Filesystem {
         })
     }
 
-    /// The names in the directory with this inode number; their paths start with the names.
+    /// Lists the directory with this inode number. The paths of its entries are bare names.
     ///
-    /// Errors: as [`Filesystem::read_dir`]; `Corrupt` when the inode is not in use.
+    /// # Errors
+    /// As [`Filesystem::read_dir`]; `Corrupt` if the inode is not in use.
     pub fn read_dir_ino(&self, ino: Ino) -> Result<ReadDir> {
         self.volume()
             .context()
@@ -390,7 +420,8 @@ impl Filesystem {
 
     /// The target of the symlink with this inode number.
     ///
-    /// Errors: as [`Filesystem::read_link`]; `Corrupt` when the inode is not in use.
+    /// # Errors
+    /// As [`Filesystem::read_link`]; `Corrupt` if the inode is not in use.
     pub fn read_link_ino(&self, ino: Ino) -> Result<PathBuf> {
         self.volume().context().noting(|| {
             let inode = self.volume().hold_ino(ino)?;
@@ -399,7 +430,8 @@ impl Filesystem {
         })
     }
 
-    /// Everything below a directory, and the directory itself first. Symlinks are not followed.
+    /// Walks a directory tree: the directory itself first, then everything below it. Symlinks are
+    /// not followed.
     ///
     /// # Examples
     ///
@@ -416,6 +448,9 @@ impl Filesystem {
     }
 
     /// The names of a file's extended attributes, with their prefixes. Symlinks are not followed.
+    ///
+    /// # Errors
+    /// As [`Filesystem::metadata`].
     pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
         self.volume().context().noting(|| {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
@@ -424,10 +459,11 @@ impl Filesystem {
         })
     }
 
-    /// The value of an extended attribute; access control lists as system calls have them. Symlinks
-    /// are not followed.
+    /// The value of an extended attribute. Access control lists have the format of the system
+    /// calls. Symlinks are not followed.
     ///
-    /// Errors: `NoAttribute`.
+    /// # Errors
+    /// `NoAttribute`.
     pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<Vec<u8>> {
         self.volume().context().noting(|| {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
@@ -437,7 +473,10 @@ impl Filesystem {
         })
     }
 
-    /// All extended attributes of the inode `ino`, names with their prefixes and values.
+    /// All extended attributes of the inode `ino`: names with their prefixes, and values.
+    ///
+    /// # Errors
+    /// As [`Filesystem::metadata_of_ino`].
     pub fn xattrs_of_ino(&self, ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         self.volume().context().noting(|| {
             let inode = self.volume().hold_ino(ino)?;

@@ -1,4 +1,4 @@
-//! Inline data: content that lives in the inode itself.
+//! Inline data: content that is stored in the inode itself.
 //!
 //! ```text
 //!   i_block (60 bytes)          attribute "system.data" in the inode's tail
@@ -7,9 +7,10 @@
 //!   └──────────────────────┘    └────────────────────────┘
 //! ```
 //!
-//! A regular file may claim a larger size (mke2fs leaves one that is all hole so): zeros follow.
-//! The attribute exists as long as the flag is set, perhaps with no bytes: without it, what followed
-//! the 60 bytes is lost. It never leaves the inode. Source: ext4 documentation, "Inline Data".
+//! A regular file may have a larger size than its content (mke2fs stores a file that is all hole
+//! so); zeros follow. The attribute exists as long as the flag is set, even with no bytes: without
+//! it, the content after the first 60 bytes would be lost. It never leaves the inode. Source: ext4
+//! documentation, "Inline Data".
 
 use crate::inode::Body;
 use crate::volume::Volume;
@@ -18,7 +19,7 @@ use extant_ondisk::features::Incompat;
 use extant_ondisk::inode::I_BLOCK_SIZE;
 use extant_ondisk::xattr::{NameIndex, ValueRef, XattrArea};
 
-/// The stored name of the attribute that continues inline content, behind `system.`.
+/// The stored name of the attribute that continues inline content, without its prefix `system.`.
 pub(crate) const INLINE_NAME: &[u8] = b"data";
 
 /// The two places of inline content.
@@ -26,17 +27,17 @@ pub(crate) const INLINE_NAME: &[u8] = b"data";
 pub(crate) struct InlineParts<'a> {
     /// The first bytes.
     pub(crate) head: &'a [u8; I_BLOCK_SIZE],
-    /// The bytes behind them; may be empty.
+    /// The bytes after them; may be empty.
     pub(crate) tail: &'a [u8],
 }
 
 impl InlineParts<'_> {
-    /// How many bytes both hold together.
+    /// The bytes of both parts together.
     pub(crate) fn capacity(&self) -> usize {
         self.head.len() + self.tail.len()
     }
 
-    /// Copies from byte `offset` on into `buf`; what lies past the capacity reads as zeros.
+    /// Copies from byte `offset` on into `buf`. Bytes past the capacity read as zeros.
     pub(crate) fn read(&self, offset: u64, buf: &mut [u8]) {
         buf.fill(0);
         let mut done = 0;
@@ -53,10 +54,10 @@ impl InlineParts<'_> {
 }
 
 impl Volume {
-    /// Where the content of an inode with INLINE_DATA lies.
+    /// The two parts of the content of an inode with INLINE_DATA.
     ///
-    /// Errors: `InlineData` when the attribute is misplaced or missing, or the size of anything but a
-    /// regular file passes what is there; what reading attributes gives.
+    /// Errors: `InlineData` when the attribute is missing or in a value inode, or when the size of
+    /// anything but a regular file exceeds the capacity; those of reading attributes.
     pub(crate) fn inline_parts<'a>(&self, ino: Ino, body: &'a Body) -> Result<InlineParts<'a>> {
         let at = Site::of_ino(ino);
         let ea_inode = self.has_incompat(Incompat::EA_INODE);

@@ -1,9 +1,10 @@
-//! Changing inline data: when content may live in the inode, and how its two parts grow and go.
+//! Changing inline data: when content may be in the inode, and how its two parts grow and are
+//! removed.
 //!
 //! ```text
 //!   inline_begin   no blocks yet: flag set, extents off, "system.data" with no bytes
-//!   resize         "system.data" longer or shorter; other attributes of the tail stay
-//!   inline_end     flag off, attribute gone, an empty map: the caller has saved the content
+//!   resize         "system.data" longer or shorter; other attributes in the inode stay
+//!   inline_end     flag off, attribute removed, an empty map: the caller has saved the content
 //! ```
 
 use crate::inline::INLINE_NAME;
@@ -27,9 +28,10 @@ fn is_data(attribute: &Attribute) -> bool {
 }
 
 impl Volume {
-    /// Where in the slot the bytes of the attribute "system.data" lie; empty without any.
+    /// The range of the attribute "system.data" in the slot; empty if it has no bytes or does not
+    /// exist.
     ///
-    /// Errors: as reading attributes; `InlineData` when the value is elsewhere.
+    /// Errors: those of reading attributes; `InlineData` when the value is elsewhere.
     pub(crate) fn inline_value_range(&self, ino: Ino, body: &Body) -> Result<Range<usize>> {
         let at = Site::of_ino(ino);
         let start = body.disk.xattr_area(self.inode_format()).start + INODE_HEADER_LEN;
@@ -49,7 +51,7 @@ impl Volume {
         Ok(if len == 0 { 0..0 } else { from..from + len })
     }
 
-    /// The most bytes that "system.data" can have beside the other attributes of the tail.
+    /// The most bytes that "system.data" can have beside the other attributes in the inode.
     pub(crate) fn inline_value_max(&self, ino: Ino, body: &Body) -> Result<usize> {
         let mut list = self.xattr_tail_list(ino, body)?;
         list.retain(|attribute| !is_data(attribute));
@@ -58,8 +60,8 @@ impl Volume {
         Ok(body.xattr_tail(self).len().saturating_sub(needed) & !3)
     }
 
-    /// Makes "system.data" `len` bytes long, keeping what it holds and zeroing what is new; adds it
-    /// where it is missing.
+    /// Makes "system.data" `len` bytes long. Its content stays, and new bytes are zero. Adds the
+    /// attribute if it is missing.
     ///
     /// Errors: `NoSpace` when it does not fit (body unchanged); `Corrupt`.
     pub(crate) fn inline_value_resize(&self, ino: Ino, body: &mut Body, len: usize) -> Result<()> {
@@ -69,16 +71,16 @@ impl Volume {
                 Stored::Here(value) => value.resize(len, 0),
                 Stored::InInode { .. } => return Err(Site::of_ino(ino).corrupt(What::InlineData)),
             },
-            // In front: whoever looks for it finds it first.
+            // In front, so that every search finds it first.
             None => list.insert(0, data(vec![0; len])),
         }
         self.xattr_store_tail(body, &list)
     }
 
-    /// Makes an inode without blocks hold its content itself; `false`, and no change, where the
-    /// volume or the inode cannot.
+    /// Turns on inline data for an inode without blocks. `false`, and no change, if the volume or
+    /// the inode does not allow it.
     ///
-    /// Content and size are the caller's. Errors: `Corrupt`.
+    /// The caller sets content and size. Errors: `Corrupt`.
     pub(crate) fn inline_begin(&self, ino: Ino, body: &mut Body) -> Result<bool> {
         if !self.has_incompat(Incompat::INLINE_DATA)
             || body.disk.flags.contains(InodeFlags::ENCRYPT)
@@ -97,7 +99,7 @@ impl Volume {
         Ok(true)
     }
 
-    /// Makes an inline inode one with an empty map and size 0. What it held is gone.
+    /// Turns off inline data: the inode then has an empty map and size 0. Its content is lost.
     ///
     /// Errors: `Corrupt`.
     pub(crate) fn inline_end(&self, ino: Ino, body: &mut Body) -> Result<()> {
@@ -110,11 +112,11 @@ impl Volume {
         Ok(())
     }
 
-    /// Puts the whole content of a new file into its inode; `false`, and no change, when it does
+    /// Stores the whole content of a new file in its inode. `false`, and no change, when it does
     /// not fit or the volume has no inline data.
     ///
-    /// The file has no blocks yet. The caller stores the inode. Attributes set before keep their
-    /// place, so the capacity is what they leave; those set later go behind. Errors: `Corrupt`.
+    /// The file has no blocks yet. The caller stores the inode. Attributes set before stay, so the
+    /// capacity is the space that they leave; those set later come after it. Errors: `Corrupt`.
     pub(crate) fn inline_write(&self, ino: Ino, body: &mut Body, content: &[u8]) -> Result<bool> {
         let room = I_BLOCK_SIZE + self.inline_value_max(ino, body)?;
         if content.len() > room || !self.inline_begin(ino, body)? {
@@ -129,7 +131,7 @@ impl Volume {
         Ok(true)
     }
 
-    /// Puts bytes into inline content from byte `from` on; the capacity is large enough.
+    /// Writes bytes into inline content from byte `from` on. The capacity is large enough.
     pub(crate) fn inline_put(
         &self,
         ino: Ino,
@@ -151,7 +153,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Zeroes inline content from byte `from` on. The size is the caller's.
+    /// Zeroes inline content from byte `from` on. The caller sets the size.
     pub(crate) fn inline_truncate(&self, ino: Ino, body: &mut Body, from: u64) -> Result<()> {
         let range = self.inline_value_range(ino, body)?;
         let from = usize::try_from(from).unwrap_or(usize::MAX);

@@ -1,4 +1,4 @@
-//! Where the volume's journal lies.
+//! The place of the volume's journal.
 //!
 //! ```text
 //!   superblock ─┬─ journal_inum ──► inode 8 ──► its runs              inside the volume
@@ -6,7 +6,7 @@
 //!               └─ journal_uuid ──► another device, given by the caller
 //! ```
 //!
-//! Source: ext4 documentation, "Journal (jbd2)"; a journal has no holes and no unwritten blocks.
+//! Source: ext4 documentation, "Journal (jbd2)". A journal has no holes and no unwritten blocks.
 
 use crate::inode::Body;
 use crate::map::Target;
@@ -21,19 +21,19 @@ use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZ
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
-/// A journal as a place: the device and the map of its log.
+/// The place of a journal: the device and the map of its log.
 pub(crate) struct JournalPlace {
     /// The volume's own device, or the external one.
     pub(crate) device: Arc<dyn BlockDevice>,
-    /// Where the log's blocks lie on it.
+    /// The places of the log's blocks on the device.
     pub(crate) map: LogMap,
 }
 
 impl Volume {
-    /// Where the journal is; `None` when the volume has none.
+    /// The place of the journal; `None` when the volume has none.
     ///
-    /// `external` is the device of an external journal. Errors: `JournalElsewhere` when the
-    /// volume names an external one that was not given; `JournalUuid` when it is not that one;
+    /// `external` is the device of an external journal. Errors: `JournalElsewhere` when the volume
+    /// names an external journal and none was given; `JournalUuid` when the given one is another;
     /// `JournalInode`.
     pub(crate) fn journal_place(
         &self,
@@ -63,7 +63,7 @@ impl Volume {
         match from_inode {
             Ok(map) => Ok(map),
             Err(error @ Error::Device { .. }) => Err(error),
-            // The superblock keeps a copy for exactly this case.
+            // The superblock keeps a copy of the map for exactly this case.
             Err(error) => match self.journal_copy() {
                 Some(body) => self.log_runs(ino, &body),
                 None => Err(error),
@@ -71,7 +71,7 @@ impl Volume {
         }
     }
 
-    /// The journal inode as the superblock's copy of its map and size describes it.
+    /// The journal inode, built from the superblock's copy of its map and size.
     fn journal_copy(&self) -> Option<Body> {
         if self.at_open().jnl_backup_type != 1 {
             return None;
@@ -94,7 +94,7 @@ impl Volume {
 
     /// The map of a log in an inode.
     ///
-    /// Errors: `JournalInode` for an inode that can hold none, or one with holes.
+    /// Errors: `JournalInode` for an inode that cannot hold a log, or one with holes.
     pub(crate) fn log_runs(&self, ino: Ino, body: &Body) -> Result<LogMap> {
         let wrong = || Site::of_ino(ino).corrupt(What::JournalInode);
         if body.file_kind() != FileKind::Regular || body.disk.links == 0 {
@@ -122,7 +122,8 @@ impl Volume {
     }
 }
 
-/// The log on a journal device: a superblock with feature `journal_dev`, the log behind it.
+/// The log on a journal device, which has a superblock with feature `journal_dev`, followed by the
+/// log.
 fn external_log(device: &dyn BlockDevice, size: BlockSize, uuid: &[u8; 16]) -> Result<LogMap> {
     let wrong = || Site::NOWHERE.corrupt(What::JournalUuid);
     let mut bytes = [0; SUPERBLOCK_SIZE];
@@ -133,8 +134,8 @@ fn external_log(device: &dyn BlockDevice, size: BlockSize, uuid: &[u8; 16]) -> R
     if !is_journal || superblock.uuid != *uuid || superblock.block_size != size {
         return Err(wrong());
     }
-    // The journal's superblock follows the block that holds the device's. Log blocks are numbered
-    // from the device's start, so log block 0 alone is not where its number says.
+    // The journal's superblock follows the block with the device's superblock. Log blocks are
+    // numbered from the device's start, so only log block 0 is not at the place of its number.
     let first = SUPERBLOCK_OFFSET / size.bytes() as u64 + 1;
     let blocks = superblock.blocks_count.min(device.len() >> size.log2());
     let count = u32::try_from(blocks).ok().filter(|count| u64::from(*count) > first + 1);

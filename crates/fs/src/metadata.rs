@@ -1,4 +1,4 @@
-//! What is known of a file besides its content.
+//! The metadata of a file, as `stat` reports it.
 
 use crate::inode::Body;
 use crate::volume::Volume;
@@ -7,7 +7,7 @@ use extant_ondisk::inode::{DeviceNumber, FileKind, InodeFlags};
 use extant_ondisk::time::Timestamp;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What is known of a file besides its content and attributes.
+/// The metadata of a file, without its content and its extended attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
     ino: Ino,
@@ -36,7 +36,7 @@ impl Metadata {
             && disk.flags.contains(InodeFlags::ENCRYPT)
             && let Ok(target) = volume.symlink_target(ino, body)
         {
-            // As Linux: the length of the target that is shown without the key.
+            // As in Linux: the length of the encoded target that a reader without the key sees.
             size = target.len() as u64;
         }
         Metadata {
@@ -46,7 +46,7 @@ impl Metadata {
             uid: disk.uid,
             gid: disk.gid,
             size,
-            // What is promised to dirty data counts as if it stood on the disk.
+            // Space reserved for dirty data counts as if it were allocated.
             sectors: disk.sectors + volume.promised_sectors(body),
             links: disk.links,
             atime: disk.atime,
@@ -111,7 +111,7 @@ impl Metadata {
         self.gid
     }
 
-    /// Names of the file; 1 on a directory that has too many subdirectories to count.
+    /// The number of names of the file; 1 on a directory that has too many subdirectories to count.
     pub fn links(&self) -> u32 {
         u32::from(self.links)
     }
@@ -121,7 +121,7 @@ impl Metadata {
         self.sectors
     }
 
-    /// The device that a device file stands for.
+    /// The device that a device file names.
     pub fn device(&self) -> Option<DeviceNumber> {
         self.device
     }
@@ -141,7 +141,7 @@ impl Metadata {
         self.ctime
     }
 
-    /// Birth, where the inode has room for it.
+    /// Birth time, if the inode has space for it.
     pub fn created(&self) -> Option<Timestamp> {
         self.crtime
     }
@@ -151,7 +151,7 @@ impl Metadata {
         self.flags
     }
 
-    /// The project, 0 where the volume has none.
+    /// The project; 0 if the volume has no projects.
     pub fn project(&self) -> u32 {
         self.project
     }
@@ -162,7 +162,7 @@ impl Metadata {
     }
 }
 
-/// A timestamp as the standard library has it; moments it cannot hold become the epoch.
+/// A timestamp as the standard library's type. A time that this type cannot hold becomes the epoch.
 pub fn system_time(time: Timestamp) -> SystemTime {
     let nanos = Duration::from_nanos(u64::from(time.nsec));
     let moment = match u64::try_from(time.sec) {

@@ -1,6 +1,6 @@
-//! Syncing and closing a volume that is open to write.
+//! Syncing and closing a volume that is open for writing.
 //!
-//! What the superblock says of that on disk, and in which order, is in `context/mode.rs`.
+//! `context/mode.rs` describes what the superblock on disk shows at each step, and in which order.
 
 use crate::context::superblock::{SUPERBLOCK_CREDITS, patch_superblock};
 use crate::volume::Volume;
@@ -10,15 +10,14 @@ use extant_ondisk::features::{Incompat, RoCompat};
 use extant_ondisk::superblock::{Superblock, VolumeState};
 
 impl Volume {
-    /// Everything that was changed before the call is durable after it.
-    ///
-    /// Errors: `Device`, `Aborted`. Locks: takes `Mount`; none may be held.
+    /// Makes all changes from before the call durable.
     pub(crate) fn sync(&self) -> Result<()> {
         self.context().noting(|| self.sync_all())
     }
 
-    /// The names in all directories, as before the call, are durable after it: in full, unless a fast commit
-    /// told them and nothing was changed since. A directory's times are then those that recovery gives it.
+    /// Makes the names in all directories durable, as they were before the call. This is a full
+    /// sync unless a fast commit recorded all changes. After a crash, a directory then has the
+    /// times that recovery gives it.
     ///
     /// Errors and locks as [`Volume::sync`].
     pub(crate) fn sync_names(&self) -> Result<()> {
@@ -36,8 +35,9 @@ impl Volume {
         self.write_back_and_commit(true)
     }
 
-    /// Writes back what is dirty, and commits where that was asked for or did not work for every file: what one of them
-    /// meets does not cost the others their changes. One transaction is all or nothing.
+    /// Writes back all dirty data. Then commits if `commit` asks for it, or if write-back of some
+    /// file failed: an error of one file does not cost the other files their changes. In
+    /// one-transaction mode there is no commit after an error: that transaction is all or nothing.
     fn write_back_and_commit(&self, commit: bool) -> Result<()> {
         let written = self.write_back_all();
         match written.is_err() {
@@ -47,13 +47,13 @@ impl Volume {
         }
     }
 
-    /// The volume was just opened to write. With `one_transaction` nothing is said on disk before
-    /// the first [`Volume::sync`].
+    /// Prepares a volume that was just opened for writing. With `one_transaction` nothing changes
+    /// on disk before the first [`Volume::sync`].
     ///
     /// Errors: `Device`. Locks: takes `Mount`.
     pub(crate) fn begin_writing(&self, one_transaction: bool) -> Result<()> {
         self.space().recount_free()?;
-        // What goes through the journal says the same as what is announced.
+        // A superblock that goes through the journal must say the same as the announced one.
         self.context().mark_in_use();
         if one_transaction {
             return Ok(());
@@ -61,8 +61,8 @@ impl Volume {
         self.context().announce()
     }
 
-    /// Makes everything durable and the volume one that needs no recovery. No change is possible
-    /// afterwards; closing again does nothing.
+    /// Makes everything durable and leaves a volume that needs no recovery. No change is possible
+    /// afterwards. Closing again does nothing.
     ///
     /// Errors: `Device`, `Aborted`: then the volume needs recovery. Locks: takes `Mount`; none may
     /// be held.
@@ -78,7 +78,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Ends the threads that write back and read ahead. What is dirty stays in memory.
+    /// Ends the threads that write back and read ahead. Dirty data stays in memory.
     pub(crate) fn stop_cache(&self) {
         if let Some(cache) = self.page_cache() {
             cache.stop();
@@ -91,7 +91,8 @@ impl Volume {
         if !self.context().close_to_writes() {
             return Ok(());
         }
-        // What was under way when the door was shut.
+        // Writes back the data of calls that were in progress when the volume was closed to
+        // changes.
         self.write_back_all()?;
         self.quota_sweep()?;
         let now = u64::try_from(self.environment().now().sec).unwrap_or(0);
@@ -128,7 +129,7 @@ impl Volume {
         self.sync()
     }
 
-    /// Brings counters, late features and the error state into the superblock.
+    /// Writes counters, late features and the error state into the superblock.
     ///
     /// Errors: `Device`, `Aborted`. Locks: takes a handle, then `Superblock`.
     pub(crate) fn settle_superblock(&self) -> Result<()> {

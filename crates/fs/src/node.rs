@@ -1,12 +1,12 @@
-//! A held inode: what a door works with that does not think in paths.
+//! A held inode, for callers that do not work with paths, such as a mount server.
 //!
 //! ```text
-//!   Filesystem::node(path), root() ──► Node ─┬─ lookup, create, link, unlink, rename …  (directory)
-//!                                            ├─ open ──► File                           (file)
+//!   Filesystem::node(path), root() ──► Node ─┬─ lookup, create, link, unlink, rename … (directory)
+//!                                            ├─ open ──► File                          (file)
 //!                                            └─ metadata
 //! ```
 //!
-//! While any clone lives, the inode's content lives, whether it still has a name or not.
+//! The inode's content stays while any clone exists, whether the inode still has a name or not.
 
 use crate::file::File;
 use crate::filesystem::Filesystem;
@@ -25,8 +25,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-/// A file, directory or anything else of a volume, held by itself and not by a name. Clones are
-/// cheap and hold the same.
+/// A file, directory or other inode that is held by itself rather than by a name. Clones are cheap
+/// and hold the same inode.
 ///
 /// # Examples
 ///
@@ -51,18 +51,18 @@ impl std::fmt::Debug for Node {
     }
 }
 
-/// What decides whether a read changes the time of access.
+/// The values that decide whether a read updates the access time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LastAccess {
-    /// The time of the last access that is stored.
+    /// The stored time of the last access.
     pub accessed: Timestamp,
     /// When the content was last changed.
     pub modified: Timestamp,
     /// When the inode was last changed.
     pub changed: Timestamp,
-    /// Its flags.
+    /// The inode's flags.
     pub flags: InodeFlags,
-    /// Whether it is a directory.
+    /// Whether the inode is a directory.
     pub is_dir: bool,
 }
 
@@ -90,34 +90,33 @@ impl Node {
         })
     }
 
-    /// The volume it belongs to.
+    /// The volume of this inode.
     pub fn filesystem(&self) -> &Filesystem {
         self.held.fs()
     }
 
-    /// Its number.
+    /// The inode's number.
     pub fn ino(&self) -> Ino {
         self.held.ino
     }
 
-    /// Whether changes of its content leave its times as they are, for a caller who keeps them and sets them, as a
-    /// kernel with a cache of its own does. Holds for as long as the inode is in use; append-only files are left out.
-    ///
-    /// Locks: takes `Inode`.
+    /// Sets whether changes of the content leave the inode's times alone. A caller that keeps the
+    /// times itself and sets them uses this, as a kernel with its own cache does. The setting lasts
+    /// as long as the inode is in use. It does not apply to append-only files.
     pub fn set_times_kept(&self, kept: bool) {
+        // Locks: takes `Inode`.
         self.inode().write().times_kept = kept;
     }
 
-    /// What is known of it besides its content.
+    /// The inode's metadata.
     pub fn metadata(&self) -> Metadata {
         self.inode().look(self.volume())
     }
 
-    /// Its times and flags, for a decision about [`Node::set_accessed`]: unlike [`Node::metadata`] it is no look that a later
-    /// change has to leave another time for.
-    ///
-    /// Locks: takes `Inode` (shared).
+    /// The times and flags for a decision about [`Node::set_accessed`]. Unlike [`Node::metadata`],
+    /// this call does not force the next change to leave a different time.
     pub fn last_access(&self) -> LastAccess {
+        // Locks: takes `Inode` (shared).
         let body = self.inode().read();
         LastAccess {
             accessed: body.atime,
@@ -128,24 +127,27 @@ impl Node {
         }
     }
 
-    /// Sets the generation, by which file handles tell two uses of an inode number apart.
+    /// Sets the generation, by which file handles distinguish two uses of an inode number.
     ///
-    /// Errors: `NotSupported` with checksums of metadata, whose seed it is; `ReadOnly`; `Corrupt`, `Device`, `Aborted`.
-    /// Locks: takes `Inode`, then a handle.
+    /// # Errors
+    /// `NotSupported` with metadata checksums, because the generation is part of their seed;
+    /// `ReadOnly`; `Corrupt`, `Device`, `Aborted`.
     pub fn set_generation(&self, generation: u32) -> Result<()> {
         self.volume().context().noting(|| self.volume().set_generation(self.inode(), generation))
     }
 
-    /// Sets the time of the last access and nothing else. An inode without names stays as it is.
+    /// Sets the time of the last access and nothing else. An inode without names is left unchanged.
     ///
-    /// Errors: `ReadOnly`; `Corrupt`, `Device`, `Aborted`. Locks: takes `Inode`, then a handle.
+    /// # Errors
+    /// `ReadOnly`; `Corrupt`, `Device`, `Aborted`.
     pub fn set_accessed(&self, time: Timestamp) -> Result<()> {
         self.volume().context().noting(|| self.volume().set_accessed(self.inode(), time))
     }
 
-    /// What `name` means in this directory; "." and ".." included.
+    /// Looks up `name` in this directory; "." and ".." are included.
     ///
-    /// Errors: `NotADirectory`, `NotFound`, `NameTooLong`; `Corrupt`, `Device`.
+    /// # Errors
+    /// `NotADirectory`, `NotFound`, `NameTooLong`; `Corrupt`, `Device`.
     pub fn lookup(&self, name: impl AsRef<OsStr>) -> Result<Node> {
         self.volume().context().noting(|| {
             let found = self.volume().lookup(self.inode(), name.as_ref().as_bytes())?;
@@ -153,26 +155,29 @@ impl Node {
         })
     }
 
-    /// Makes an empty regular file in this directory.
+    /// Creates an empty regular file in this directory.
     ///
-    /// Errors: `Exists`, `NameTooLong`, `NotADirectory`; `NotFound` when the directory was removed;
-    /// `ReadOnly`; `NotPermitted` when it is immutable; `Encrypted`; `NoSpace`; `Corrupt`,
-    /// `Device`. Nothing has changed then.
+    /// # Errors
+    /// `Exists`, `NameTooLong`, `NotADirectory`; `NotFound` if the directory was removed;
+    /// `ReadOnly`; `NotPermitted` if it is immutable; `Encrypted`; `NoSpace`; `Corrupt`, `Device`.
+    /// After an error nothing has changed.
     pub fn create(&self, name: impl AsRef<OsStr>, new: &NewFile) -> Result<Node> {
         self.make(name.as_ref(), Content::Empty(FileKind::Regular), new)
     }
 
-    /// Makes an empty directory in this one.
+    /// Creates an empty directory in this one.
     ///
-    /// Errors: as [`Node::create`]; `LinkLimit` when this one cannot count one more.
+    /// # Errors
+    /// As [`Node::create`]; `LinkLimit` if this directory's link count is at its maximum.
     pub fn create_dir(&self, name: impl AsRef<OsStr>, new: &NewFile) -> Result<Node> {
         self.make(name.as_ref(), Content::Directory, new)
     }
 
-    /// Makes a symlink in this directory that leads to `target`.
+    /// Creates a symlink to `target` in this directory.
     ///
-    /// Errors: as [`Node::create`]; `NotFound` for an empty target; `NameTooLong` for one of a
-    /// block's size, or 4096 bytes.
+    /// # Errors
+    /// As [`Node::create`]; `NotFound` for an empty target; `NameTooLong` for a target as long as a
+    /// block, or of 4096 bytes.
     pub fn symlink(
         &self,
         name: impl AsRef<OsStr>,
@@ -182,29 +187,32 @@ impl Node {
         self.make(name.as_ref(), Content::Symlink(target.as_ref().as_bytes()), new)
     }
 
-    /// Makes a regular file, pipe, socket or device file in this directory.
+    /// Creates a regular file, pipe, socket or device file in this directory.
     ///
-    /// Errors: as [`Node::create`]; `Invalid` for another kind, and for a device file without a
-    /// device or with one that the format cannot hold.
+    /// # Errors
+    /// As [`Node::create`]; `Invalid` for another kind, and for a device file without a device
+    /// number or with one that the format cannot store.
     pub fn mknod(&self, name: impl AsRef<OsStr>, kind: FileKind, new: &NewFile) -> Result<Node> {
         self.make(name.as_ref(), Content::Empty(kind), new)
     }
 
-    /// Makes a regular file without a name, near this directory. [`Node::link`] can give it one;
-    /// otherwise it is gone with the last that holds it, or with a crash.
+    /// Creates a regular file without a name, near this directory. [`Node::link`] can give it a
+    /// name. Otherwise it is removed when its last holder drops it, or by recovery after a crash.
     ///
-    /// Errors: as [`Node::create`].
+    /// # Errors
+    /// As [`Node::create`].
     pub fn tmpfile(&self, new: &NewFile) -> Result<Node> {
         self.volume()
             .context()
             .noting(|| Ok(self.keep(self.volume().create_unnamed(self.inode(), new)?)))
     }
 
-    /// Makes `name` in this directory a further name of `target`.
+    /// Adds `name` in this directory as a further name of `target`.
     ///
-    /// Errors: as [`Node::create`]; `NotPermitted` for a directory, or an immutable or append-only
-    /// file; `NotFound` for one that lost its last name; `LinkLimit`; `CrossProject`; `Invalid` for
-    /// one of another volume.
+    /// # Errors
+    /// As [`Node::create`]; `NotPermitted` for a directory, or an immutable or append-only file;
+    /// `NotFound` for a file that has lost its last name; `LinkLimit`; `CrossProject`; `Invalid`
+    /// for a node of another volume.
     pub fn link(&self, name: impl AsRef<OsStr>, target: &Node) -> Result<()> {
         self.volume().context().noting(|| {
             self.check_same_volume(target)?;
@@ -212,33 +220,37 @@ impl Node {
         })
     }
 
-    /// Takes a name out of this directory that means anything but a directory.
+    /// Removes a name from this directory. The name must not be that of a directory.
     ///
-    /// Errors: `NotFound`, `NameTooLong`, `NotADirectory`; `IsADirectory`; `ReadOnly`;
-    /// `NotPermitted` when either is immutable or append-only; `Corrupt`, `Device`. Nothing has
-    /// changed then.
+    /// # Errors
+    /// `NotFound`, `NameTooLong`, `NotADirectory`; `IsADirectory`; `ReadOnly`; `NotPermitted` if
+    /// the directory or the file is immutable or append-only; `Corrupt`, `Device`. After an error
+    /// nothing has changed.
     pub fn unlink(&self, name: impl AsRef<OsStr>) -> Result<()> {
         self.volume()
             .context()
             .noting(|| self.volume().unlink(self.inode(), name.as_ref().as_bytes()))
     }
 
-    /// Takes an empty directory out of this one.
+    /// Removes an empty directory from this one.
     ///
-    /// Errors: as [`Node::unlink`], but `NotADirectory` for other files; `NotEmpty`.
+    /// # Errors
+    /// As [`Node::unlink`], but `NotADirectory` for other kinds of file; `NotEmpty`.
     pub fn rmdir(&self, name: impl AsRef<OsStr>) -> Result<()> {
         self.volume()
             .context()
             .noting(|| self.volume().rmdir(self.inode(), name.as_ref().as_bytes()))
     }
 
-    /// Makes `new_name` in `new_dir` mean what `name` in this directory does, and takes that away.
-    /// One step: nobody, not even after a crash, finds both names or none.
+    /// Moves the name `name` of this directory to `new_name` in `new_dir`. The change is atomic: no
+    /// thread, and no recovery after a crash, finds both names or neither.
     ///
-    /// Errors: `NotFound`, `NameTooLong`, `NotADirectory`; `Exists` and `Invalid` as the flags say;
-    /// `Invalid` for a directory that would come below itself; `IsADirectory`, `NotADirectory`,
-    /// `NotEmpty` for what stands there; `Busy` for "." and ".."; `ReadOnly`; `NotPermitted`;
-    /// `CrossProject`; `LinkLimit`; `NoSpace`; `Corrupt`, `Device`. Nothing has changed then.
+    /// # Errors
+    /// `NotFound`, `NameTooLong`, `NotADirectory`; `Exists` and `Invalid` as the flags define;
+    /// `Invalid` for moving a directory below itself; `IsADirectory`, `NotADirectory`, `NotEmpty`
+    /// because of the file that has the new name; `Busy` for "." and ".."; `ReadOnly`;
+    /// `NotPermitted`; `CrossProject`; `LinkLimit`; `NoSpace`; `Corrupt`, `Device`. After an error
+    /// nothing has changed.
     pub fn rename(
         &self,
         name: impl AsRef<OsStr>,
@@ -253,23 +265,26 @@ impl Node {
         })
     }
 
-    /// The names in this directory, "." and ".." left out.
+    /// Lists this directory, without "." and "..".
     ///
-    /// Errors: `NotADirectory`. What is wrong with single entries or blocks comes as an item.
+    /// # Errors
+    /// `NotADirectory`. An item of the iterator reports damage in single entries or blocks.
     pub fn read_dir(&self) -> Result<ReadDir> {
         self.volume().context().noting(|| ReadDir::new(self.held.clone(), PathBuf::new()))
     }
 
-    /// The same by places, where a listing can go on later.
+    /// Lists this directory by places, from which a later listing can continue.
     ///
-    /// Errors: as [`Node::read_dir`].
+    /// # Errors
+    /// As [`Node::read_dir`].
     pub fn dir_places(&self) -> Result<DirPlaces> {
         self.volume().context().noting(|| DirPlaces::new(self.held.clone()))
     }
 
     /// The target of a symlink.
     ///
-    /// Errors: `Invalid` for anything else.
+    /// # Errors
+    /// `Invalid` for any other kind of file.
     pub fn read_link(&self) -> Result<PathBuf> {
         self.volume().context().noting(|| {
             let target = self.volume().symlink_target(self.ino(), &self.inode().read())?;
@@ -277,10 +292,11 @@ impl Node {
         })
     }
 
-    /// Returns when all that was changed of it before the call is durable: content and attributes,
-    /// a directory's names.
+    /// Makes all earlier changes of this inode durable: its content and attributes, and the names
+    /// of a directory.
     ///
-    /// Errors: `Device`, `Aborted`.
+    /// # Errors
+    /// `Device`, `Aborted`.
     pub fn sync_all(&self) -> Result<()> {
         let kind = self.inode().read().file_kind();
         match kind {
@@ -290,9 +306,11 @@ impl Node {
         }
     }
 
-    /// As [`Node::sync_all`], but times and the like may come later.
+    /// As [`Node::sync_all`], except that metadata that is not needed to read the content, such as
+    /// times, may become durable later.
     ///
-    /// Errors: `Device`, `Aborted`.
+    /// # Errors
+    /// `Device`, `Aborted`.
     pub fn sync_data(&self) -> Result<()> {
         let kind = self.inode().read().file_kind();
         match kind {
@@ -304,7 +322,8 @@ impl Node {
 
     /// Opens the regular file.
     ///
-    /// Errors: `IsADirectory`; `Invalid` for devices and the like.
+    /// # Errors
+    /// `IsADirectory`; `Invalid` for devices, pipes and sockets.
     pub fn open(&self) -> Result<File> {
         File::open(self.held.clone())
     }

@@ -1,18 +1,19 @@
-//! Orphan records: what must be finished off after a crash.
+//! Orphan records: the inodes that recovery must release or truncate after a crash.
 //!
 //! ```text
 //!   list   superblock ─last_orphan─► newest ─dtime─► older ─dtime─► 0         one lock
 //!   file   │ 0 │ 12 │ 0 │ 40 │ … │   block by block, slots in any order       one lock a block
 //! ```
 //!
-//! An inode is on record, in the same handle, before it loses its last name while somebody holds
-//! it, before a truncation that takes several handles, and from the start when it has no name. The
-//! file is used where the volume has one, the list where it has none or the file is full. A volume
-//! without a journal keeps no records.
+//! An inode gets a record in the handle that removes its last name, unless that handle also
+//! releases it; in the first handle of a truncation that takes several; and when it is created
+//! without a name. The record is in the orphan file if the volume has one with a free slot,
+//! otherwise on the orphan list. A volume without a journal keeps no records.
 //!
-//! On the list an inode's `dtime` is its successor, and taking out a neighbour changes it: whoever
-//! stores an inode asks the list ([`Body::store_in`]), and the neighbour's slot is patched in the
-//! table block, under the list's lock.
+//! On the list, an inode's `dtime` is the number of its successor, which changes when the successor
+//! leaves the list. So a thread that stores an inode takes its `dtime` from the list
+//! ([`Body::store_in`]). A thread that removes an inode writes the new successor into its
+//! neighbour's slot in the table block, under the list's lock.
 
 use crate::inode::{Body, Inode};
 use crate::map::LOGICAL_END;
@@ -35,7 +36,7 @@ pub(crate) const ORPHAN_CREDITS: u32 = 2;
 /// Where `i_dtime` lies in an inode's slot.
 const DTIME: std::ops::Range<usize> = 0x14..0x18;
 
-/// Which record names an inode.
+/// The record that names an inode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OrphanPlace {
     /// None.
@@ -52,7 +53,7 @@ pub(crate) enum OrphanPlace {
     },
 }
 
-/// The records of one volume.
+/// The orphan records of one volume.
 pub(crate) struct Orphans {
     /// A volume without a journal has no records.
     kept: bool,
@@ -85,7 +86,7 @@ impl Orphans {
     }
 }
 
-/// The list as the disk has it.
+/// The list as it is on disk.
 #[derive(Debug, Default)]
 pub(crate) struct OrphanList {
     head: u32,
@@ -99,7 +100,7 @@ struct Member {
 }
 
 impl OrphanList {
-    /// What stands in the `dtime` of `ino`.
+    /// The `dtime` of `ino`: its successor on the list.
     pub(crate) fn after(&self, ino: Ino) -> u32 {
         self.members.get(&ino.get()).map_or(0, |member| member.older)
     }
@@ -124,7 +125,7 @@ impl OrphanList {
     }
 }
 
-/// The orphan file: its blocks never change while the volume is open.
+/// The orphan file. Its blocks keep their places while the volume is open.
 struct OrphanFile {
     seed: Option<u32>,
     blocks: Box<[FileBlock]>,
@@ -139,7 +140,7 @@ struct FileBlock {
 #[derive(Debug)]
 struct FileBlockState {
     used: usize,
-    /// No slot below is free.
+    /// No slot below this one is free.
     hint: usize,
 }
 
@@ -148,7 +149,7 @@ impl OrphanFile {
     fn load(volume: &Volume) -> Result<OrphanFile> {
         let number = volume.at_open().orphan_file_inum;
         let file = Ino::new(number).ok_or(Site::NOWHERE.corrupt(What::OrphanFile))?;
-        // Read past the table: the caller holds an inode's lock.
+        // Read without the table of inodes in use, because the caller holds an inode's lock.
         let body = volume.read_inode(file)?;
         let at = Site::of_ino(file);
         let count = body.disk.size >> volume.block_size().log2();
@@ -171,10 +172,10 @@ impl OrphanFile {
 }
 
 impl Volume {
-    /// Puts an inode on record, in this handle. The caller stores it afterwards.
+    /// Records an inode as an orphan, in this handle. The caller stores it afterwards.
     ///
-    /// On record already: nothing happens. Spends [`ORPHAN_CREDITS`]. Errors: `Device`, `Aborted`
-    /// (no change then). Locks: the inode's is held; takes `Orphan`, `Superblock`.
+    /// Does nothing if it has a record. Spends [`ORPHAN_CREDITS`]. Errors: `Device`, `Aborted`
+    /// (then nothing changed). Locks: the inode's is held; takes `Orphan`, `Superblock`.
     pub(crate) fn orphan_add(&self, handle: &Handle<'_>, ino: Ino, body: &mut Body) -> Result<()> {
         if !self.orphans().kept || body.orphan != OrphanPlace::None {
             return Ok(());
@@ -191,9 +192,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes an inode off its record, in this handle. The caller stores it afterwards.
+    /// Removes an inode's record, in this handle. The caller stores the inode afterwards.
     ///
-    /// Not on record: nothing happens. Otherwise as [`Volume::orphan_add`].
+    /// Does nothing if it has no record. Otherwise as [`Volume::orphan_add`].
     pub(crate) fn orphan_remove(
         &self,
         handle: &Handle<'_>,
@@ -223,8 +224,8 @@ impl Volume {
         self.context().change_superblock(handle, |sb| sb.last_orphan = number)
     }
 
-    /// Changes the successor of another inode in its slot; its own lock is not needed, since who
-    /// stores it takes the successor from the list.
+    /// Changes the successor of another inode in its slot. This does not need that inode's lock,
+    /// because a thread that stores it takes the successor from the list.
     fn patch_dtime(&self, handle: &Handle<'_>, ino: Ino, dtime: u32) -> Result<()> {
         let (block, place) = self.inode_slot(ino)?;
         let block = block.write(handle)?;
@@ -249,7 +250,7 @@ impl Volume {
         }
     }
 
-    /// A slot of the orphan file; `None` where there is no file, or no room in it.
+    /// Fills a slot of the orphan file; `None` if there is no file, or no free slot in it.
     fn orphan_file_add(&self, handle: &Handle<'_>, ino: Ino) -> Result<Option<OrphanPlace>> {
         let Some(file) = self.orphan_file() else { return Ok(None) };
         let count = file.blocks.len();
@@ -278,13 +279,13 @@ impl Volume {
         Ok(())
     }
 
-    /// Releases an inode that its last holder let go of.
+    /// Releases an inode after its last user has released it.
     ///
-    /// Nobody is there to be told of errors: they are noted, and the record stays for the next
-    /// opening. Locks: takes `Inode`, then a handle.
+    /// No caller is left to get an error: it is noted, and the record stays for the next open.
+    /// Locks: takes `Inode`, then a handle.
     pub(crate) fn orphan_finish(&self, inode: &Inode) {
         let mut body = self.quiesce(inode);
-        // Somebody may have given it a name meanwhile.
+        // Another thread may have given it a name meanwhile.
         if body.disk.links != 0 || inode.users.load(Ordering::Acquire) != 0 {
             return;
         }
@@ -296,14 +297,14 @@ impl Volume {
 }
 
 impl Volume {
-    /// Frees all that an orphan holds, its number and its record.
+    /// Frees all blocks of an orphan, its number and its record.
     fn release_orphan(&self, ino: Ino, body: &mut Body) -> Result<()> {
         let end = self.release_end_credits();
         let mut handle = self.journal().start(end)?;
         let range = if self.has_map(body) { 0..LOGICAL_END } else { 0..0 };
         let mut done = self.unmap_in_steps(ino, body, &mut handle, range, end, &mut |_, _| Ok(()));
         if let Err(error @ Error::Corrupt { .. }) = &done {
-            // What is left of the map stays allocated until a checker gives it back.
+            // The rest of the map stays allocated until a checker frees it.
             self.context().note_error(error);
             self.init_map(&mut body.disk);
             done = Ok(());
@@ -321,7 +322,7 @@ impl Volume {
         }
         self.orphan_remove(&handle, ino, body)?;
         if let Err(error) = self.release_inode(&handle, ino, body) {
-            // What is left of it is found by whoever opens the volume next.
+            // The next open of the volume finds the rest of it.
             self.orphan_add(&handle, ino, body)?;
             body.store(self, ino, &handle)?;
             return Err(error);
@@ -331,7 +332,7 @@ impl Volume {
 }
 
 impl OrphanFile {
-    /// Enters `ino` into block `index`, if it has room.
+    /// Writes `ino` into block `index`, if it has a free slot.
     fn fill_slot(
         &self,
         handle: &Handle<'_>,

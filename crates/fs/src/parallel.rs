@@ -1,14 +1,9 @@
-//! Work shared by a few threads.
-//!
-//! ```text
-//!   items 0..n ──next──► thread 0: own state     ──► all states, when every item is done
-//!              ──next──► thread 1: own state
-//! ```
+//! Sharing work among a few threads.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Does `work` for each of `0..items`, on at most `threads` threads, each with a state of its own
-/// that `make` gives; hands back the states.
+/// Does `work` for each of `0..items`, on at most `threads` threads. Each thread has a state of its
+/// own from `make`. Returns the states.
 pub(crate) fn each<S: Send>(
     threads: usize,
     items: usize,

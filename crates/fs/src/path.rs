@@ -6,9 +6,9 @@
 //!     └ name: push   "..": pop, never past the root   symlink: its target goes before the rest
 //! ```
 //!
-//! ".." follows the way that was walked, so no path and no symlink leads out of the volume's root,
-//! and a directory with a forged ".." misleads nobody. At most 40 symlinks are followed, as in
-//! Linux.
+//! ".." goes back along the directories that were walked, so no path and no symlink leads out of
+//! the volume's root, and a forged ".." entry has no effect. At most 40 symlinks are followed, as
+//! in Linux.
 
 use crate::inode::Inode;
 use crate::names::NewFile;
@@ -19,30 +19,31 @@ use extant_base::{Error, Ino, Result};
 use extant_ondisk::inode::FileKind;
 use std::collections::HashSet;
 
-/// The most symlinks one path leads through.
+/// How many symlinks one resolution follows at most.
 const LINKS_MAX: u32 = 40;
 
-/// Whether a symlink at the end of a path stands for its target.
+/// Whether a symlink at the end of a path is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Last {
-    /// It does.
+    /// It is followed.
     Follow,
-    /// It stands for itself (unless a slash follows it).
+    /// It is not followed, unless a slash comes after it.
     Keep,
 }
 
 impl Volume {
-    /// Holds the inode that `path` names, counted from the root, with or without a leading slash.
+    /// Holds the inode that `path` names. The path starts at the root, with or without a leading
+    /// slash.
     ///
-    /// Errors: `NotFound`, `NotADirectory`, `TooManyLinks`, `NameTooLong`; whatever reading gives.
-    /// Locks: takes `Inode` (shared), one directory at a time.
+    /// Errors: `NotFound`, `NotADirectory`, `TooManyLinks`, `NameTooLong`; those of reading. Locks:
+    /// takes `Inode` (shared), one directory at a time.
     pub(crate) fn resolve(&self, path: &[u8], last: Last) -> Result<Held<'_>> {
         let mut walk = Walk::new(self, path)?;
         walk.run(last)?;
         Ok(walk.into_end())
     }
 
-    /// The directories from the root to what `path` names, that included.
+    /// The directories from the root to the inode that `path` names, including that inode.
     ///
     /// Errors: as [`Volume::resolve`].
     pub(crate) fn directories_along(&self, path: &[u8]) -> Result<HashSet<Ino>> {
@@ -51,12 +52,12 @@ impl Volume {
         Ok(walk.trail.iter().map(|held| held.ino).collect())
     }
 
-    /// Holds the directory that `path` names, and creates those on the way that are missing, each as an operation of its
-    /// own. The cost grows with the length of `path` and with nothing else. A symlink to a missing target is not
-    /// followed.
+    /// Holds the directory that `path` names and creates the missing directories on the way, each
+    /// as an operation of its own. The cost depends only on the length of `path`. A symlink whose
+    /// target is missing is not followed.
     ///
-    /// Errors: as [`Volume::resolve`] and [`Volume::create`]; `Exists` where something else has the last name, or is a
-    /// symlink to a missing target.
+    /// Errors: as [`Volume::resolve`] and [`Volume::create`]; `Exists` if the last name belongs to
+    /// another kind of file or to a symlink whose target is missing.
     pub(crate) fn resolve_or_create_dirs(&self, path: &[u8], new: &NewFile) -> Result<Held<'_>> {
         let mut walk = Walk::new(self, path)?;
         walk.create = Some(new);
@@ -92,30 +93,31 @@ impl Volume {
     }
 }
 
-/// Where a path's last name stands, or could.
+/// The directory and name of the last part of a path. The name may not exist.
 pub(crate) struct Parent<'v, 'p> {
     /// The directory.
     pub(crate) dir: Held<'v>,
     /// The name.
     pub(crate) name: &'p [u8],
-    /// A slash follows the name.
+    /// Whether a slash follows the name.
     pub(crate) slash: bool,
-    /// The path names the root: "." in itself.
+    /// The path names the root: the name is "." in the root itself.
     pub(crate) is_root: bool,
 }
 
 struct Walk<'v, 'n> {
     volume: &'v Volume,
-    /// Directories walked through; the first is the root, the last where names are looked up. A
-    /// last element that is no directory ends the walk.
+    /// The directories walked through: the first is the root, the last is the one in which names
+    /// are looked up. If the last element is not a directory, the walk ends.
     trail: Vec<Held<'v>>,
     /// Names still to look up, from `next` on.
     rest: Vec<u8>,
     next: usize,
-    /// Bytes at the end of `rest` that are the caller's path; what lies before them came out of symlinks.
+    /// How many bytes at the end of `rest` come from the caller's path. Those before them come from
+    /// symlinks.
     own: usize,
     links: u32,
-    /// Directories of the caller's path that are missing are created so.
+    /// If set, missing directories of the caller's path are created with these attributes.
     create: Option<&'n NewFile>,
 }
 
@@ -184,7 +186,7 @@ impl<'v> Walk<'v, '_> {
         Ok(())
     }
 
-    /// Creates the directory that `name` should mean in `dir`, if missing ones are to be created.
+    /// Creates the directory `name` in `dir`, if missing directories are to be created.
     fn create_missing(&self, dir: &Inode, name: std::ops::Range<usize>) -> Result<Held<'v>> {
         let new = self.create.ok_or(Error::NotFound)?;
         if name.start < self.rest.len() - self.own {
@@ -192,13 +194,13 @@ impl<'v> Walk<'v, '_> {
         }
         let name = &self.rest[name];
         match self.volume.create(dir, name, Content::Directory, new) {
-            // Another thread was faster.
+            // Another thread created it first.
             Err(Error::Exists) => self.volume.lookup(dir, name),
             created => created,
         }
     }
 
-    /// Puts the target of `link` before what is left of the path.
+    /// Puts the target of `link` before the rest of the path.
     fn follow(&mut self, link: &Inode) -> Result<()> {
         self.links += 1;
         if self.links > LINKS_MAX {
@@ -209,7 +211,7 @@ impl<'v> Walk<'v, '_> {
             self.trail.truncate(1);
         }
         self.own = self.own.min(self.rest.len() - self.next);
-        // What is left starts with a slash, or is empty.
+        // The rest of the path starts with a slash or is empty.
         rest.extend_from_slice(&self.rest[self.next..]);
         self.rest = rest;
         self.next = 0;

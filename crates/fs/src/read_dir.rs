@@ -1,4 +1,4 @@
-//! One directory, name after name.
+//! Listing one directory.
 //!
 //! ```text
 //!   ReadDir ── batch empty? ──► lock the directory, read its next block, unlock ──► batch
@@ -19,9 +19,9 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The names in a directory. One that stays while others come and go is listed once; one that comes
-/// or goes meanwhile may be listed or not. An item is an error where a block or an entry is damaged; what
-/// follows comes after it.
+/// The names in a directory. A name that stays is listed exactly once, whatever happens to others.
+/// A name that is added or removed during the listing may or may not be listed. A damaged block or
+/// entry gives an error as an item; the listing continues after it.
 ///
 /// # Examples
 ///
@@ -101,16 +101,18 @@ impl Iterator for ReadDir {
     }
 }
 
-/// A directory by places, for callers that go on where they stopped, even in another opening: an NFS server, `seekdir`.
+/// Lists a directory by places, for callers that continue where they stopped, even in another
+/// opening: an NFS server, `seekdir`.
 ///
-/// A place is a number from 2 on and below 2^63. A name keeps its place while it exists, so one that stays while others come
-/// and go is listed once. The order is that of ext4 in Linux, a hash of the names, but for directories without an index.
+/// A place is a number from 2 to 2^63 - 1. A name keeps its place while it exists, so a name that
+/// stays is listed once, whatever happens to others. The order is that of ext4 in Linux, which is
+/// by hash of the name, except in directories without an index.
 pub struct DirPlaces {
     inode: InodeHold,
     path: Arc<PathBuf>,
-    /// What comes next has this place or a later one.
+    /// The next name has this place or a later one.
     place: u64,
-    /// Names that were given at `place`, where others of the same place follow.
+    /// Names already given at `place`, if further names share that place.
     same: Vec<Vec<u8>>,
     part: Option<Part>,
 }
@@ -126,11 +128,11 @@ impl std::fmt::Debug for DirPlaces {
 
 /// The part of a directory that is in memory.
 struct Part {
-    /// The state of the directory that it shows.
+    /// The directory's change count when the part was read.
     changes: u64,
     order: Order,
     batch: Batch,
-    /// The entry of the batch that comes next.
+    /// The index in the batch of the next entry.
     at: usize,
 }
 
@@ -141,11 +143,10 @@ impl DirPlaces {
         Ok(DirPlaces { inode, path, place: places::FIRST, same: Vec::new(), part: None })
     }
 
-    /// Goes to `place`: 0, or a place that [`DirPlaces::look`] gave, of any opening. Names that came or went since
-    /// are looked at again.
-    ///
-    /// Locks: takes `Inode` (shared).
+    /// Moves to `place`: 0, or a place that [`DirPlaces::look`] returned, in this or any other
+    /// opening. Names that were added or removed in the meantime are taken into account.
     pub fn seek(&mut self, place: u64) {
+        // Locks: takes `Inode` (shared).
         let place = place.max(places::FIRST);
         let changes = self.inode.read().moves.changes();
         if place == self.place && self.part.as_ref().is_some_and(|part| part.changes == changes) {
@@ -154,7 +155,7 @@ impl DirPlaces {
         if place != self.place {
             (self.place, self.same) = (place, Vec::new());
         }
-        // What is in memory is the rest of a leaf from some place on.
+        // The part in memory is the rest of a leaf, from some place on.
         self.part = match self.part.take() {
             Some(mut part) if part.changes == changes => {
                 let names = &part.batch.names;
@@ -184,11 +185,10 @@ impl DirPlaces {
         Ok(())
     }
 
-    /// The next name, and the place after it; [`DirPlaces::pass`] goes on. An error stands for a damaged part of the
-    /// directory, and is given once.
-    ///
-    /// Locks: takes `Inode` (shared).
+    /// The next name and the place after it; [`DirPlaces::pass`] advances. An error reports a
+    /// damaged part of the directory, and is returned once.
     pub fn look(&mut self) -> Option<Result<(DirEntry, u64)>> {
+        // Locks: takes `Inode` (shared).
         loop {
             let is_over = match &self.part {
                 None => true,
@@ -203,7 +203,7 @@ impl DirPlaces {
                 break;
             }
             if let Err(error) = self.fill() {
-                // No part of the directory can be found from here on.
+                // From here on no part of the directory can be found.
                 let batch = Batch { names: vec![(self.place, Err(error))], next: None };
                 let changes = self.inode.read().moves.changes();
                 self.part = Some(Part { changes, order: Order::Byte, batch, at: 0 });
@@ -225,7 +225,7 @@ impl DirPlaces {
         }
     }
 
-    /// The name that [`DirPlaces::look`] gave is done with.
+    /// Advances past the name that [`DirPlaces::look`] returned.
     pub fn pass(&mut self) {
         let Some(part) = &mut self.part else { return };
         let Some((place, entry)) = part.batch.names.get(part.at) else { return };
@@ -243,7 +243,7 @@ impl DirPlaces {
 }
 
 impl Part {
-    /// The place after name `at`: its own one where the next name has that, too.
+    /// The place after entry `at`: the entry's own place if the next name shares it.
     fn after(&self, at: usize) -> u64 {
         let names = &self.batch.names;
         let place = names[at].0;
@@ -254,7 +254,7 @@ impl Part {
     }
 }
 
-/// The kind of file an entry records, as far as it does.
+/// The kind of file that an entry records, if it records one.
 pub(crate) fn kind_of(kind: EntryKind) -> Option<FileKind> {
     Some(match kind {
         EntryKind::Regular => FileKind::Regular,
@@ -299,7 +299,7 @@ impl DirEntry {
         self.name.as_bytes()
     }
 
-    /// The path that was listed, and the name.
+    /// The path of the listed directory, joined with the name.
     pub fn path(&self) -> PathBuf {
         self.dir.join(&self.name)
     }
@@ -309,7 +309,10 @@ impl DirEntry {
         self.ino
     }
 
-    /// The kind of file: from the entry where it says, else from the inode.
+    /// The kind of file: from the entry if it records one, otherwise from the inode.
+    ///
+    /// # Errors
+    /// As [`DirEntry::metadata`], if the entry does not record the kind.
     pub fn file_type(&self) -> Result<FileKind> {
         match kind_of(self.kind) {
             Some(kind) => Ok(kind),
@@ -317,7 +320,10 @@ impl DirEntry {
         }
     }
 
-    /// What is known of the file; a symlink stands for itself.
+    /// The metadata of the file. A symlink is not followed.
+    ///
+    /// # Errors
+    /// `NotFound` if the file was removed since; `Corrupt`, `Device`.
     pub fn metadata(&self) -> Result<Metadata> {
         self.fs.volume().context().noting(|| {
             let body = self.fs.volume().peek_listed(self.ino)?;
@@ -325,7 +331,10 @@ impl DirEntry {
         })
     }
 
-    /// Opens the file, if it is a regular one.
+    /// Opens the file, which must be a regular one.
+    ///
+    /// # Errors
+    /// `Invalid` for a symlink; those of `Filesystem::open_ino`.
     pub fn open(&self) -> Result<crate::file::File> {
         match self.file_type()? {
             FileKind::Symlink => Err(Error::Invalid("not a regular file")),

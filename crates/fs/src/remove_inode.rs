@@ -1,12 +1,13 @@
-//! Taking content away: truncating a file, and releasing an inode nobody needs any more.
+//! Removing content: truncating a file, and releasing an inode that is no longer needed.
 //!
 //! ```text
-//!   truncate        blocks behind the new end freed, the rest of its last block zeroed
+//!   truncate        blocks after the new end freed, the rest of its last block zeroed
 //!   release_inode   content ─► attribute block, value inodes ─► slot: links 0, dtime ─► number
 //! ```
 //!
 //! Blocks that the engine wrote as metadata (directories, long symlinks, attribute values) leave
-//! the cache before they can be handed out again: a late write home must not hit a new owner.
+//! the cache before they can be allocated again: a late write home must not overwrite a new owner's
+//! data.
 
 use crate::data::DataPath;
 use crate::file::set_len::LARGE_FILE;
@@ -30,8 +31,8 @@ impl Volume {
         }
     }
 
-    /// Unmaps and frees all blocks from logical block `from` on, whose bytes went through the
-    /// cache of metadata.
+    /// Unmaps and frees all blocks from logical block `from` on, of content that the cache of
+    /// metadata holds.
     ///
     /// The caller stores the inode. Errors and locks as `Volume::unmap`.
     pub(crate) fn unmap_content(
@@ -62,13 +63,13 @@ impl Volume {
         Ok(())
     }
 
-    /// Frees everything an inode holds, and its number: the last step of an unlink, or of orphan
+    /// Frees all blocks of an inode, and its number: the last step of an unlink, or of orphan
     /// processing.
     ///
-    /// The slot is stored here. The caller has taken the inode off every orphan record. What cannot be
-    /// freed because something is damaged is noted and stays allocated until a checker gives it back:
-    /// a record would lead whoever opens the volume next to the same damage. Errors: `Device`. Locks:
-    /// the inode's is held; takes those of value inodes, and `Group`.
+    /// This stores the slot. The caller has removed every orphan record of the inode. Blocks that
+    /// cannot be freed because of damage are noted and stay allocated until a checker frees them:
+    /// with a record, the next open of the volume would meet the same damage. Errors: `Device`.
+    /// Locks: the inode's is held; takes those of value inodes, and `Group`.
     pub(crate) fn release_inode(
         &self,
         handle: &Handle<'_>,
@@ -85,7 +86,7 @@ impl Volume {
         if let Some(block) = body.disk.translator.take() {
             self.context().pass_over(self.free_metadata(ino, body, handle, block))?;
         }
-        // A value has no attributes, whatever its slot says.
+        // A value inode has no attributes, whatever its slot contains.
         if !body.disk.flags.contains(InodeFlags::EA_INODE) {
             self.context().pass_over(self.xattr_release_all(handle, ino, body))?;
         }
@@ -95,7 +96,7 @@ impl Volume {
         body.disk.dtime = now.max(1);
         (body.disk.uid, body.disk.gid) = (body.disk.uid & 0xFFFF, body.disk.gid & 0xFFFF);
         body.counted = match body.counted {
-            // What its slot holds is of an inode before it.
+            // The slot holds an earlier inode.
             Counted::New | Counted::Never => Counted::Never,
             Counted::Kept | Counted::Gone => Counted::Gone,
         };
@@ -104,11 +105,11 @@ impl Volume {
         self.context().pass_over(self.space().free_inode(handle, ino, kind == FileKind::Directory))
     }
 
-    /// Cuts a regular file to `new_size` bytes, or lengthens it with a hole.
+    /// Truncates a regular file to `new_size` bytes, or extends it with a hole.
     ///
-    /// Data of the last block behind the new end is zeroed on the device. The caller stores the
-    /// inode and sets its times. Errors: `Invalid` for other kinds of file; `FileTooLarge`;
-    /// `Corrupt`, `Device`. Locks: the inode's is held; takes `Group`.
+    /// Data of the last block after the new end is zeroed on the device. The caller stores the
+    /// inode and sets its times. Errors: `Invalid` for other kinds of file, `IsADirectory` for a
+    /// directory; `FileTooLarge`; `Corrupt`, `Device`. Locks: the inode's is held; takes `Group`.
     pub(crate) fn truncate(
         &self,
         handle: &Handle<'_>,
@@ -134,7 +135,7 @@ impl Volume {
                 self.unmap(ino, body, handle, keep..LOGICAL_END)?;
             }
             match self.zero_behind(DataPath::Under(handle), ino, body, new_size.min(old_size)) {
-                // It stays unreadable, and what is behind the end is nobody's.
+                // The block stays unreadable, and its bytes after the end belong to no file.
                 Err(Error::Corrupt { what: What::DataChecksum, .. }) => {}
                 done => done?,
             }

@@ -1,35 +1,38 @@
-//! Changes made in memory and brought home in steps, each of them one transaction of the log.
+//! Changes that are made in memory and written home in steps, each of them one transaction of the
+//! log.
 //!
 //! ```text
-//!   whoever changes ──► Overlay ──only read──► home
-//!                          │ settle: blocks that differ
-//!                          ▼
-//!               one transaction of the log ──► home, flush ──► overlay forgets
+//!   the change ──► Overlay ──read only──► home
+//!                     │ settle: blocks that differ
+//!                     ▼
+//!          one transaction of the log ──► home, flush ──► overlay drops them
 //! ```
 //!
-//! For work that has the volume to itself: recovery, another size, other features. The log never
-//! holds more than the step that goes home, so blocks freed by an earlier step need no revokes.
+//! For work that has the volume to itself: recovery, resizing, changing features. The log never
+//! holds more than the step that is written home. So blocks that an earlier step freed need no
+//! revokes.
 //!
-//! Rule: at each settling the volume is whole. Between settlings only blocks that the last step left
-//! free may be written past the overlay.
+//! Rule: at each settling the volume is consistent. Between settlings, only blocks that were free
+//! after the last step may be written past the overlay.
 
 use extant_base::{BlockNr, BlockSize, ByteOffset, Error, Result};
 use extant_blockdev::{BlockDevice, Overlay};
 use extant_journal::{Log, Recovery};
 use std::sync::Arc;
 
-/// A volume's device with what is being changed on it.
+/// A volume's device and the changes that are not yet written to it.
 pub(crate) struct Staged {
     home: Arc<dyn BlockDevice>,
     over: Arc<Overlay<Arc<dyn BlockDevice>>>,
     log: Option<(Log, Recovery)>,
     block_size: BlockSize,
-    /// A step stopped half-way home.
+    /// A step failed after a part of it was written home.
     failed: bool,
 }
 
 impl Staged {
-    /// Nothing is changed yet. Without a `log`, steps go home directly, not whole.
+    /// A device without changes. Without a `log`, steps are written home directly and are not
+    /// atomic.
     pub(crate) fn new(
         home: Arc<dyn BlockDevice>,
         log: Option<(Log, Recovery)>,
@@ -44,12 +47,12 @@ impl Staged {
         &self.home
     }
 
-    /// The device as it is to be: writes stay in memory until they are settled.
+    /// The device with the changes: writes to it stay in memory until they are settled.
     pub(crate) fn device(&self) -> Arc<dyn BlockDevice> {
         Arc::clone(&self.over) as Arc<dyn BlockDevice>
     }
 
-    /// What recovery left in the log, if there is one.
+    /// The state of the log after recovery, if there is a log.
     pub(crate) fn recovery_mut(&mut self) -> Option<&mut Recovery> {
         self.log.as_mut().map(|(_, recovery)| recovery)
     }
@@ -59,31 +62,33 @@ impl Staged {
         self.log.as_ref().map(|(log, _)| log)
     }
 
-    /// Gives the log up, to open the volume anew.
+    /// Returns the log, to open the volume again.
     pub(crate) fn into_log(self) -> Option<(Log, Recovery)> {
         self.log
     }
 
-    /// Most blocks of one step; `None` where there is no log and so no limit.
+    /// Most blocks of one step; `None` without a log: then there is no limit.
     pub(crate) fn limit(&self) -> Option<u64> {
         self.log.as_ref().map(|(log, _)| log.append_limit())
     }
 
-    /// Whether so much waits that a step of ordinary size might not fit any more.
+    /// Whether so many changes wait that another step of ordinary size might not fit.
     pub(crate) fn is_large(&self) -> bool {
         let limit = self.limit().map_or(4096, |limit| limit / 4);
         self.over.held_bytes() >> self.block_size.log2() > limit
     }
 
-    /// Writes bytes that nobody refers to yet, at once: free blocks that content moves to.
+    /// Writes bytes at once to free blocks, to which no metadata refers yet: content that moves
+    /// there.
     pub(crate) fn write_free(&self, at: ByteOffset, bytes: &[u8]) -> Result<()> {
         self.over.write_through(at, bytes)
     }
 
-    /// Brings home what waits, as one step; blocks from `block_count` on are left out. `now` is the
-    /// time in seconds and nanoseconds.
+    /// Writes the waiting changes home as one step, without the blocks from `block_count` on. `now`
+    /// is the time in seconds and nanoseconds.
     ///
-    /// A step larger than the log goes home directly, not whole. Errors: `Device`.
+    /// A step that is larger than the log is written home directly and is not atomic. Errors:
+    /// `Device`.
     pub(crate) fn settle(&mut self, block_count: u64, now: (u64, u32)) -> Result<()> {
         let blocks = self.changed_blocks(block_count)?;
         if !self.append(&blocks, now)? {
@@ -93,7 +98,7 @@ impl Staged {
         Ok(())
     }
 
-    /// As [`Staged::settle`], but a step larger than the log is refused, and nothing changed.
+    /// As [`Staged::settle`], but refuses a step that is larger than the log. Then nothing changes.
     ///
     /// Errors: `NotSupported` then; `Device`.
     pub(crate) fn settle_whole(&mut self, block_count: u64, now: (u64, u32)) -> Result<()> {
@@ -119,11 +124,12 @@ impl Staged {
         done
     }
 
-    /// Settles what waits and makes `log`, which is empty, the volume's log from then on.
+    /// Settles the waiting changes and makes `log`, which is empty, the volume's log from then on.
     ///
-    /// The step is written to the new log; `switch`, one write that cannot be torn, makes the volume
-    /// name it; only then does the step go home. Cut before the switch the volume is as it was, cut
-    /// behind it the new log holds all that was done. Errors: as [`Staged::settle_whole`].
+    /// The step is written to the new log. Then `switch`, one write that cannot be torn, makes the
+    /// volume name that log. Only then is the step written home. After a power cut before the
+    /// switch the volume is as it was. After a power cut later, the new log holds the whole step.
+    /// Errors: as [`Staged::settle_whole`].
     pub(crate) fn settle_into(
         &mut self,
         mut log: Log,
@@ -146,8 +152,8 @@ impl Staged {
         Ok(())
     }
 
-    /// Settles what waits as the last step of the log, which the step takes away. `switch`, one
-    /// write that cannot be torn, makes the log count. Later steps go home directly.
+    /// Settles the waiting changes as the last step of the log, which the step removes. `switch`,
+    /// one write that cannot be torn, makes the log valid. Later steps are written home directly.
     ///
     /// Errors: as [`Staged::settle_whole`].
     pub(crate) fn settle_and_leave(
@@ -178,13 +184,13 @@ impl Staged {
         self.home.flush()
     }
 
-    /// The blocks whose content differs from the one at home, ascending.
+    /// The blocks whose content differs from that at home, ascending.
     fn changed_blocks(&self, block_count: u64) -> Result<Vec<BlockNr>> {
         let size = self.block_size;
         let (mut old, mut new) = (vec![0; size.bytes()], vec![0; size.bytes()]);
         let mut changed = Vec::new();
         for range in self.over.changed_ranges() {
-            // A volume's last block may end before its page does, and with it the device.
+            // The volume, and with it the device, may end inside the page of its last block.
             let blocks = size.block_at(ByteOffset(range.start)).0..size.blocks_for(range.end);
             for block in blocks.map(BlockNr).filter(|block| block.0 < block_count) {
                 if changed.last() == Some(&block) {
@@ -200,9 +206,10 @@ impl Staged {
         Ok(changed)
     }
 
-    /// Marks the log empty; everything is durable at home. What waits is not settled.
+    /// Marks the log empty. Everything is durable at home. Changes that still wait are not settled.
     ///
-    /// Errors: `NotSupported` where a step stopped half-way home: the log is what mends that.
+    /// Errors: `NotSupported` if a step was only partly written home: the log is needed to repair
+    /// that.
     pub(crate) fn empty_log(&mut self) -> Result<()> {
         if self.failed {
             return Err(Error::NotSupported("a change did not come home: recover the volume"));

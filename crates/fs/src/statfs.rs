@@ -1,4 +1,4 @@
-//! How full the volume is, as `statfs` says it.
+//! How full the volume is, as `statfs` reports it.
 //!
 //! ```text
 //!   blocks_count ─┬─ overhead      superblock copies, descriptors, bitmaps, tables, journal
@@ -21,7 +21,7 @@ pub struct SpaceInfo {
     pub blocks: u64,
     /// Blocks that are free.
     pub free: u64,
-    /// Blocks that are free and not kept for root.
+    /// Blocks that are free and neither reserved for root nor in the engine's own pool.
     pub available: u64,
     /// Inodes.
     pub inodes: u32,
@@ -32,8 +32,8 @@ pub struct SpaceInfo {
 impl Volume {
     /// How full the volume is now.
     ///
-    /// The counters are those of the superblock until something was written, so they can be stale
-    /// on a volume that was not unmounted. Counts the layout's metadata over all groups.
+    /// Until something is written, the counters are those of the superblock, so they can be out of
+    /// date on a volume that was not unmounted. Counts the layout's metadata over all groups.
     pub(crate) fn space_info(&self) -> SpaceInfo {
         let ratio_log2 = self.geometry().log_cluster_ratio();
         let blocks = self.geometry().blocks_count().saturating_sub(self.overhead_blocks());
@@ -51,8 +51,8 @@ impl Volume {
         }
     }
 
-    /// Blocks that never hold data. They stay what they are while the volume is open, so its groups are gone through
-    /// once, not by each call.
+    /// Blocks that never hold data. Their number stays the same while the volume is open, so the
+    /// groups are walked once and not in each call.
     fn overhead_blocks(&self) -> u64 {
         if let Some(known) = self.overhead().get() {
             return *known;
@@ -64,7 +64,8 @@ impl Volume {
         }
     }
 
-    /// The same, counted, and whether that is all: a journal that cannot be found now counts nothing.
+    /// Counts them, and returns whether the count is final: a journal that cannot be found now
+    /// counts as 0.
     fn count_overhead(&self) -> (u64, bool) {
         let stored =
             u64::from(self.at_open().overhead_clusters) << self.geometry().log_cluster_ratio();

@@ -1,4 +1,4 @@
-//! One open volume: everything that all its threads share.
+//! One open volume: the state that all its threads share.
 //!
 //! ```text
 //!   Volume ─┬─ context   device, journal, geometry, superblock, damage, mode    (context/)
@@ -9,7 +9,7 @@
 //!
 //! Opening reads one superblock. Descriptors are read and checked when their group is first needed,
 //! so a 64 TiB volume opens as fast as a small one. Recovery is not done here: `open/` runs it
-//! before and opens the volume again.
+//! first and then opens the volume again.
 
 use crate::context::damage::{DamagePolicy, ErrorHook};
 use crate::context::environment::Environment;
@@ -47,32 +47,34 @@ pub(crate) struct VolumeOptions {
     pub(crate) backup: Option<GroupNr>,
     /// Memory for metadata blocks.
     pub(crate) cache: CacheOptions,
-    /// Inodes kept in memory while nobody uses them.
+    /// Inodes kept in memory while they have no user.
     pub(crate) inodes: usize,
-    /// Time and chance.
+    /// Clock and randomness.
     pub(crate) environment: Environment,
-    /// Freed blocks are only noted, see [`Volume::freed_later`].
+    /// Freed blocks are only noted, see
+    /// [`Space::take_freed_later`](crate::space::Space::take_freed_later).
     pub(crate) free_later: bool,
-    /// Free clusters are found by a tree and sums follow by `flip_delta` and `splice_delta`.
-    /// Without, bitmaps are searched and blocks are summed whole each time: for comparison.
+    /// Free clusters are found by a tree, and checksums follow by `flip_delta` and `splice_delta`.
+    /// Without this, every search reads the bitmap and every change checksums the whole block: for
+    /// comparison.
     pub(crate) short_cuts: bool,
-    /// Told of every damage that is met.
+    /// Called for each damage that the engine meets.
     pub(crate) on_error: Option<ErrorHook>,
-    /// What damage that is met does.
+    /// How the volume reacts to damage.
     pub(crate) damage_policy: DamagePolicy,
-    /// Freed clusters are discarded once that is durable.
+    /// Freed clusters are discarded when their transaction is durable.
     pub(crate) discard: bool,
-    /// Blocks of a stripe, where the superblock's hints do not count.
+    /// Blocks of a stripe; overrides the superblock's hints.
     pub(crate) stripe: Option<u32>,
     /// Data may take the blocks that are reserved for root.
     pub(crate) privileged: bool,
-    /// What is done with the quota files; `None` leaves them as they are.
+    /// The policy for the quota files; `None` leaves them as they are.
     pub(crate) quota: Option<QuotaPolicy>,
-    /// Which files' bytes go through the journal.
+    /// The files whose bytes go through the journal.
     pub(crate) data_mode: DataMode,
-    /// Fast commits go to the byte log where that can be used.
+    /// Fast commits go to the byte log if it can be used.
     pub(crate) byte_log: bool,
-    /// Syncs of files may be fast commits where the volume has them.
+    /// Syncs of files may be fast commits if the volume has them.
     pub(crate) fast_commits: bool,
 }
 
@@ -101,41 +103,42 @@ impl Default for VolumeOptions {
 
 /// An open volume. See the module's picture.
 pub(crate) struct Volume {
-    /// Device, journal, and what every component works with.
+    /// Device, journal, and the other state that every component shares.
     context: Arc<Context>,
     /// Which blocks and inodes are free.
     space: Space,
-    /// The last commit point that holds the map or size of a file that was written back after it was closed.
+    /// The last commit point that includes the map or size of a file that was written back after it
+    /// was closed.
     closed_commit_point: Mutex<Option<CommitPoint>>,
     /// Inodes in use; see [`Volume::inode`].
     inodes: InodeTable,
-    /// Blocks that never hold data, once they were counted.
+    /// The number of blocks that never hold data, once they were counted.
     overhead: OnceLock<u64>,
     /// Attributes that inodes may share.
     shared_xattrs: SharedXattrs,
-    /// The quota files, where usage is kept up to date.
+    /// The quota files, if usage is kept up to date.
     quota: Option<Quota>,
-    /// Inodes that must be finished off after a crash.
+    /// Inodes that recovery must release or truncate after a crash.
     orphans: Orphans,
-    /// Held while a directory changes its parent: the tree's shape stays until it is released.
+    /// Held while a directory changes its parent, so that the tree's shape is stable.
     renames: Mutex<()>,
-    /// Which files' bytes go through the journal.
+    /// The files whose bytes go through the journal.
     data_mode: DataMode,
-    /// Folios of files; `None`: their bytes go straight to the device and come from there.
+    /// The folios of files. `None`: reads and writes go directly to the device.
     page_cache: Option<PageCache>,
-    /// Memory that direct transfers are copied through.
+    /// Bounce buffers for direct transfers.
     chunks: Chunks,
-    /// Files are opened with their bytes leaving the cache once they are on the device.
+    /// By default, an opened file's bytes leave the cache when they are on the device.
     drop_behind: bool,
-    /// Where the checksums of data are, once they were needed.
+    /// The place of the checksums of data, once they were needed.
     sums_file: OnceLock<SumsFile>,
 }
 
 impl Volume {
     /// Opens the volume on `device` as it is: no recovery, no change.
     ///
-    /// Errors: whatever is wrong with the superblock; `Unsupported` naming an unknown incompatible
-    /// feature, or, to write, an unknown read-only compatible one.
+    /// Errors: those of the superblock; `Unsupported` naming an unknown incompatible feature, or,
+    /// for writing, an unknown read-only compatible one.
     pub(crate) fn open_parts(
         device: Arc<dyn BlockDevice>,
         options: &VolumeOptions,
@@ -144,9 +147,9 @@ impl Volume {
         Volume::with_superblock(device, at_open, options)
     }
 
-    /// Opens the volume on `device` to change it through `log`, which was recovered.
+    /// Opens the volume on `device` to change it through `log`, which recovery has replayed.
     ///
-    /// Errors: as [`Volume::open_parts`]; what is wrong with the log.
+    /// Errors: as [`Volume::open_parts`]; those of the log.
     pub(crate) fn open_with_log(
         device: Arc<dyn BlockDevice>,
         options: &VolumeOptions,
@@ -178,7 +181,7 @@ impl Volume {
         Ok(volume)
     }
 
-    /// A volume on `device` with a superblock that was just made and checked: for mkfs, before
+    /// A volume on `device` with a superblock that was just created and checked: for mkfs, before
     /// the device holds anything else.
     pub(crate) fn with_superblock(
         device: Arc<dyn BlockDevice>,
@@ -231,13 +234,13 @@ impl Volume {
         }
     }
 
-    /// From now on the blocks of this log are in use, where it is a file of the volume.
+    /// From now on the blocks of this log must be in use, if the log is a file of the volume.
     pub(crate) fn guard_log(&mut self, map: &LogMap) {
         let blocks = own_log_blocks(&self.context, map);
         self.space.set_own_log(blocks);
     }
 
-    /// What every component works with.
+    /// The state that every component shares.
     pub(crate) fn context(&self) -> &Context {
         &self.context
     }
@@ -247,7 +250,7 @@ impl Volume {
         &self.space
     }
 
-    /// The same, for a test that changes how it works.
+    /// The same, for a test that changes its options.
     #[cfg(test)]
     pub(crate) fn space_mut(&mut self) -> &mut Space {
         &mut self.space
@@ -258,17 +261,17 @@ impl Volume {
         &self.inodes
     }
 
-    /// Inodes that must be finished off after a crash.
+    /// Inodes that recovery must release or truncate after a crash.
     pub(crate) fn orphans(&self) -> &Orphans {
         &self.orphans
     }
 
-    /// The quota files, where usage is kept up to date.
+    /// The quota files, if usage is kept up to date.
     pub(crate) fn quota(&self) -> Option<&Quota> {
         self.quota.as_ref()
     }
 
-    /// The same, for a test that opens them another way.
+    /// Replaces the quota files, for a test with another policy.
     #[cfg(test)]
     pub(crate) fn set_quota(&mut self, quota: Option<Quota>) {
         self.quota = quota;
@@ -279,59 +282,60 @@ impl Volume {
         &self.shared_xattrs
     }
 
-    /// Held while a directory changes its parent: the tree's shape stays until it is released.
+    /// Held while a directory changes its parent, so that the tree's shape is stable.
     pub(crate) fn rename_lock(&self) -> &Mutex<()> {
         &self.renames
     }
 
-    /// Which files' bytes go through the journal.
+    /// The files whose bytes go through the journal.
     pub(crate) fn data_mode(&self) -> DataMode {
         self.data_mode
     }
 
-    /// Folios of files; `None`: their bytes are read from the device and written there directly.
+    /// The folios of files. `None`: reads and writes go directly to the device.
     pub(crate) fn page_cache(&self) -> Option<&PageCache> {
         self.page_cache.as_ref()
     }
 
-    /// Files' bytes go through `cache`, and leave it once they are on the device if `drop_behind`.
+    /// Sends files' bytes through `cache`. With `drop_behind` they leave it when they are on the
+    /// device.
     pub(crate) fn set_page_cache(&mut self, cache: Option<PageCache>, drop_behind: bool) {
         self.page_cache = cache;
         self.drop_behind = drop_behind;
     }
 
-    /// Whether files are opened with their bytes leaving the cache once they are on the device.
+    /// Whether an opened file's bytes leave the cache when they are on the device.
     pub(crate) fn drops_behind(&self) -> bool {
         self.drop_behind
     }
 
-    /// Memory that direct transfers are copied through.
+    /// Bounce buffers for direct transfers.
     pub(crate) fn bounce_chunks(&self) -> &Chunks {
         &self.chunks
     }
 
-    /// The last commit point that holds the map or size of a file that was written back after it
+    /// The last commit point that includes the map or size of a file that was written back after it
     /// was closed.
     pub(crate) fn closed_commit_point(&self) -> &Mutex<Option<CommitPoint>> {
         &self.closed_commit_point
     }
 
-    /// Blocks that never hold data, once they were counted.
+    /// The number of blocks that never hold data, once they were counted.
     pub(crate) fn overhead(&self) -> &OnceLock<u64> {
         &self.overhead
     }
 
-    /// Where the checksums of data are, once they were needed.
+    /// The place of the checksums of data, once they were needed.
     pub(crate) fn sums_file_cell(&self) -> &OnceLock<SumsFile> {
         &self.sums_file
     }
 
-    /// Where the bytes are.
+    /// The device that holds the volume.
     pub(crate) fn device(&self) -> &Arc<dyn BlockDevice> {
         self.context.device()
     }
 
-    /// Through which metadata changes; owns the cache of metadata blocks.
+    /// The journal, through which all metadata changes. It owns the cache of metadata blocks.
     pub(crate) fn journal(&self) -> &Journal {
         self.context.journal()
     }
@@ -341,7 +345,7 @@ impl Volume {
         self.context.geometry()
     }
 
-    /// How metadata is checked.
+    /// The checksums of metadata.
     pub(crate) fn checksums(&self) -> &Checksums {
         self.context.checksums()
     }
@@ -351,7 +355,7 @@ impl Volume {
         self.context.checksum_seed()
     }
 
-    /// How inodes are laid out.
+    /// The layout of inodes.
     pub(crate) fn inode_format(&self) -> &InodeFormat {
         self.context.inode_format()
     }
@@ -387,7 +391,7 @@ impl Volume {
     }
 }
 
-/// The superblock of a volume that is about to be opened as `options` say.
+/// The superblock of a volume that will be opened with `options`.
 fn superblock_to_open(device: &dyn BlockDevice, options: &VolumeOptions) -> Result<Superblock> {
     let superblock = read_superblock(device, options.backup)?;
     if !options.read_only {
@@ -401,8 +405,8 @@ fn superblock_to_open(device: &dyn BlockDevice, options: &VolumeOptions) -> Resu
     Ok(superblock)
 }
 
-/// Whether fast commits can record what happens on this volume: they cannot record usage in quota
-/// files, clusters that files share blocks of, and content in the log.
+/// Whether fast commits can record all changes of this volume. They cannot record usage in quota
+/// files, clusters whose blocks files share, and content in the log.
 fn can_fast_commit(context: &Context, data_mode: DataMode) -> bool {
     context.has_compat(Compat::FAST_COMMIT)
         && !context.has_ro_compat(RoCompat::QUOTA)
@@ -410,7 +414,7 @@ fn can_fast_commit(context: &Context, data_mode: DataMode) -> bool {
         && data_mode != DataMode::Journal
 }
 
-/// The blocks of the log, where it is a file of the volume; none for a log elsewhere.
+/// The blocks of the log, if it is a file of the volume; none for a log elsewhere.
 fn own_log_blocks(context: &Context, map: &LogMap) -> Vec<Range<u64>> {
     if context.at_open().journal_inum == 0 {
         return Vec::new();

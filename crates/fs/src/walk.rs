@@ -1,13 +1,13 @@
-//! Everything below a directory.
+//! Walking a directory tree.
 //!
 //! ```text
 //!   stack   [ / ] [ /usr ] [ /usr/share ]      one open directory a level
 //!   next:   the next name of the innermost one; a directory is pushed, an empty one popped
 //! ```
 //!
-//! Each directory is entered once: a forged second way into one is an error in its place, so a
-//! damaged volume cannot lead round in circles or multiply its tree. The walk keeps one path, which
-//! grows and shrinks with its depth; each entry gets a copy of it.
+//! Each directory is entered once. A forged second path to a directory gives an error in its place,
+//! so a damaged volume cannot cause an endless walk or multiply its tree. The walk keeps one path,
+//! which grows and shrinks with the depth; each entry gets a copy of it.
 
 use crate::filesystem::Filesystem;
 use crate::metadata::Metadata;
@@ -19,11 +19,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// The longest path a walk goes down to, in bytes: the paths of a deeper tree grow with the square
-/// of its depth. Nodes ([`crate::Node`]) lead down any number of levels.
+/// The longest path, in bytes, to which a walk descends: the total length of the paths of a deeper
+/// tree grows with the square of its depth. Nodes ([`crate::Node`]) descend any number of levels.
 const PATH_MAX: usize = 64 << 10;
 
-/// A walk through a tree. An item is an error where something is damaged; the rest follows.
+/// A walk through a tree. A damaged part gives an error as an item; the walk continues after it.
 pub struct Walk {
     fs: Filesystem,
     start: Option<PathBuf>,
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Walk {
 }
 
 struct Level {
-    /// Bytes of its path.
+    /// Length in bytes of this level's path.
     path_len: usize,
     names: Names,
 }
@@ -63,7 +63,7 @@ impl Iterator for Names {
     }
 }
 
-/// A file that a walk came by.
+/// A file that a walk found.
 #[derive(Clone)]
 pub struct WalkEntry {
     fs: Filesystem,
@@ -85,12 +85,12 @@ impl std::fmt::Debug for WalkEntry {
 }
 
 impl WalkEntry {
-    /// The path, starting with the one the walk was given.
+    /// The path, which starts with the path given to the walk.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path, taken out.
+    /// The path, by value.
     pub fn into_path(self) -> PathBuf {
         self.path
     }
@@ -100,17 +100,20 @@ impl WalkEntry {
         self.ino
     }
 
-    /// The kind of file; a symlink is one.
+    /// The kind of file. A symlink is not followed.
     pub fn file_type(&self) -> FileKind {
         self.kind
     }
 
-    /// Levels below the start, which is 0.
+    /// Levels below the start, whose depth is 0.
     pub fn depth(&self) -> usize {
         self.depth
     }
 
-    /// What is known of the file; a symlink stands for itself.
+    /// The metadata of the file. A symlink is not followed.
+    ///
+    /// # Errors
+    /// `NotFound` if the file was removed since; `Corrupt`, `Device`.
     pub fn metadata(&self) -> Result<Metadata> {
         self.fs.volume().context().noting(|| {
             let body = self.fs.volume().peek_listed(self.ino)?;
@@ -118,12 +121,19 @@ impl WalkEntry {
         })
     }
 
-    /// Opens the file, if it is a regular one.
+    /// Opens the file, which must be a regular one.
+    ///
+    /// # Errors
+    /// Those of `Filesystem::open_ino`.
     pub fn open(&self) -> Result<crate::file::File> {
         self.fs.open_ino(self.ino)
     }
 
-    /// The target, if it is a symlink.
+    /// The target of the symlink.
+    ///
+    /// # Errors
+    /// `Invalid` for another kind of file; `NotFound` if it was removed since; `Encrypted`;
+    /// `Corrupt`, `Device`.
     pub fn read_link(&self) -> Result<PathBuf> {
         self.fs.volume().context().noting(|| {
             use std::os::unix::ffi::OsStringExt;
@@ -147,8 +157,8 @@ impl Walk {
         }
     }
 
-    /// Whether the names of each directory come in the order of their bytes. Takes memory for one
-    /// directory a level.
+    /// Whether each directory is listed in byte order of its names. This needs memory for one whole
+    /// directory per level.
     pub fn sorted(mut self, sorted: bool) -> Walk {
         self.sorted = sorted;
         self
@@ -175,13 +185,13 @@ impl Walk {
         if entry.path.as_os_str().len() > PATH_MAX {
             return Err(Error::NameTooLong);
         }
-        // Entries name their files themselves; the path is joined here, once.
+        // The entries open their files by number; the path is built here, once.
         let names = self.fs.read_dir_ino(entry.ino)?;
         let names = match self.sorted {
             false => Names::Stored(names),
             true => {
                 let mut all: Vec<Result<DirEntry>> = names.collect();
-                // Errors keep their number and come first.
+                // Errors are kept and come first.
                 all.sort_by(|a, b| match (a, b) {
                     (Ok(a), Ok(b)) => a.name_bytes().cmp(b.name_bytes()),
                     (a, b) => a.is_ok().cmp(&b.is_ok()),

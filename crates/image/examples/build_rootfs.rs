@@ -1,5 +1,5 @@
-//! Building a root filesystem: a directory, a tar or an OCI image becomes an ext4 image, without
-//! root, the same to the byte each time.
+//! Builds a root filesystem: a directory, a tar or an OCI image becomes an ext4 image, without root
+//! privileges, with the same bytes each time.
 //!
 //!   cargo run --example build_rootfs -- SRC IMG
 
@@ -16,13 +16,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         std::process::exit(2);
     };
 
-    // Whoever builds, root owns the result. Later sources go over earlier ones.
+    // Root owns the result, whichever user builds it. Later sources replace files of earlier ones.
     let rules = Ownership::parse(b"/etc/shadow 0 42 0640\n", Path::new("rules"))?;
     let options = SourceOptions::new().owner(0, 0).ownership(rules).keep_going(true);
     let tree = Tree::read(&[SourceSpec::parse(&source)], &options, &Quiet)?;
     println!("{} files and directories, {} bytes", tree.node_count(), tree.data_bytes());
 
-    // What the guest's kernel can mount; a feature beyond that is refused.
+    // The features that the guest's kernel knows; others are refused.
     let set = Compat::by_name("kernel-4.19")?;
     let built = ImageBuilder::new()
         .mkfs(set.mkfs().label("rootfs")?.reserved_percent(0.0))
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .build(&tree, image.as_ref(), &Quiet, &AtomicBool::new(false))?;
     println!("{} bytes, {} of them free", built.bytes, built.free_bytes);
 
-    // With `keep_going`, what could not be read is told here and reads as zeros.
+    // With `keep_going`, what could not be read is listed here and reads as zeros.
     for problem in tree.take_problems() {
         eprintln!("{problem}");
     }

@@ -1,4 +1,5 @@
-//! Lists a source, prints what it holds, and reads it all if asked: `walk SOURCE [THREADS [read]]`.
+//! Lists a source, prints what it contains, and reads all of it if requested:
+//! `walk SOURCE [THREADS [read]]`.
 
 use extant_image::{Quiet, SourceOptions, SourceSpec, Tree};
 use std::time::Instant;

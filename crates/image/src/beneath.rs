@@ -2,17 +2,17 @@
 //!
 //! ```text
 //!   root fd ── "usr/share/doc" ──► openat2(BENEATH | NO_SYMLINKS), one call
-//!                                  or, where that is refused, one openat(O_NOFOLLOW) a name
+//!                                  or, if that is refused, one openat(O_NOFOLLOW) for each name
 //! ```
 //!
-//! Paths of any length work: they are walked in pieces that the kernel takes.
+//! Paths may have any length: they are opened in pieces that the kernel accepts.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-/// Bytes of a path given to the kernel at once; `PATH_MAX` is 4096.
+/// The most bytes of a path in one system call; `PATH_MAX` is 4096.
 const PIECE: usize = 3800;
 
 static NO_OPENAT2: AtomicBool = AtomicBool::new(false);
@@ -47,9 +47,9 @@ fn open_piece(
     if !NO_OPENAT2.load(Relaxed) {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
         match openat2(root, path, flags, Mode::empty(), resolve) {
-            // An old kernel, or a container that forbids what it does not know.
+            // An old kernel, or a container that forbids calls that it does not know.
             Err(Errno::NOSYS | Errno::PERM) => NO_OPENAT2.store(true, Relaxed),
-            // A rename or mount went on at the same time: the walk by names always ends.
+            // A concurrent rename or mount disturbed the call. The walk by names always ends.
             Err(Errno::AGAIN) => {}
             other => return other,
         }

@@ -1,4 +1,4 @@
-//! Reading files' bytes by position, by as many threads as there are readers.
+//! Reading the files' bytes by position, from as many threads as there are readers.
 //!
 //! ```text
 //!   read_at(node, offset) ──► data map ─┬─ hole ─────────────► zeros
@@ -7,8 +7,8 @@
 //!                                                           └─ Inline ──► copy
 //! ```
 //!
-//! A source file is opened relative to its source's root, never through a symbolic link, and must
-//! still be the file that was listed: same inode, size and time of change.
+//! A source file is opened relative to its source's root, never through a symbolic link. It must
+//! still be the file that was listed: same inode number, size and modification time.
 
 use crate::entry::{ArchiveId, Content, HostFileId, Kind, MapId, NodeId};
 use crate::error::SourceError;
@@ -21,17 +21,18 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-/// Levels that are opened by one path; of a deeper way down the directories between are kept open.
+/// Levels that one path opens. On the way to a deeper directory, those in between are kept open.
 const STEP: usize = 64;
-/// Directories that are kept open besides the last one.
+/// The most directories that are kept open, not counting the last one.
 const KEPT_MAX: usize = 32;
 
-/// Reads contents of a [`Tree`]'s files. One a thread: it keeps the last directory and file open.
+/// Reads contents of a [`Tree`]'s files. Each thread uses its own: it keeps the last directory and
+/// file open.
 #[derive(Debug)]
 pub struct ContentReader<'t> {
     tree: &'t Tree,
     dir: Option<(u32, OwnedFd)>,
-    /// Some of those above it.
+    /// Some of the directories above that one.
     kept: Vec<(u32, OwnedFd)>,
     file: Option<(HostFileId, OpenFile)>,
     no_atime: bool,
@@ -40,7 +41,7 @@ pub struct ContentReader<'t> {
 #[derive(Debug)]
 enum OpenFile {
     Open(OwnedFd),
-    /// Gone past with `keep_going`: reads as zeros.
+    /// Skipped because of `keep_going`: reads as zeros.
     Lost,
 }
 
@@ -52,12 +53,13 @@ impl Tree {
 }
 
 impl ContentReader<'_> {
-    /// Reads a regular file's bytes from `offset` on and returns how many: `buf.len()`, or less at
-    /// the end of the file, 0 at or past it and for anything that is not a regular file. Holes
-    /// read as zeros.
+    /// Reads a regular file's bytes from `offset` on and returns how many: `buf.len()`, or fewer at
+    /// the end of the file, and 0 at or past the end and for anything that is not a regular file.
+    /// Holes read as zeros.
     ///
-    /// Errors: `Io` and `Changed`, naming the source file; with `keep_going` these are recorded
-    /// once a file, and what could not be read is zeros.
+    /// # Errors
+    /// `Io` and `Changed`, naming the source file. With `keep_going` these are recorded once for
+    /// each file instead, and the bytes that could not be read are zeros.
     pub fn read_at(
         &mut self,
         id: NodeId,
@@ -101,7 +103,7 @@ impl ContentReader<'_> {
         Ok(len)
     }
 
-    /// Reads a whole file; for small files and tests.
+    /// Reads a whole file. Meant for small files and tests.
     pub fn read(&mut self, id: NodeId) -> Result<Vec<u8>, SourceError> {
         let size = self.tree.node(id).kind.size();
         let mut bytes = Vec::new();
@@ -113,7 +115,8 @@ impl ContentReader<'_> {
         Ok(bytes)
     }
 
-    /// `logical` is the place in the file, `stored` the place in what an archive holds of it.
+    /// `logical` is the position in the file, `stored` the position in the data that an archive
+    /// stores of it.
     fn read_stored(
         &mut self,
         content: Content,
@@ -170,7 +173,7 @@ impl ContentReader<'_> {
         let mut done = 0;
         let failed = loop {
             if done == buf.len() {
-                // The end was read: did the file hold still until now?
+                // This read reached the end: verify that the file has not changed until now.
                 let ends = at + done as u64 == size;
                 break if ends { self.unchanged(id, fd).err() } else { None };
             }
@@ -190,13 +193,14 @@ impl ContentReader<'_> {
         Ok(())
     }
 
-    /// Gives an error up to the caller, or records it and goes on without the file.
+    /// Returns an error to the caller, or, with `keep_going`, records it and continues without the
+    /// file.
     fn lose(&self, error: SourceError) -> Result<OpenFile, SourceError> {
         if !self.tree.keep_going {
             return Err(error);
         }
         let mut problems = self.tree.problems.lock();
-        // Several readers may meet one lost file: it is told once.
+        // Several readers may fail on one file: the first error is recorded.
         if !problems.iter().any(|known| known.path() == error.path()) {
             problems.push(error);
         }
@@ -218,14 +222,14 @@ impl ContentReader<'_> {
         }
         let Some((_, dir)) = &self.dir else { unreachable!("set just above") };
         let name = self.tree.text(file.name);
-        // NONBLOCK: a fifo put in the file's place must not hang the build.
+        // NONBLOCK: a FIFO that replaced the file must not block the build.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let mut opened = Err(Errno::PERM);
         if self.no_atime {
             opened = openat(dir, name, flags | OFlags::NOATIME, Mode::empty());
         }
         if matches!(opened, Err(Errno::PERM)) {
-            // Only the owner may ask for NOATIME.
+            // Only the owner may use NOATIME.
             self.no_atime = false;
             opened = openat(dir, name, flags, Mode::empty());
         }
@@ -234,11 +238,11 @@ impl ContentReader<'_> {
         Ok(fd)
     }
 
-    /// Opens a source directory, by the way from the nearest one that is open.
+    /// Opens a source directory, starting at the nearest ancestor that is open.
     fn open_dir(&mut self, dir: u32) -> Result<OwnedFd, Errno> {
         let dirs = &self.tree.host_dirs;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        // Those to be opened, the innermost first.
+        // The directories to open, the innermost first.
         let (mut way, mut at) = (Vec::new(), dir);
         let open = self.dir.iter().chain(&self.kept);
         let from = loop {

@@ -1,13 +1,13 @@
-//! A tree's digest: SHA-256 over everything that an image shows of it but the files' bytes.
+//! A tree's digest: SHA-256 over everything that an image shows of it except the files' bytes.
 //!
 //! ```text
 //!   node   type │ mode uid gid │ mtime │ atime? ctime? │ attributes │ size, target or device
 //!   names  count, then per name: length, name, and the node, or the number of one seen before
 //! ```
 //!
-//! All integers are little-endian, all strings carry their length, so that no two trees give one
-//! stream. Paths on this machine, inode numbers and archives' places are not part of it. Nodes are
-//! visited in the tree's own order, so equal content has an equal digest.
+//! All integers are little-endian, and all strings carry their length, so two different trees never
+//! give the same stream. Paths on this machine, inode numbers and positions in archives are not
+//! part of it. Nodes are visited in the tree's own order, so equal content has an equal digest.
 
 use crate::entry::{Kind, Node, NodeId, Time};
 use crate::tree::Tree;
@@ -20,7 +20,7 @@ impl Tree {
         self.digest_until(None)
     }
 
-    /// The digest where times after `latest` count as `latest`, as an image keeps them.
+    /// The digest in which times after `latest` count as `latest`, as the image stores them.
     pub(crate) fn digest_until(&self, latest: Option<Time>) -> [u8; 32] {
         let buffer = Vec::with_capacity(64 << 10);
         let mut out = Stream { hash: Sha256::new(), buffer, latest };

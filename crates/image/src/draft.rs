@@ -1,4 +1,4 @@
-//! From a draft in any order to a tree in the one order.
+//! From a draft in any order to a tree in its defined order.
 //!
 //! ```text
 //!   walk ──┐
@@ -6,8 +6,8 @@
 //!   merge ─┘
 //! ```
 //!
-//! A draft knows its nodes by keys of its own. `assemble` visits them parents first, numbers
-//! them, joins names of one identity into hard links, and leaves behind what nothing names.
+//! A draft identifies its nodes by keys of its own. `assemble` visits them parents first, numbers
+//! them, joins names of one identity into hard links, and drops nodes without a name.
 
 use crate::entry::{Entries, Kind, Node, NodeId, Xattr};
 use crate::error::SourceError;
@@ -22,7 +22,7 @@ pub(crate) type Each<'e, K> = dyn FnMut(&[u8], K) -> Result<(), SourceError> + '
 pub(crate) trait Draft {
     /// A node of the draft.
     type Key: Copy;
-    /// What two names of one file have in common.
+    /// The same value for all names of one file.
     type Identity: Eq + std::hash::Hash;
 
     /// The root directory.
@@ -31,15 +31,15 @@ pub(crate) trait Draft {
     /// Calls `each` with the names of a directory, sorted by bytes, none twice.
     fn children(&self, dir: Self::Key, each: &mut Each<'_, Self::Key>) -> Result<(), SourceError>;
 
-    /// Two names of one file have the same identity. `None` for what has one name only, and
-    /// for directories always.
+    /// Two names of one file have the same identity. `None` for a node with only one name, and
+    /// always for directories.
     fn identity(&self, key: Self::Key) -> Option<Self::Identity>;
 
-    /// Makes the node, with what it refers to put into `tree`. Called once per identity.
+    /// Makes the node, and adds what it refers to to `tree`. Called once for each identity.
     fn node(&self, key: Self::Key, tree: &mut Assembly) -> Result<Node, SourceError>;
 }
 
-/// A tree being assembled, with what only the assembly needs.
+/// A tree being assembled, with the data that only the assembly needs.
 pub(crate) struct Assembly {
     pub(crate) tree: Tree,
     sets: HashMap<Arc<[Xattr]>, u32>,
@@ -51,7 +51,7 @@ impl Assembly {
         Assembly { tree, sets }
     }
 
-    /// The number of a set of attributes, equal sets having one number.
+    /// The number of a set of attributes. Equal sets have the same number.
     pub(crate) fn xattr_set(&mut self, set: &Arc<[Xattr]>) -> Result<u32, SourceError> {
         if set.is_empty() {
             return Ok(0);

@@ -1,4 +1,4 @@
-//! One entry of a tree: what it is, who owns it, where its bytes come from.
+//! One entry of a tree: its kind, its owner, and where its bytes come from.
 //!
 //! ```text
 //!   Node
@@ -11,7 +11,7 @@
 //!   └───────────────┘
 //! ```
 //!
-//! A node has one or more names (hard links); names live in the tree's entries, not here.
+//! A node has one or more names (hard links). The tree's entry table holds the names.
 
 use std::fmt;
 
@@ -38,13 +38,14 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// What a directory gets that is only implied by a path below it: 0755, root, 1970.
+    /// Attributes of a directory that only a path below it implies: mode 0755, owner root, time
+    /// 1970.
     pub const IMPLIED_DIRECTORY: Meta =
         Meta { mode: 0o755, uid: 0, gid: 0, mtime: Time { sec: 0, nsec: 0 } };
 }
 
-/// Times that most sources do not give. A tar has them in PAX records; a directory never tells
-/// them, since they would differ on every build.
+/// Times that most sources do not give. A tar has them in PAX records. For a directory source they
+/// are never given, because they would differ on every build.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExtraTimes {
     /// Last access.
@@ -53,7 +54,7 @@ pub struct ExtraTimes {
     pub ctime: Option<Time>,
 }
 
-/// A node of a [`Tree`](crate::Tree): an index, stable for the life of the tree.
+/// A node of a [`Tree`](crate::Tree): an index that stays valid as long as the tree.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub(crate) u32);
 
@@ -61,7 +62,7 @@ impl NodeId {
     /// The root directory of every tree.
     pub const ROOT: NodeId = NodeId(0);
 
-    /// The position in [`Tree::nodes`](crate::Tree::nodes), for tables kept beside the tree.
+    /// The position in [`Tree::nodes`](crate::Tree::nodes), for tables with one element per node.
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -73,21 +74,21 @@ impl fmt::Debug for NodeId {
     }
 }
 
-/// A name or a symlink target in the tree's store of text.
+/// A name or a symlink target in the tree's text store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Text {
     pub(crate) at: u32,
     pub(crate) len: u16,
 }
 
-/// The run of a directory's entries in the tree's entry table.
+/// A directory's range in the tree's entry table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entries {
     pub(crate) first: u32,
     pub(crate) count: u32,
 }
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A directory; its names are [`Tree::children`](crate::Tree::children).
@@ -105,21 +106,21 @@ pub enum Kind {
     Symlink(Text),
     /// A character device.
     CharDevice {
-        /// Driver.
+        /// Major number.
         major: u32,
-        /// Unit.
+        /// Minor number.
         minor: u32,
     },
     /// A block device.
     BlockDevice {
-        /// Driver.
+        /// Major number.
         major: u32,
-        /// Unit.
+        /// Minor number.
         minor: u32,
     },
     /// A named pipe.
     Fifo,
-    /// A socket's name.
+    /// A socket.
     Socket,
 }
 
@@ -159,16 +160,16 @@ pub enum Content {
     Empty,
     /// A file of a source directory, opened when read.
     Host(HostFileId),
-    /// The ranges of the data map, one after the other, from a place in an archive.
+    /// The ranges of the data map, one after the other, from a position in an archive on.
     Archive {
         /// Which archive.
         archive: ArchiveId,
-        /// Bytes from its start.
+        /// Offset in bytes from its start.
         offset: u64,
     },
     /// Bytes held in memory.
     Inline(u32),
-    /// None of its own: the name is a hard link to a file outside of the tree
+    /// No bytes of its own: the name is a hard link to a file outside of the tree
     /// ([`Tree::outside`](crate::Tree::outside)).
     Outside(Text),
 }
@@ -186,7 +187,7 @@ pub struct ArchiveId(pub(crate) u32);
 pub struct MapId(pub(crate) u32);
 
 impl MapId {
-    /// The file has no holes: all of it is data.
+    /// The map of a file without holes.
     pub const DENSE: MapId = MapId(0);
 }
 
@@ -201,7 +202,7 @@ pub struct DataRange {
     pub stored: u64,
 }
 
-/// An extended attribute as the system calls name and give it: `user.mime_type`,
+/// An extended attribute in the form of the system calls: `user.mime_type`,
 /// `security.capability`, `system.posix_acl_access` (version 2) and so on.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Xattr {
@@ -211,7 +212,7 @@ pub struct Xattr {
     pub value: Box<[u8]>,
 }
 
-/// An inode-to-be.
+/// One future inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node {
     /// What it is.
@@ -222,7 +223,7 @@ pub struct Node {
     pub(crate) xattrs: u32,
     pub(crate) times: u32,
     pub(crate) parent: u32,
-    /// A directory that no source lists: only a path below it says that it is there.
+    /// A directory that no source lists: only a path below it implies it.
     pub(crate) implied: bool,
 }
 
@@ -236,18 +237,18 @@ impl Node {
         Node { implied: true, ..Node::new(kind, Meta::IMPLIED_DIRECTORY) }
     }
 
-    /// How many names the node has in this tree. One for directories: `.` and the `..` of
-    /// subdirectories are not counted here.
+    /// The number of names that the node has in this tree. One for directories: `.` and the `..` of
+    /// subdirectories do not count here.
     pub fn links(&self) -> u32 {
         self.links
     }
 
-    /// The directory that holds the node's first name; the root's is itself.
+    /// The directory that holds the node's first name; the root for the root itself.
     pub fn parent(&self) -> NodeId {
         NodeId(self.parent)
     }
 
-    /// True for a directory that no source lists: only a path below it says that it is there.
+    /// True for a directory that no source lists: only a path below it implies it.
     pub fn is_implied(&self) -> bool {
         self.implied
     }

@@ -1,26 +1,26 @@
-//! What can be wrong with a source: one line each that says what, where and what to do.
+//! Errors of sources: one line each that says what is wrong, where, and what to do.
 
 use std::io;
 use std::path::PathBuf;
 
 /// An error of reading the sources of an image.
 ///
-/// Every message is one line: names are escaped, so that a hostile name cannot forge a second
-/// line or steer a terminal.
+/// Every message is one line. Names are escaped, so that a hostile name cannot forge a second
+/// line or control a terminal.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
     /// A system call on a source failed.
     #[error("cannot {action} {}: {source}", Shown::path(path))]
     Io {
-        /// What was tried, as in "open" or "read".
+        /// The action, as in "open" or "read".
         action: &'static str,
-        /// On what.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file is no longer what it was when the tree was listed.
+    /// A file has changed since the tree was listed.
     #[error(
         "{} {change} while the image was being built: build from a tree at rest, or with --keep-going",
         Shown::path(path)
@@ -31,27 +31,28 @@ pub enum SourceError {
         /// "vanished", "shrank", "changed", …
         change: &'static str,
     },
-    /// The source is none of the kinds that can be read.
+    /// The source is of no kind that can be read.
     #[error("{}: {fault}", Shown::path(path))]
     Source {
-        /// The source as it was named.
+        /// The source, as the caller named it.
         path: PathBuf,
         /// What is wrong and what to do.
         fault: String,
     },
-    /// Bytes of an archive break its format's rules, or its entries the rules of this program.
+    /// Bytes of an archive violate its format, or an entry violates a rule of this program.
     #[error("{}: {}at byte {offset}: {fault}", Shown::path(archive), Shown::entry(entry))]
     Archive {
         /// The archive, or the layer inside an image.
         archive: PathBuf,
         /// Bytes from the start of the (uncompressed) archive, at the entry's first header.
         offset: u64,
-        /// The entry's name, empty when the header itself is damaged.
+        /// The entry's name; empty when the header itself is damaged.
         entry: Vec<u8>,
         /// What is wrong.
         fault: String,
     },
-    /// An archive unpacks to more than [`SourceOptions::max_unpacked`](crate::SourceOptions::max_unpacked).
+    /// An archive unpacks to more than
+    /// [`SourceOptions::max_unpacked`](crate::SourceOptions::max_unpacked).
     #[error(
         "{}: unpacks to more than {limit} bytes, the limit that was given: not taken",
         Shown::path(archive)
@@ -62,7 +63,7 @@ pub enum SourceError {
         /// The limit, in bytes.
         limit: u64,
     },
-    /// A line of an ownership file or of an exclude list cannot be understood.
+    /// A line of an ownership file or exclude list is invalid.
     #[error("{} line {line}: {fault}", Shown::path(path))]
     Line {
         /// The file of rules.
@@ -72,7 +73,7 @@ pub enum SourceError {
         /// What is wrong.
         fault: String,
     },
-    /// An option's value cannot be understood.
+    /// An option's value is invalid.
     #[error("{option} {}: {fault}", Shown::bytes(value.as_bytes()))]
     Option {
         /// The option, as in "--mode".
@@ -107,8 +108,8 @@ impl SourceError {
     }
 }
 
-/// A name fit to print: control bytes, backslashes and bytes that are not UTF-8 are escaped, and
-/// a very long name is cut in the middle.
+/// A name that is safe to print: control bytes, backslashes and bytes that are not UTF-8 are
+/// escaped, and a very long name is shortened in the middle.
 pub(crate) struct Shown;
 
 impl Shown {

@@ -1,13 +1,13 @@
-//! What is left out: a list of patterns of which the last that matches decides.
+//! Names to leave out: a list of patterns of which the last match decides.
 //!
 //! ```text
 //!   *.o          leave out every name that ends in .o
 //!   !keep.o      but not this one
-//!   # remark     and empty lines: nothing
+//!   # comment    ignored, like empty lines
 //! ```
 //!
-//! What is left out is left out whole: nothing below an excluded directory can come back. For
-//! patterns see [`crate::glob`].
+//! A directory is left out with everything below it: no pattern can bring back a name in it. For
+//! the patterns see [`crate::glob`].
 
 use crate::error::SourceError;
 use crate::glob::Glob;
@@ -17,22 +17,26 @@ use std::path::Path;
 /// Patterns of names to leave out; see
 /// [`SourceOptions::excludes`](crate::SourceOptions::excludes).
 ///
-/// As in `.gitignore`: `*.o` matches at any depth; a pattern with a slash before its end starts at
-/// the root of the image; a slash at the end matches directories only; `*`, `?`, `[a-z]`, `[!a-z]`
-/// match within a name, `**` matches any number of directories; `!` at the start takes back;
-/// the last pattern that matches decides. What is below an excluded directory stays out.
+/// As in `.gitignore`: `*.o` matches at any depth. A pattern with a slash before its end starts at
+/// the root of the image. A slash at the end matches directories only. `*`, `?`, `[a-z]` and
+/// `[!a-z]` match within a name; `**` matches any number of directories. `!` at the start includes
+/// the name again. The last pattern that matches decides. Everything below an excluded directory
+/// stays out.
 #[derive(Clone, Debug, Default)]
 pub struct Excludes {
     rules: Vec<(Glob, bool)>,
 }
 
 impl Excludes {
-    /// Leaves out nothing.
+    /// A list that leaves out nothing.
     pub fn new() -> Excludes {
         Excludes::default()
     }
 
     /// Adds a pattern.
+    ///
+    /// # Errors
+    /// `Option` when the pattern is invalid.
     pub fn add(&mut self, pattern: impl AsRef<[u8]>) -> Result<(), SourceError> {
         let pattern = pattern.as_ref();
         self.rule(pattern).map_err(|fault| SourceError::Option {
@@ -42,8 +46,11 @@ impl Excludes {
         })
     }
 
-    /// Adds the patterns of a file, one a line; empty lines and lines that start with `#` are
-    /// remarks.
+    /// Adds the patterns of a file, one in each line. Empty lines and lines that start with `#` are
+    /// ignored.
+    ///
+    /// # Errors
+    /// `Io`; `Line` with the number of an invalid line.
     pub fn add_file(&mut self, path: &Path) -> Result<(), SourceError> {
         let text = std::fs::read(path).map_err(|e| SourceError::io("read", path, e))?;
         for (number, line) in text.split(|&b| b == b'\n').enumerate() {
@@ -69,12 +76,13 @@ impl Excludes {
         Ok(())
     }
 
-    /// True if nothing is left out.
+    /// True if there is no pattern.
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
     }
 
-    /// True if `path`, relative to the root of the image, is left out, its parents aside.
+    /// True if `path`, relative to the root of the image, is left out. Its parents are not
+    /// considered.
     pub fn leave_out(&self, path: &Path, is_directory: bool) -> bool {
         self.match_bytes(path.as_os_str().as_bytes(), is_directory)
     }

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   *.o            a name, at any depth             ?       one byte but /
-//!   /boot/*.img    from the root of the image       *       any bytes but /
+//!   /boot/*.img    from the root of the image       *       any bytes except /
 //!   var/cache/     has a slash: from the root too   [a-z]   one of these; [!a-z] none of these
 //!   docs/**/*.png  ** any number of directories     \*      the byte itself
 //!   cache/         slash at the end: directories only
 //! ```
 //!
-//! Matching walks the path once, keeping the set of places in the pattern that can be reached:
+//! Matching reads the path once, and keeps the set of reachable positions in the pattern:
 //! no pattern is slow.
 
 /// A compiled pattern.
@@ -20,7 +20,7 @@ pub(crate) struct Glob {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
-    /// `**`: any number of directories, and at the end of the pattern everything below.
+    /// `**`: any number of directories; at the end of the pattern, everything below.
     Any,
     Name(Vec<Token>),
 }
@@ -35,7 +35,7 @@ enum Token {
 
 impl Glob {
     /// Compiles a pattern. With `anchored` it starts at the root even if it is a single name.
-    /// Errors: an empty pattern, `..`, an open class, a backslash at the end.
+    /// Errors: an empty pattern, `..`, a class without its `]`, a backslash at the end.
     pub(crate) fn new(pattern: &[u8], anchored: bool) -> Result<Glob, String> {
         let trimmed = pattern.strip_suffix(b"/").unwrap_or(pattern);
         if trimmed.is_empty() && !anchored {
@@ -112,7 +112,7 @@ impl Glob {
         here[len]
     }
 
-    /// `**` may stand for no directory, unless it ends the pattern.
+    /// `**` may match no directory, unless it ends the pattern.
     fn pass_any(&self, here: &mut [bool]) {
         for at in 0..self.parts.len() - self.parts.len().min(1) {
             if here[at] && self.parts[at] == Part::Any {
@@ -150,7 +150,7 @@ fn tokens(part: &[u8]) -> Result<Vec<Token>, String> {
     Ok(tokens)
 }
 
-/// Reads a class that starts at `at`; returns it and the place of its `]`.
+/// Reads a class that starts at `at`. Returns it and the position of its `]`.
 fn class(part: &[u8], at: usize) -> Option<(Token, usize)> {
     let not = matches!(part.get(at + 1), Some(b'!' | b'^'));
     let first = at + 1 + usize::from(not);
@@ -176,7 +176,7 @@ fn class(part: &[u8], at: usize) -> Option<(Token, usize)> {
     }
 }
 
-/// Matches one name: on a mismatch only the last star takes a byte more, which is enough.
+/// Matches one name. After a mismatch only the last star takes one more byte, which is enough.
 fn name_matches(tokens: &[Token], name: &[u8]) -> bool {
     let (mut token, mut byte) = (0, 0);
     let mut star: Option<(usize, usize)> = None;

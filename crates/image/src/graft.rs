@@ -1,4 +1,4 @@
-//! Taking nodes over from one tree into another.
+//! Copying nodes from one tree into another.
 //!
 //! ```text
 //!   from ── node: text, attributes, map, times, content ──► to
@@ -12,7 +12,7 @@ use crate::tree::{HostDir, Tree, index};
 use hashbrown::HashMap;
 use std::cell::RefCell;
 
-/// Translates nodes of one tree into another; make one for each tree taken from.
+/// Translates the nodes of one tree for another. Each source tree needs its own.
 pub(crate) struct Graft<'t> {
     from: &'t Tree,
     archives: u32,
@@ -31,7 +31,8 @@ impl<'t> Graft<'t> {
         Ok(Graft { from, archives, roots, host_dirs: RefCell::default() })
     }
 
-    /// The node with everything it refers to put into `to`. A directory comes without entries.
+    /// The node, after everything that it refers to was added to `to`. A directory comes without
+    /// entries.
     pub(crate) fn node(&self, node: &Node, to: &mut Assembly) -> Result<Node, SourceError> {
         let from = self.from;
         let mut made = *node;

@@ -1,9 +1,9 @@
 //! Real ext4 images from directories, tars and container images, without root.
 //!
 //! ```text
-//!   SourceSpec ──► Tree::read ──► Tree ──► (build) ──► image
-//!   directory, tar,               names, inodes,
-//!   OCI layout, docker save       and where the bytes are
+//!   SourceSpec ──► Tree::read ──► Tree ──► ImageBuilder::build ──► image
+//!   directory, tar,               names, inodes, and
+//!   OCI layout, docker save       where the bytes are
 //! ```
 //!
 //! # Examples

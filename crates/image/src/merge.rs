@@ -1,14 +1,14 @@
-//! Several trees in order, later over earlier.
+//! Several trees in order: later ones replace earlier ones.
 //!
 //! ```text
 //!   below     over       result
 //!   dir    +  dir    ──► dir: metadata of the upper, names of both
-//!   any    +  other  ──► the upper alone
+//!   any    +  other  ──► only the upper
 //!   any    +  none   ──► the lower
 //!   dir    +  dir that only paths below it imply ──► metadata of the lower
 //! ```
 //!
-//! The same as unpacking the later source over the earlier.
+//! The result is the same as unpacking the later source over the earlier one.
 
 use crate::draft::{Assembly, Draft, Each, assemble};
 use crate::entry::{Node, NodeId};
@@ -17,7 +17,7 @@ use crate::graft::Graft;
 use crate::tree::Tree;
 use std::cmp::Ordering;
 
-/// Puts `over` over `below`.
+/// Merges `over` onto `below`.
 pub(crate) fn merge(below: &Tree, over: &Tree) -> Result<Tree, SourceError> {
     let mut assembly = Assembly::new(Tree::bare());
     let grafts = [Graft::new(below, &mut assembly.tree)?, Graft::new(over, &mut assembly.tree)?];
@@ -25,8 +25,8 @@ pub(crate) fn merge(below: &Tree, over: &Tree) -> Result<Tree, SourceError> {
     Ok(assembly.tree)
 }
 
-/// Leaves out every name for which `keep` is false, and what is below it. `keep` gets the path
-/// without a leading `/` and whether it is a directory.
+/// Leaves out every name for which `keep` returns false, and everything below it. The arguments of
+/// `keep` are the path without a leading `/`, and whether it is a directory.
 pub(crate) fn filter(tree: &Tree, keep: &dyn Fn(&[u8], bool) -> bool) -> Result<Tree, SourceError> {
     let mut dropped = vec![false; tree.entries.len()];
     let mut any = false;
@@ -42,11 +42,11 @@ pub(crate) fn filter(tree: &Tree, keep: &dyn Fn(&[u8], bool) -> bool) -> Result<
 }
 
 impl Tree {
-    /// Visits every name, parents first, with its path, its place among the entries and its
-    /// node; what is below a name is visited only if `visit` returns true.
+    /// Visits every name, parents first, with its path, its index in the entry table and its
+    /// node. Names below a directory are visited only if `visit` returns true for it.
     pub(crate) fn each_name(&self, visit: &mut dyn FnMut(&[u8], usize, NodeId) -> bool) {
         let mut path = Vec::new();
-        // A directory being visited: its next entry, one past its last, length of its path.
+        // The directories being visited: the range of entries left, and the length of the path.
         let mut open = vec![(self.run(NodeId::ROOT), 0)];
         while let Some((run, len)) = open.last_mut() {
             let Some(at) = run.next() else {
@@ -81,7 +81,8 @@ struct Merge<'t> {
     grafts: [Graft<'t>; 2],
 }
 
-/// A node of the result: the directory below it, if both are directories, and the node itself.
+/// A node of the result, and the directory of the lower tree that it is merged with, if both are
+/// directories.
 #[derive(Clone, Copy)]
 struct Pair {
     below: Option<NodeId>,
@@ -137,7 +138,7 @@ impl Draft for Merge<'_> {
     fn node(&self, key: Pair, assembly: &mut Assembly) -> Result<Node, SourceError> {
         let node = self.trees[key.tree].node(key.node);
         match key.below {
-            // The upper source only passes through: what the lower says of the directory stays.
+            // The upper source only implies the directory: the lower one's metadata stays.
             Some(below) if node.implied => self.grafts[0].node(self.trees[0].node(below), assembly),
             _ => self.grafts[key.tree].node(node, assembly),
         }

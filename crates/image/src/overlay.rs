@@ -1,15 +1,15 @@
-//! A tree that grows one archive entry at a time, layer over layer.
+//! A tree that grows by one archive entry at a time, layer over layer.
 //!
 //! ```text
-//!   put  a/b/c ──► a, b made if missing ──► c: new, or over what had the name
-//!   link a/d c ──► a second name of a node
-//!   whiteout a/x, opaque a ──► names of lower layers go
+//!   put  a/b/c ──► a, b made if missing ──► c: new, or replaces what had the name
+//!   link a/d c ──► a further name of a node
+//!   whiteout a/x, opaque a ──► removes names of lower layers
 //!
-//!   links   (directory, name) ─hash─► link ──► node        one link for each name ever seen;
+//!   links   (directory, name) ─hash─► link ──► node        one link for each name ever added;
 //!           directory ─chain─► its links                   a removed name has no node
 //! ```
 //!
-//! Paths are relative, without `.` and `..`; they never pass through a symbolic link.
+//! Paths are relative, without `.` and `..`. They never lead through a symbolic link.
 
 use crate::draft::{Assembly, Draft, Each};
 use crate::entry::{
@@ -24,12 +24,12 @@ use std::sync::Arc;
 
 const NONE: u32 = u32::MAX;
 
-/// Metadata kept in memory for all archives of one source, beyond which it is refused.
+/// The most bytes of metadata in memory for all archives of one source; larger sources are refused.
 const TEXT_LIMIT: usize = 2 << 30;
 
 /// A tree under construction.
 pub(crate) struct Overlay {
-    /// Bytes that the archives may unpack to, and those they did.
+    /// The most bytes that the archives may unpack to, and the bytes unpacked so far.
     unpacked: (u64, u64),
     store: Assembly,
     aux: Vec<Aux>,
@@ -40,14 +40,15 @@ pub(crate) struct Overlay {
     last: LastPath,
     attribute_bytes: usize,
     pub(crate) max_entries: usize,
-    /// A hard link may mean a file that no entry made: one of the volume it goes over.
+    /// Whether a hard link may name a file that no entry made, of the volume that the tree will be
+    /// added to.
     pub(crate) links_outside: bool,
 }
 
-/// What a node needs only while the tree grows.
+/// Data about a node that is needed only while the tree grows.
 #[derive(Clone, Copy)]
 struct Aux {
-    /// The last layer that put something into the directory.
+    /// The last layer that added something to the directory.
     layer: u32,
     /// The first link of a directory's chain.
     links: u32,
@@ -63,21 +64,22 @@ struct Link {
     node: u32,
     /// The next link of the same directory.
     next: u32,
-    /// The layer that put the name.
+    /// The layer that added the name.
     layer: u32,
 }
 
-/// The directories on the way to the last entry, from which the way to the next one begins: an
-/// archive of a deep tree says the whole path with each entry.
+/// The directories of the last entry's path, from which the next entry's path starts: an archive of
+/// a deep tree repeats the whole path in each entry.
 #[derive(Default)]
 struct LastPath {
     path: Vec<u8>,
-    /// Of each directory on it: the end of its name in `path`, and its node.
+    /// For each directory of the path: the end of its name in `path`, and its node.
     dirs: Vec<(usize, u32)>,
 }
 
 impl LastPath {
-    /// The directory where the ways part: the end of its name in `path`, and its node.
+    /// Shortens the path to the last directory that `path` shares: the end of its name, and its
+    /// node.
     fn common(&mut self, path: &[u8]) -> (usize, u32) {
         let same = self.path.iter().zip(path).take_while(|(a, b)| a == b).count();
         let mut known = self.dirs.partition_point(|(end, _)| *end <= same);
@@ -91,20 +93,20 @@ impl LastPath {
         (end, node)
     }
 
-    /// One directory further, whose name ends `path`.
+    /// Adds one more directory, whose name ends `path`.
     fn enter(&mut self, path: &[u8], node: u32) {
         self.path.extend_from_slice(&path[self.path.len()..]);
         self.dirs.push((path.len(), node));
     }
 
-    /// Forgets the way: a name on it may mean another node now.
+    /// Clears the path: one of its names may now belong to another node.
     fn forget(&mut self) {
         self.path.clear();
         self.dirs.clear();
     }
 }
 
-/// What an archive says of one entry.
+/// One entry of an archive.
 pub(crate) struct NewEntry {
     pub(crate) kind: NewKind,
     pub(crate) meta: Meta,
@@ -120,7 +122,7 @@ pub(crate) enum NewKind {
     Other(Kind),
 }
 
-/// Why an entry cannot be put into the tree.
+/// Why an entry cannot be added to the tree.
 pub(crate) type Fault = String;
 
 impl Overlay {
@@ -141,13 +143,13 @@ impl Overlay {
         }
     }
 
-    /// Refuses archives that unpack to more bytes, all together.
+    /// Refuses archives that together unpack to more bytes.
     pub(crate) fn limit_unpacked(mut self, bytes: u64) -> Overlay {
         self.unpacked.0 = bytes;
         self
     }
 
-    /// The limit.
+    /// That limit.
     pub(crate) fn unpacked_max(&self) -> u64 {
         self.unpacked.0
     }
@@ -157,25 +159,25 @@ impl Overlay {
         self.unpacked.0.saturating_sub(self.unpacked.1)
     }
 
-    /// Counts an archive that was read.
+    /// Adds the bytes of an archive that was read.
     pub(crate) fn count_unpacked(&mut self, bytes: u64) {
         self.unpacked.1 = self.unpacked.1.saturating_add(bytes);
     }
 
-    /// What follows belongs to the next layer.
+    /// Starts the next layer.
     pub(crate) fn next_layer(&mut self) {
         self.layer += 1;
         self.last.forget();
     }
 
-    /// Makes an archive known, whose content later entries refer to.
+    /// Adds an archive, to whose content later entries refer.
     pub(crate) fn add_archive(&mut self, archive: Archive) -> ArchiveId {
         let archives = &mut self.store.tree.archives;
         archives.push(archive);
         ArchiveId((archives.len() - 1) as u32)
     }
 
-    /// How many names were put so far.
+    /// How many names were added so far.
     pub(crate) fn name_count(&self) -> usize {
         self.links.len()
     }
@@ -201,19 +203,19 @@ impl Overlay {
         self.names.find(self.hash(dir, name), same).copied()
     }
 
-    /// The node of a name, if it is there.
+    /// The node of a name, if the name exists.
     fn find(&self, dir: u32, name: &[u8]) -> Option<u32> {
         let node = self.links[self.find_link(dir, name)? as usize].node;
         (node != NONE).then_some(node)
     }
 
-    /// The node of a path; never through a symbolic link.
+    /// The node of a path, which must not lead through a symbolic link.
     fn resolve(&self, path: &[u8]) -> Option<u32> {
         let names = path.split(|&b| b == b'/').filter(|n| !n.is_empty());
         names.into_iter().try_fold(0, |dir, name| self.find(dir, name))
     }
 
-    /// Points a name to a node, whatever it pointed to before.
+    /// Makes a name refer to a node, whatever it referred to before.
     fn set(&mut self, dir: u32, name: &[u8], node: u32) -> Result<(), Fault> {
         if let Some(at) = self.find_link(dir, name) {
             let link = &mut self.links[at as usize];
@@ -242,7 +244,7 @@ impl Overlay {
 
     fn add_node(&mut self, node: Node) -> Result<u32, Fault> {
         let at = self.store.tree.nodes.len();
-        // Nodes that lost their names still take room: they count.
+        // Nodes that lost their names still take memory, so they count.
         if at >= self.max_entries.saturating_mul(2) {
             return Err(format!("more than {} entries: not taken", self.max_entries));
         }
@@ -251,7 +253,7 @@ impl Overlay {
         Ok(at as u32)
     }
 
-    /// The directory that holds the last name of `path`, made if it is not there.
+    /// The directory that holds the last name of `path`. Missing directories are made.
     fn parent<'p>(&mut self, path: &'p [u8]) -> Result<(u32, &'p [u8]), Fault> {
         let (dirs, name) = match path.iter().rposition(|&b| b == b'/') {
             Some(at) => (&path[..at], &path[at + 1..]),
@@ -268,8 +270,9 @@ impl Overlay {
             let link = self.find_link(dir, part).map(|at| self.links[at as usize]);
             dir = match link.filter(|link| link.node != NONE) {
                 Some(link) if self.is_directory(link.node) => link.node,
-                // Of this layer: nothing can be below a file, and below a link it would land
-                // elsewhere. Of a lower layer: this layer says it is a directory now.
+                // A file or link of this layer: no name can be below a file, and below a link it
+                // would be stored elsewhere. One of a lower layer: this layer replaces it by a
+                // directory.
                 Some(link) if link.layer == self.layer => {
                     let what = match self.kind(link.node) {
                         Kind::Symlink(_) => "a symbolic link",
@@ -290,7 +293,7 @@ impl Overlay {
         Ok((dir, name))
     }
 
-    /// Counts bytes that are kept beside the tree.
+    /// Counts bytes that are kept in addition to the tree.
     pub(crate) fn weigh(&mut self, bytes: usize) -> Result<(), Fault> {
         self.attribute_bytes += bytes;
         let ranges = self.store.tree.ranges.len() * size_of::<DataRange>();
@@ -300,7 +303,7 @@ impl Overlay {
         Ok(())
     }
 
-    /// Gives a node one more attribute.
+    /// Adds an attribute to a node.
     pub(crate) fn add_xattr(&mut self, node: u32, name: &[u8], value: &[u8]) -> Result<(), Fault> {
         self.weigh(name.len() + value.len() + 64)?;
         let set = self.store.tree.nodes[node as usize].xattrs;
@@ -312,8 +315,9 @@ impl Overlay {
         Ok(())
     }
 
-    /// Puts an entry; over an entry of the same name it wins, a directory over a directory
-    /// keeps the names below. An empty path is the root directory. Returns its node.
+    /// Adds an entry and returns its node. It replaces an existing entry of that name, but a
+    /// directory that replaces a directory keeps the names below it. An empty path is the root
+    /// directory.
     pub(crate) fn put(&mut self, path: &[u8], entry: NewEntry) -> Result<u32, Fault> {
         let fault = |e: SourceError| e.to_string();
         let bytes = entry.xattrs.iter().map(|x| x.name.len() + x.value.len() + 64);
@@ -322,7 +326,7 @@ impl Overlay {
         let sets = self.store.tree.xattr_sets.len();
         let xattrs = self.store.xattr_set(&set).map_err(fault)?;
         if sets == self.store.tree.xattr_sets.len() {
-            // An old set again: it takes no more room.
+            // The set existed already: it takes no more memory.
             self.attribute_bytes -=
                 set.iter().map(|x| x.name.len() + x.value.len() + 64).sum::<usize>();
         }
@@ -368,7 +372,7 @@ impl Overlay {
         Ok(node)
     }
 
-    /// Gives the node of `target` a further name.
+    /// Adds a further name to the node of `target`.
     pub(crate) fn link(&mut self, path: &[u8], target: &[u8]) -> Result<(), Fault> {
         let shown = crate::error::Shown::bytes(target);
         let node = match self.resolve(target) {
@@ -392,7 +396,7 @@ impl Overlay {
         self.set(dir, name, node)
     }
 
-    /// Removes a name that lower layers made.
+    /// Removes a name, if lower layers made it.
     pub(crate) fn whiteout(&mut self, dir: &[u8], name: &[u8]) {
         let Some(dir) = self.resolve(dir) else { return };
         let Some(link) = self.find_link(dir, name) else { return };
@@ -417,7 +421,7 @@ impl Overlay {
             return;
         }
         if is_directory && self.aux[node as usize].layer == self.layer {
-            // This layer put something below, or the directory itself: that stays.
+            // This layer added the directory, or something below it: that stays.
             self.clear_lower(node);
         } else {
             self.links[link as usize].node = NONE;
@@ -427,7 +431,7 @@ impl Overlay {
     fn clear_lower(&mut self, dir: u32) {
         let mut dirs = vec![dir];
         while let Some(dir) = dirs.pop() {
-            // Once a layer is enough: this layer's own names are not removed.
+            // Once for each layer is enough: names of this layer are not removed.
             if std::mem::replace(&mut self.aux[dir as usize].opaque, self.layer) == self.layer {
                 continue;
             }
@@ -445,7 +449,7 @@ impl Overlay {
         }
     }
 
-    /// The finished tree.
+    /// Returns the finished tree.
     pub(crate) fn finish(self) -> Result<Tree, SourceError> {
         let mut assembly = Assembly::new(Tree::bare());
         let graft = Graft::new(&self.store.tree, &mut assembly.tree)?;

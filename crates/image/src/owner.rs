@@ -1,14 +1,14 @@
-//! Owners and modes as told, whoever runs the build.
+//! Owners and modes given by options, independent of the user that runs the build.
 //!
 //! ```text
 //!   --owner 0:0            all
 //!   --mode D0755,F=u=rw…   clauses, in order
-//!   ownership file         PATH UID GID [MODE]     a line a rule; later lines win
+//!   ownership file         PATH UID GID [MODE]     one rule in each line; later lines win
 //!                          /etc/shadow  0    42   0640
 //!                          /home/*      1000 1000 -
 //! ```
 //!
-//! They apply in this order, so that the file has the last word.
+//! They apply in this order, so the file takes precedence.
 
 use crate::entry::{Kind, Node};
 use crate::error::SourceError;
@@ -17,20 +17,20 @@ use crate::tree::Tree;
 use hashbrown::HashMap;
 use std::path::Path;
 
-/// A change of permission bits: clauses joined by commas, as `chmod` has them.
+/// A change of permission bits: clauses separated by commas, as in `chmod`.
 ///
 /// ```text
-///   clause   [DF]  0644                          exactly these bits, of directories too
+///   clause   [DF]  0644                          sets exactly these bits, of directories too
 ///            [DF]  [ugoa…] action…               u=rwX  go-w  u+rw-x  g=u-x  +-x
-///            [DF]  + - =  0644                   these bits given, taken, set
-///   action   + - =  [rwxXst…]                    or one of u g o: what that class has
+///            [DF]  + - =  0644                   adds, removes or sets these bits
+///   action   + - =  [rwxXst…]                    or one of u g o: the bits of that class
 /// ```
 ///
-/// Without `ugoa` all three are meant. `X` is `x` for directories and for files that some may
-/// execute by then. `s` means the set-ID bits of `u` and `g`, `t` the sticky bit of `o`. A
-/// directory keeps its set-ID bits under `=` where no `s` is said. A `D` or `F` before a clause
-/// applies it to directories only, or to everything else only: `D0755,F0644`. Symbolic links keep
-/// their mode. Source: chmod(1), "MODES".
+/// A clause without `ugoa` applies to all three classes. `X` is `x` for directories, and for files
+/// for which the clauses so far leave any `x`. `s` is the set-ID bit of `u` and `g`, `t` the sticky
+/// bit of `o`. With `=` and letters, a directory keeps its set-ID bits unless there is an `s`. A
+/// `D` or `F` before a clause applies it to directories only, or to everything else only:
+/// `D0755,F0644`. Symbolic links keep their mode. Source: chmod(1), "MODES".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModeChange {
     clauses: Vec<Clause>,
@@ -46,7 +46,8 @@ struct Clause {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Change {
     Octal(u16),
-    /// Bits of the classes that are meant, special ones included, and what is done to them.
+    /// The bits of the classes that the clause names, special bits included, and what is done to
+    /// them.
     Symbolic(u16, Vec<Action>),
 }
 
@@ -59,12 +60,13 @@ struct Action {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Bits {
-    /// Of every class, before those that are not meant are taken away; `x` where `X` finds one.
+    /// The given bits in every class, before they are limited to the named classes.
+    /// `execute_if_any` is `X`.
     Said {
         bits: u16,
         execute_if_any: bool,
     },
-    /// What the class has whose bits stand so far left.
+    /// The bits of the class that is `shift` bits from the right.
     CopyOf {
         shift: u16,
     },
@@ -78,7 +80,10 @@ const ALL: u16 = 0o7777;
 const SET_IDS: u16 = 0o6000;
 
 impl ModeChange {
-    /// Reads clauses. The error says what is wrong.
+    /// Reads clauses.
+    ///
+    /// # Errors
+    /// `Option`, which says what is wrong.
     pub fn parse(text: &str) -> Result<ModeChange, SourceError> {
         let clauses = text.split(',').map(clause).collect::<Result<_, _>>();
         clauses.map(|clauses| ModeChange { clauses }).map_err(|fault| SourceError::Option {
@@ -180,7 +185,7 @@ fn clause(text: &str) -> Result<Clause, String> {
     made(Change::Symbolic(who, actions))
 }
 
-/// What `rwxXst` mean.
+/// The bits of the letters `rwxXst`.
 fn letters(said: &str) -> Result<Bits, String> {
     let (mut bits, mut execute_if_any) = (0, false);
     for c in said.chars() {
@@ -200,15 +205,15 @@ fn letters(said: &str) -> Result<Bits, String> {
 
 /// Owners and modes by path, read from a file.
 ///
-/// A line is `PATH UID GID [MODE]`, apart by spaces or tabs. PATH starts at the root of the image
-/// and may hold `*`, `?`, `[a-z]` and `**`; a slash at its end matches directories only; a space
-/// in it is written `\ `. `-` keeps a value. MODE is as in [`ModeChange`]. Empty lines and lines
-/// that start with `#` are remarks. Lines apply from first to last, so later ones win. A file
+/// A line is `PATH UID GID [MODE]`, separated by spaces or tabs. PATH starts at the root of the
+/// image and may contain `*`, `?`, `[a-z]` and `**`. A slash at its end matches directories only. A
+/// space in it is written `\ `. `-` keeps a value. MODE is as in [`ModeChange`]. Empty lines and
+/// lines that start with `#` are ignored. Lines apply from first to last, so later ones win. A file
 /// with several names follows the lines of all of them.
 #[derive(Clone, Debug, Default)]
 pub struct Ownership {
     rules: Vec<Rule>,
-    /// Rules for one path each: they cost nothing however many there are.
+    /// Rules for one path each. Their lookup takes constant time, however many there are.
     exact: HashMap<Vec<u8>, Vec<u32>>,
     globs: Vec<(Glob, u32)>,
 }
@@ -221,13 +226,16 @@ struct Rule {
 }
 
 impl Ownership {
-    /// Reads an ownership file. Errors name the line.
+    /// Reads an ownership file.
+    ///
+    /// # Errors
+    /// `Io`; `Line` with the number of an invalid line.
     pub fn read(path: &Path) -> Result<Ownership, SourceError> {
         let text = std::fs::read(path).map_err(|e| SourceError::io("read", path, e))?;
         Ownership::parse(&text, path)
     }
 
-    /// Reads the text of an ownership file; `path` is what errors call it.
+    /// Reads the text of an ownership file. Errors show `path` as the name of the file.
     pub fn parse(text: &[u8], path: &Path) -> Result<Ownership, SourceError> {
         let mut ownership = Ownership::default();
         for (number, line) in text.split(|&b| b == b'\n').enumerate() {
@@ -280,7 +288,7 @@ impl Ownership {
         Ok(())
     }
 
-    /// Changes the tree as the rules say.
+    /// Applies the rules to the tree.
     pub(crate) fn apply(&self, tree: &mut Tree) {
         let mut hits: Vec<(u32, u32)> = Vec::new();
         let mut look = |path: &[u8], is_directory, node| {
@@ -306,15 +314,15 @@ impl Ownership {
     }
 }
 
-/// Applies a change of mode to a node; symbolic links keep theirs.
+/// Applies a change of mode to a node. A symbolic link keeps its mode.
 pub(crate) fn change_mode(node: &mut Node, change: &ModeChange) {
     if !matches!(node.kind, Kind::Symlink(_)) {
         node.meta.mode = change.apply(node.meta.mode, node.kind.is_directory());
     }
 }
 
-/// Splits a line at spaces and tabs that no backslash stands before. Backslashes stay: the glob
-/// reads them.
+/// Splits a line at spaces and tabs that do not follow a backslash. Backslashes stay, because the
+/// glob reads them.
 fn fields(line: &[u8]) -> Vec<Vec<u8>> {
     let mut fields = vec![Vec::new()];
     let mut escaped = false;

@@ -1,7 +1,7 @@
-//! How far the reading of sources has come, for whoever draws a bar.
+//! Progress of reading the sources.
 
-/// Told about progress, from several threads at once and often: implementations add to atomic
-/// counters and draw elsewhere.
+/// Receives progress, often and from several threads at once. Implementations should only add to
+/// atomic counters, and display them elsewhere.
 pub trait Progress: Sync {
     /// `count` more entries were listed.
     fn entries(&self, count: u64) {
@@ -14,7 +14,7 @@ pub trait Progress: Sync {
     }
 }
 
-/// Shows nothing.
+/// Ignores all progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Quiet;
 

@@ -1,4 +1,4 @@
-//! The tree that an image is made of: every source ends here, and the builder starts here.
+//! The tree that an image is made of: all sources are read into it, and the builder starts from it.
 //!
 //! ```text
 //!   entries   ┌ etc │ lib │ usr ┬ passwd │ shadow ┬ …      one run per directory,
@@ -7,8 +7,8 @@
 //!             └─────┴─────┴─────┴────────┴────────┘        one node: a hard link
 //! ```
 //!
-//! Nodes are numbered directory by directory, parents first, children of one directory side by
-//! side in the order of their names. The numbering depends on the content alone, never on the
+//! Nodes are numbered directory by directory, parents first, the children of one directory
+//! consecutively in the order of their names. The numbering depends only on the content, not on the
 //! order in which threads or archives delivered it.
 
 use crate::entry::{
@@ -31,7 +31,7 @@ pub(crate) struct Entry {
     pub(crate) node: u32,
 }
 
-/// A source directory, held open.
+/// A source directory that is held open.
 #[derive(Clone, Debug)]
 pub(crate) struct HostRoot {
     pub(crate) path: PathBuf,
@@ -47,7 +47,7 @@ pub(crate) struct HostDir {
     pub(crate) name: Text,
 }
 
-/// A file of a source directory, as the listing saw it.
+/// A file of a source directory, with the values that the listing saw.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HostFile {
     pub(crate) dir: u32,
@@ -57,7 +57,7 @@ pub(crate) struct HostFile {
     pub(crate) mtime: Time,
 }
 
-/// An archive that holds files' bytes: the archive itself, or the spool of a compressed one.
+/// A file that contains files' bytes: an archive, or the spool of a compressed one.
 #[derive(Clone, Debug)]
 pub(crate) struct Archive {
     pub(crate) path: PathBuf,
@@ -93,14 +93,14 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// A tree of nothing but a root directory (mode 0755, owner 0:0, time 0).
+    /// A tree that consists of a root directory (mode 0755, owner 0:0, time 0).
     pub fn empty() -> Tree {
         let mut tree = Tree::bare();
         tree.nodes.push(Node::implied_directory());
         tree
     }
 
-    /// A tree without even a root, to be assembled.
+    /// A tree without a root, for an assembly.
     pub(crate) fn bare() -> Tree {
         Tree {
             nodes: Vec::new(),
@@ -130,22 +130,25 @@ impl Tree {
         self.nodes.iter().enumerate().map(|(at, node)| (NodeId(at as u32), node))
     }
 
-    /// A node of this tree. Panics on an id of another tree that is out of range here.
+    /// A node of this tree.
+    ///
+    /// # Panics
+    /// If `id` belongs to another tree and is out of range here.
     pub fn node(&self, id: NodeId) -> &Node {
         &self.nodes[id.index()]
     }
 
-    /// How many nodes there are: inodes the image needs, the root included.
+    /// The number of nodes, which is the number of inodes that the image needs, including the root.
     pub fn node_count(&self) -> usize {
         self.nodes.len()
     }
 
-    /// How many names there are, all hard links counted, the root not.
+    /// The number of names, including all hard links but not the root.
     pub fn name_count(&self) -> usize {
         self.entries.len()
     }
 
-    /// The sum of all regular files' data in bytes: holes are not counted.
+    /// Bytes of data of all regular files, without holes.
     pub fn data_bytes(&self) -> u64 {
         self.iter().map(|(id, _)| self.data_map(id).data_bytes()).fold(0, u64::saturating_add)
     }
@@ -160,8 +163,8 @@ impl Tree {
         Children { tree: self, entries: self.entries[first..first + run.count as usize].iter() }
     }
 
-    /// The node a path leads to. Components are separated by `/`; symbolic links are not
-    /// followed; `.` and empty components are skipped.
+    /// The node at a path. Components are separated by `/`; `.` and empty components are skipped.
+    /// Symbolic links are not followed.
     pub fn find(&self, path: &[u8]) -> Option<NodeId> {
         let mut at = NodeId::ROOT;
         for name in path.split(|&b| b == b'/').filter(|n| !n.is_empty() && *n != b".") {
@@ -170,7 +173,7 @@ impl Tree {
         Some(at)
     }
 
-    /// The node of one name in a directory.
+    /// The node of a name in a directory.
     pub fn child(&self, dir: NodeId, name: &[u8]) -> Option<NodeId> {
         let Kind::Directory(run) = self.node(dir).kind else { return None };
         let run = &self.entries[run.first as usize..][..run.count as usize];
@@ -186,8 +189,8 @@ impl Tree {
         }
     }
 
-    /// The path from the root of what a name without a node of its own is a hard link to: a file
-    /// of the volume that the tree goes over. Only with
+    /// The path from the root of the file that a hard link names, when that file is not in this
+    /// tree but on the volume to which the tree is added. Only with
     /// [`SourceOptions::links_outside`](crate::SourceOptions::links_outside).
     pub fn outside(&self, id: NodeId) -> Option<&[u8]> {
         match self.node(id).kind {
@@ -201,12 +204,12 @@ impl Tree {
         &self.xattr_sets[self.node(id).xattrs as usize]
     }
 
-    /// Access and change time, where the source gave them.
+    /// Access and change time, where the source gives them.
     pub fn extra_times(&self, id: NodeId) -> ExtraTimes {
         self.times[self.node(id).times as usize]
     }
 
-    /// Which ranges of a regular file hold data; empty for anything else.
+    /// The data ranges of a regular file; empty for anything else.
     pub fn data_map(&self, id: NodeId) -> DataMap<'_> {
         match self.node(id).kind {
             Kind::File { size, content: Content::Empty | Content::Outside(_), .. } => {
@@ -224,7 +227,7 @@ impl Tree {
     }
 
     /// The path of a node's first name from the root of the tree, without a leading `/`; empty
-    /// for the root. Meant for messages: it searches the parents.
+    /// for the root. Meant for messages, because it searches the parents.
     pub fn path(&self, id: NodeId) -> PathBuf {
         let mut names = Vec::new();
         let mut at = id;
@@ -237,9 +240,9 @@ impl Tree {
         names.iter().rev().map(|name| OsStr::from_bytes(name)).collect()
     }
 
-    /// What `--keep-going` went past, in the order of the paths: entries that could not be
-    /// listed (they are missing from the tree) and files that could not be read (they are zero
-    /// from the place of the error on).
+    /// The errors that `keep_going` skipped, in the order of the paths: entries that could not be
+    /// listed, which are missing in the tree, and files that could not be read, which are zero
+    /// from the position of the error on.
     pub fn take_problems(&self) -> Vec<SourceError> {
         let mut problems = std::mem::take(&mut *self.problems.lock());
         problems.sort_by(|a, b| a.path().cmp(&b.path()));
@@ -250,7 +253,8 @@ impl Tree {
         &self.text[text.at as usize..][..text.len as usize]
     }
 
-    /// Where a source file is, for messages and for opening it: the root and the names below.
+    /// The location of a source directory, for messages and for opening it: the root and the path
+    /// below it.
     pub(crate) fn host_dir_path(&self, dir: u32) -> (&HostRoot, Vec<u8>) {
         let mut names = Vec::new();
         let mut at = dir;
@@ -273,7 +277,7 @@ impl Tree {
         root.path.join(OsStr::from_bytes(&dir)).join(OsStr::from_bytes(self.text(file.name)))
     }
 
-    /// Stores a name or target. Errors when 4 GiB of text are full.
+    /// Stores a name or target. Errors: more than 4 GiB of text.
     pub(crate) fn add_text(&mut self, bytes: &[u8]) -> Result<Text, SourceError> {
         let at = self.text.len();
         let len = u16::try_from(bytes.len());
@@ -305,7 +309,7 @@ impl Tree {
     }
 }
 
-/// An index fits its 32 bits, or the sources hold more than one image can.
+/// Converts an index to 32 bits. Errors: the sources contain more than one image can store.
 pub(crate) fn index(len: usize) -> Result<u32, SourceError> {
     u32::try_from(len).map_err(|_| too_much("more than 2^32 entries"))
 }
@@ -341,7 +345,7 @@ impl<'t> Iterator for Children<'t> {
 
 impl ExactSizeIterator for Children<'_> {}
 
-/// Which ranges of a regular file hold data; what lies between reads as zeros.
+/// The data ranges of a regular file. Everything between them reads as zeros.
 #[derive(Clone, Copy, Debug)]
 pub struct DataMap<'t> {
     size: u64,
@@ -354,8 +358,8 @@ impl DataMap<'_> {
         self.ranges.is_none() || self.size == 0
     }
 
-    /// The ranges that hold data, ascending and apart from each other, none empty, all below
-    /// the file's size: `(offset, len)` in bytes.
+    /// The data ranges: ascending, separate, never empty, all below the file's size. Each is
+    /// `(offset, len)` in bytes.
     pub fn ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let whole = (self.ranges.is_none() && self.size > 0).then_some((0, self.size));
         whole.into_iter().chain(self.ranges.unwrap_or(&[]).iter().map(|r| (r.offset, r.len)))

@@ -1,12 +1,12 @@
 //! The journal: permission to change metadata, and when changes reach the device.
 //!
 //! ```text
-//!   Journal::off    start → Handle → change blocks → stop      changes stay in the cache
-//!                   start, get      dirty limit passed?          write-out of the older half
+//!   Journal::off    start → Handle → change blocks → stop    changes stay in the cache
+//!                   start, get      dirty limit passed?      write-out of the older half
 //!                   sync            all dirty blocks home, one flush
 //!
-//!   with_log        start → Handle → change blocks → stop      changes join the running transaction
-//!                   commit(tid)     the log, two flushes       durable, whole or absent
+//!   with_log        start → Handle → change blocks → stop    changes join the running transaction
+//!                   commit(tid)     the log, two flushes     durable, whole or absent
 //!                   later           home, then their log space is free
 //! ```
 //!

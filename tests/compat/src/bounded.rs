@@ -1,14 +1,14 @@
-//! A device in memory that lets one step ask for so much and no more.
+//! A device in memory that limits how many transfers one step may request.
 
 use extant::{BlockDevice, MemoryDevice, Result};
 use extant_base::ByteOffset;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Transfers that a whole script may make on a volume of a few MiB.
+/// The most transfers that a whole script may make on a volume of a few MiB.
 const TRANSFERS_MAX: u64 = 3_000_000;
 
-/// A device in memory that counts.
+/// A device in memory that counts transfers.
 #[derive(Debug)]
 pub struct Bounded {
     inner: MemoryDevice,
@@ -16,12 +16,12 @@ pub struct Bounded {
 }
 
 impl Bounded {
-    /// One that holds `bytes`.
+    /// A device with the content `bytes`.
     pub fn new(bytes: &[u8]) -> Arc<Bounded> {
         Bounded::over(MemoryDevice::from_bytes(bytes))
     }
 
-    /// One that holds what `inner` holds.
+    /// A device with the content of `inner`.
     pub fn over(inner: MemoryDevice) -> Arc<Bounded> {
         Arc::new(Bounded { inner, transfers: AtomicU64::new(0) })
     }

@@ -1,13 +1,13 @@
-//! Work that changes a volume in every way the engine has, the same each time for one seed.
+//! Work that changes a volume in every way the engine supports, the same each time for one seed.
 //!
 //! ```text
 //!   acts:  tree │ crowd │ content │ ranges │ attributes │ links │ renames │ strangers │ removals
 //!               sync here, or cut here: a caller decides between two acts
 //! ```
 //!
-//! It works in `/busy`, and on what others left in the volume (act `strangers`). What a volume cannot
-//! take (an encrypted directory, a file that may not change, a link too many) is passed over; any
-//! other error is the caller's.
+//! It works in `/busy`, and on files that were in the volume before (act `strangers`). An operation
+//! that a volume refuses (an encrypted directory, a file that may not change, a link too many) is
+//! skipped; any other error is returned.
 
 use extant::{
     DeviceNumber, Error, FallocateMode, File, FileKind, Filesystem, InodeFlags, NewFile, Node,
@@ -16,15 +16,15 @@ use extant::{
 use extant_testkit::rng::{Rng, bytes};
 use std::path::Path;
 
-/// Everything that is made has this time, and what changes later another one.
+/// The time of everything that is created; later changes have another time.
 const THEN: Timestamp = Timestamp { sec: 1_600_000_000, nsec: 123_456_789 };
 /// Files in one directory: enough for an index with blocks of 4 KiB.
 const CROWD: usize = 240;
-/// Sizes of the files of act `content`: in the inode, around a block, many blocks, all sizes of map.
+/// Sizes of the files of act `content`: inline, around a block, many blocks, all sizes of map.
 const SIZES: [usize; 12] =
     [0, 1, 60, 100, 700, 1024, 4095, 4097, 20_000, 70_000, 300_000, 1_200_000];
 
-/// The work, and what it still holds open.
+/// The work, and the files that it holds open.
 pub struct Busy {
     fs: Filesystem,
     rng: Rng,
@@ -47,7 +47,7 @@ pub const ACTS: &[(&str, Act)] = &[
 ];
 
 impl Busy {
-    /// Nothing is done yet.
+    /// Before the first act.
     pub fn new(fs: &Filesystem, seed: u64) -> Busy {
         Busy { fs: fs.clone(), rng: Rng::new(seed), held: Vec::new() }
     }
@@ -102,7 +102,7 @@ impl Busy {
         Ok(file)
     }
 
-    /// Files of all sizes; then each grows, shrinks, is written over, or gets a hole.
+    /// Files of all sizes; then each grows, shrinks, is overwritten, or gets a hole.
     fn content(&mut self) -> extant::Result<()> {
         for (n, size) in SIZES.into_iter().enumerate() {
             let file = self.make(&format!("/busy/d/size{size}"), &bytes(n as u64, size))?;
@@ -113,12 +113,12 @@ impl Busy {
                 _ => file.write_all_at(size as u64 + 3_000_000, b"behind a hole")?,
             }
         }
-        // Content that looks like a block of a journal, for journals that hold content.
+        // Content that looks like a block of a journal, for journals that contain data.
         let magic = [0xC0, 0x3B, 0x39, 0x98].repeat(3000);
         self.make("/busy/d/magic", &magic).map(drop)
     }
 
-    /// Ranges given, taken, zeroed and moved.
+    /// Ranges allocated, freed, zeroed and moved.
     fn ranges(&mut self) -> extant::Result<()> {
         let modes = [
             FallocateMode::Allocate,
@@ -154,7 +154,7 @@ impl Busy {
                 atime: Some(Timestamp { sec: (1 << 31) + n as i64, nsec: 1 }),
                 ..SetAttributes::default()
             };
-            // Inodes of 128 bytes know no time before 1901 or after 2038.
+            // Inodes of 128 bytes cannot express times before 1901 or after 2038.
             self.fs.set_attributes(path(n), &wish)?;
             for (name, len) in [("user.small", 20), ("user.large", 400), ("trusted.more", 90)] {
                 let value = bytes(n as u64, len + n);
@@ -190,7 +190,7 @@ impl Busy {
         self.fs.rename_with("/busy/e", "/busy/crowd", RenameFlags::EXCHANGE)
     }
 
-    /// On what was there before: every seventh file of anybody gets a further name, a new one,
+    /// Work on files that were there before: every seventh gets a second or a new name, other
     /// content or another size, or loses its name.
     fn strangers(&mut self) -> extant::Result<()> {
         let mut files = Vec::new();
@@ -225,7 +225,7 @@ impl Busy {
         file.set_len(file.metadata().len() / 2)
     }
 
-    /// Names go away; some of the files are still held, and so have no name but content.
+    /// Names are removed. Some of the files are still open, so they have content and no name.
     fn removals(&mut self) -> extant::Result<()> {
         for path in ["/busy/a/file1", "/busy/file12", "/busy/d/size1200000"] {
             self.held.push(self.fs.node(path)?);

@@ -2,7 +2,7 @@
 //! shows.
 //!
 //! ```text
-//!   extant changes, closes ──► e2fsck ──► check ──► this machine's kernel mounts it: the same tree?
+//!   extant changes, closes ──► e2fsck ──► check ──► this machine's kernel mounts it: same tree?
 //! ```
 
 use crate::busy::Busy;
@@ -14,7 +14,7 @@ use extant_testkit::loop_mount::LoopMount;
 use extant_testkit::manifest::{Look, Manifest};
 use std::path::Path;
 
-/// Changes a volume in every way there is; e2fsck finds nothing wrong with it then.
+/// Changes a volume in every way; e2fsck must find nothing wrong afterwards.
 pub fn change(img: &Path, journal: Option<&Path>) -> Result<(), String> {
     let mut options = OpenOptions::new();
     if let Some(journal) = journal {
@@ -26,7 +26,7 @@ pub fn change(img: &Path, journal: Option<&Path>) -> Result<(), String> {
     e2fsck(img, journal).expect_clean().map_err(|e| format!("changed by extant: {e}"))
 }
 
-/// Changes a clean volume and has it judged by Linux, too.
+/// Changes a clean volume, and lets Linux judge it, too.
 pub fn change_and_judge(
     extant: &Extant,
     case: &CleanCase,

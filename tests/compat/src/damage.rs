@@ -1,9 +1,9 @@
-//! Damage of one structure, or of a few, decided by a seed.
+//! Damage of one structure, or of a few; the seed determines which.
 
 use crate::volume::{Kind, Place, Rich};
 use extant_testkit::rng::Rng;
 
-/// Damages one structure of `bytes`, sometimes two or three; what was done to which.
+/// Damages one structure of `bytes`, sometimes two or three. Returns what was done to which.
 pub fn damage(rich: &Rich, bytes: &mut [u8], rng: &mut Rng) -> String {
     let times = [1, 1, 1, 2, 3][rng.below(5)];
     let all: Vec<String> = (0..times).map(|_| damage_one(rich, bytes, rng)).collect();
@@ -57,7 +57,8 @@ fn damage_one(rich: &Rich, bytes: &mut [u8], rng: &mut Rng) -> String {
     format!("{:?}: {what}", place.kind)
 }
 
-/// A kind first, then one of it: there are many more directories than superblocks.
+/// First selects a kind and then one of that kind: there are many more directories than
+/// superblocks.
 fn pick(rich: &Rich, rng: &mut Rng) -> Place {
     let mut kinds: Vec<Kind> = rich.places.iter().map(|place| place.kind).collect();
     kinds.sort_unstable();

@@ -1,19 +1,19 @@
 //! Suites in which extant and Linux read each other's volumes.
 //!
 //! ```text
-//!   kernel_clean   Linux writes ──► extant reads the same, and finds no fault ──► extant changes it:
+//!   kernel_clean   Linux writes ──► extant reads the same, finds no error ──► extant changes it:
 //!                  e2fsck finds none, Linux reads the same
-//!   kernel_dirty   Linux is cut off ──► extant recovers; e2fsck and Linux agree
-//!   linux_replays  extant is cut off ──► Linux, e2fsck and extant itself recover: one tree
-//!   linux_grows    Linux is cut off while it makes a volume larger ──► extant and Linux recover: one size, one tree
-//!   linux_reads    extant writes by direct I/O, with sums of data, to mirrors ──► Linux reads the same, of each mirror alone
-//!   check_agrees   one structure of a volume is damaged ──► extant's checker and e2fsck say the same of it
-//!   damaged        e2fsprogs' broken volumes ──► extant says what is wrong and stays whole
+//!   kernel_dirty   Linux crashes ──► extant recovers; e2fsck and Linux agree
+//!   linux_replays  extant crashes ──► Linux, e2fsck and extant itself recover: one tree
+//!   linux_grows    Linux crashes while it grows a volume ──► extant and Linux recover the same
+//!   linux_reads    extant writes: direct I/O, data_csum, mirrors ──► Linux reads the same
+//!   check_agrees   one structure of a volume is damaged ──► extant's checker and e2fsck agree
+//!   damaged        e2fsprogs' broken volumes ──► extant says what is wrong and does not crash
 //!   built          extant builds ──► e2fsck, debugfs, dumpe2fs and Linux accept and read the same
 //!   sets           the claims of `--compat`: each set's readers read it
 //! ```
 //! Each suite is a test program; each of its tests is a group of cases with a line for every case.
-//! `EXTANT_CASE=TEXT` runs the cases whose name holds `TEXT`.
+//! `EXTANT_CASE=TEXT` runs the cases with `TEXT` in their name.
 #![forbid(unsafe_code)]
 
 pub mod bounded;
@@ -38,23 +38,23 @@ use extant_testkit::uml::{IMAGES_MAX, Uml};
 pub struct Verdict {
     /// The case's name.
     pub name: String,
-    /// The image; Linux mounts it for writing, or to read where it has sums of data or is a mirror's member, and recovers
-    /// it where that is due.
+    /// The image. Linux mounts it for writing, or read-only if it has checksums of data or is a
+    /// member of a mirror, and recovers it if needed.
     pub img: PathBuf,
     /// Its external journal.
     pub journal: Option<PathBuf>,
-    /// What Linux has to show.
+    /// What Linux must show.
     pub expected: Manifest,
-    /// How closely to compare.
+    /// The fields to compare.
     pub look: Look,
-    /// Linux recovers the volume itself. Where it cannot (it has bugs there), that is said and is no
-    /// failure; nor is what e2fsck finds afterwards.
+    /// Linux recovers the volume itself. If it cannot (it has bugs there), the suite prints that;
+    /// this is no failure, and neither is what e2fsck finds afterwards.
     pub recovered_by_linux: bool,
 }
 
-/// Mounts each image in user-mode Linux, a few to a guest, and compares what Linux shows
-/// with what is expected. `work` is an empty directory. Returns the failures, each with its case's
-/// name.
+/// Mounts each image in user-mode Linux, several in one guest, and compares what Linux shows with
+/// what is expected. `work` is an empty directory. Returns the failures, each with the name of its
+/// case.
 pub fn linux_confirms(group: &str, verdicts: &[Verdict], work: &Path) -> Vec<String> {
     let mut failures = Vec::new();
     let mut unable = Vec::new();
@@ -63,7 +63,7 @@ pub fn linux_confirms(group: &str, verdicts: &[Verdict], work: &Path) -> Vec<Str
             judge(batch, work, &mut failures, &mut unable);
             continue;
         };
-        // One of them ended the guest: each alone then.
+        // One of them ended the guest: run each alone.
         for one in batch.chunks(1) {
             match guest(one, work) {
                 Ok(()) => judge(one, work, &mut failures, &mut unable),
@@ -77,7 +77,7 @@ pub fn linux_confirms(group: &str, verdicts: &[Verdict], work: &Path) -> Vec<Str
     }
     let (count, unable) = (verdicts.len(), unable.len());
     let same = count - unable - failures.len();
-    // Past the capture of cargo test.
+    // Bypasses the capture of `cargo test`.
     let _ = writeln!(
         std::io::stderr(),
         "{group}: Linux shows the same in {same} of {count} ({unable} it cannot recover)"
@@ -88,7 +88,7 @@ pub fn linux_confirms(group: &str, verdicts: &[Verdict], work: &Path) -> Vec<Str
     failures
 }
 
-/// As many verdicts to a guest as it has disks for.
+/// As many verdicts in one guest as it has disks.
 fn batches(verdicts: &[Verdict]) -> Vec<&[Verdict]> {
     let (mut batches, mut rest) = (Vec::new(), verdicts);
     while !rest.is_empty() {
@@ -113,14 +113,15 @@ impl Verdict {
 /// Lets Linux write a manifest of each image to `work`, or an error.
 fn guest(batch: &[Verdict], work: &Path) -> Result<(), String> {
     let images: Vec<&Path> = batch.iter().flat_map(Verdict::disks).collect();
-    // Quotas are kept by a module.
+    // Quotas need a module.
     let mut script = String::from("modprobe $MODULES quota_v2 2>/dev/null\n");
     let mut letters = b'a'..;
     let mut next = || char::from(letters.next().expect("a guest has fewer disks"));
     for (at, verdict) in batch.iter().enumerate() {
         let device = next();
         let journal = verdict.journal.as_ref().map(|_| format!(",journal_path=/dev/ubd{}", next()));
-        // It does not write to a volume with a feature that it does not know, and may not write to one mirror of several.
+        // Linux does not write to a volume with an unknown feature, and must not write to one of
+        // several mirrors.
         let ro = if has_data_csum(&verdict.img) || is_member(&verdict.img) { ",ro" } else { "" };
         let options = format!("noatime{}{ro}", journal.unwrap_or_default());
         script += &format!(
@@ -130,7 +131,7 @@ fn guest(batch: &[Verdict], work: &Path) -> Result<(), String> {
              else dmesg | tail -n 3 > /mnt/work/{at}.error; fi\n"
         );
         for name in [format!("{at}"), format!("{at}.error")] {
-            // Of an earlier batch; mostly there is none.
+            // Left from an earlier batch; mostly there is none.
             let _ = std::fs::remove_file(work.join(name));
         }
     }
@@ -168,17 +169,17 @@ fn confirm(verdict: &Verdict, manifest: &Path) -> Result<(), String> {
     }
 }
 
-/// How closely to compare a clean volume with its manifest, and the manifest without what cannot
-/// be compared.
+/// The fields in which a clean volume and its manifest must agree, and the manifest without what
+/// cannot be compared.
 pub fn look_of(case: &CleanCase, manifest: Manifest) -> (Look, Manifest) {
     if case.maker == Maker::Mke2fs {
-        // A copy by mke2fs 1.47.0: seconds only, and 32 bits of them; no links to symlinks; the root
-        // has times of its own.
+        // A copy by mke2fs 1.47.0: seconds only, and 32 bits of them; no links to symlinks; the
+        // root has times of its own.
         let look = Look { nanoseconds: false, ..Look::copy() };
         let mut manifest = manifest.without("/times").without("/");
         manifest = manifest.without("/links/sym_60").without("/links/sym_60_hard");
         if case.mkfs.contains("inline_data") {
-            // It forgets a hole at the end there.
+            // It loses a hole at the end there.
             manifest = manifest.without("/sparse/tail_hole");
         }
         return (look, manifest);

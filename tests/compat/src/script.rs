@@ -1,22 +1,22 @@
 //! A script with operations of every kind, run on a volume that may be damaged anywhere.
 //!
 //! ```text
-//!   step ──► Ok │ Err: passed to `met`, and on with the next
+//!   step ──► Ok │ Err: passed to `met`, then the next step
 //! ```
 //!
-//! It changes what lies below /victims and /new, and nothing else. Fuzz targets run it, too.
+//! It changes only what is below /victims and /new. Fuzz targets run it, too.
 
 use extant::{Error, FallocateMode, FileKind, Filesystem, NewFile, Node, RenameFlags, Result};
 use extant::{SetAttributes, XattrMode};
 
-/// Entries that are looked at before a directory is called long enough.
+/// The most entries that are read of one directory.
 const ENTRIES_MAX: usize = 5000;
 
 /// Parts of the script, for [`run_parts`].
 pub const PARTS: u32 = 7;
 
-/// Runs every step once, in the order that `seed` decides for their parameters; `met` gets the name
-/// and the error of each step that failed.
+/// Runs every step once; `seed` determines their parameters. `met` gets the name and the error of
+/// each step that failed.
 pub fn run(fs: &Filesystem, seed: u64, met: &mut dyn FnMut(&'static str, Error)) {
     run_parts(fs, seed, u32::MAX, met);
 }
@@ -198,7 +198,7 @@ impl Script<'_> {
     }
 }
 
-/// Files that are changed in every way.
+/// Files that the script changes in every way.
 const PATHS: [&str; 7] = [
     "new/file 0",
     "new/file 1",

@@ -1,15 +1,16 @@
-//! Puts the checksums of damaged structures right, so that what they say is believed.
+//! Corrects the checksums of damaged structures, so that their content is accepted.
 //!
 //! ```text
-//!   places, as the volume has them:  … slot of inode 12 │ its attribute block │ its blocks … │ slot of inode 13 …
+//!   places, in order:  slot of inode 12 │ its attribute block │ its blocks … │ slot of inode 13 …
 //!   deepest first:   blocks ► slots ► bitmaps, into descriptors ► descriptors ► superblock
 //! ```
-//! Source: ext4 documentation, "Checksums". Where a damaged length leaves no room for a sum, none is set.
+//! Source: ext4 documentation, "Checksums". If a damaged length leaves no space for a checksum,
+//! none is set.
 
 use crate::volume::{Kind, Place, Rich};
 use extant_crc32c::crc32c;
 
-/// A volume's numbers that its checksums depend on, read before it is damaged.
+/// Fields of a volume that its checksums depend on, read before it is damaged.
 #[derive(Debug)]
 pub struct Sums {
     seed: u32,
@@ -37,7 +38,7 @@ fn set(bytes: &mut [u8], at: usize, sum: u32) {
 }
 
 impl Sums {
-    /// `None` for a volume whose structures have no checksums.
+    /// `None` if the volume has no checksums.
     pub fn of(rich: &Rich) -> Option<Sums> {
         let sb = &rich.bytes[1024..2048];
         // s_feature_ro_compat: METADATA_CSUM.
@@ -78,7 +79,7 @@ impl Sums {
         })
     }
 
-    /// Sets every checksum anew of what differs from `whole`.
+    /// Computes every checksum again that covers a difference from `whole`.
     pub fn set_all(&self, whole: &[u8], bytes: &mut [u8]) {
         let changed =
             |bytes: &[u8], at: usize, len: usize| bytes[at..at + len] != whole[at..at + len];
@@ -120,7 +121,7 @@ impl Sums {
         }
     }
 
-    /// What the sums of an inode and of its blocks begin with.
+    /// The seed of the checksums of an inode and of its blocks.
     fn seed_of(&self, bytes: &[u8], slot: usize) -> u32 {
         let per_group = self.inodes_per_group * self.inode_size;
         let group =
@@ -174,7 +175,8 @@ impl Sums {
                 set(bytes, end - 4, sum);
             }
             (Kind::Directory, Some(seed)) => {
-                // The root of an index has "." and ".." before its limit and count, a node an entry.
+                // The root of an index has "." and ".." before its limit and count, a node has an
+                // entry.
                 let at = if u16_at(bytes, 4) == end { 8 } else { 0x20 };
                 let (limit, count) = (u16_at(bytes, at), u16_at(bytes, at + 2));
                 let (tail, used) = (at + limit * 8, at + count * 8);

@@ -1,8 +1,8 @@
-//! Small volumes with every structure in them, and where on the disk each of those lies.
+//! Small volumes that contain every structure, and where each of those is on the disk.
 //!
 //! ```text
-//!   /keep/**      what nobody touches: it must stay as it is, whatever happens beside it
-//!   /victims/**   what the script changes; its inodes and blocks are damaged more often
+//!   /keep/**      never changed: it must stay as it is, whatever happens beside it
+//!   /victims/**   changed by the script; its inodes and blocks are damaged more often
 //! ```
 
 use extant_testkit::command::run_args;
@@ -15,7 +15,7 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// What lies at a place.
+/// What is at a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// The primary superblock.
@@ -42,7 +42,7 @@ pub enum Kind {
     Journal,
     /// A block of the file of data checksums.
     Sums,
-    /// A block of the journal that is in use, its superblock aside.
+    /// A block of the journal that is in use, except its superblock.
     Log,
     /// The record of a member of a mirror.
     Member,
@@ -82,24 +82,25 @@ pub struct Place {
 /// A volume and its structures.
 #[derive(Debug)]
 pub struct Rich {
-    /// Its name, as [`names`] has it.
+    /// Its name, one of [`names`].
     pub name: &'static str,
     /// The whole volume.
     pub bytes: Vec<u8>,
     /// The block size in bytes.
     pub block: usize,
-    /// Its structures; what belongs to an inode follows the inode's slot.
+    /// Its structures; those of an inode follow the inode's slot.
     pub places: Vec<Place>,
-    /// Every structure has a checksum: damage is seen before it is believed.
+    /// Every structure has a checksum, so damage is detected before it is used.
     pub checksummed: bool,
 }
 
 const SIZE: u64 = 8 << 20;
-/// Every run has the same volumes: this is what their checksums and hashes of names begin with.
+/// The seed of checksums and name hashes: every run has the same volumes.
 const ID: &str = "68c49f1e-7f3d-4d6c-9c5b-3f1f0a4b7e21";
 
-/// (name, mke2fs options, checksummed). No inline data with checksums: e2fsck 1.47.0 takes a file's
-/// whose inode's checksum is wrong for those of the directory that it reads next.
+/// (name, mke2fs options, checksummed). No inline data with checksums: e2fsck 1.47.0 takes the
+/// entries of a file whose inode has a wrong checksum for those of the directory that it reads
+/// next.
 const KINDS: &[(&str, &str, bool)] = &[
     ("csum", "-b 1024 -I 256 -O metadata_csum,quota,project,ea_inode,orphan_file", true),
     ("csum4k", "-b 4096 -I 256 -O metadata_csum,^has_journal", true),
@@ -109,7 +110,7 @@ const KINDS: &[(&str, &str, bool)] = &[
     ("cluster", "-b 1024 -C 4096 -O ^metadata_csum,bigalloc,^resize_inode", false),
 ];
 
-/// Names of the volumes there are.
+/// The names of all volumes.
 pub fn names() -> impl Iterator<Item = &'static str> {
     KINDS.iter().map(|(name, ..)| *name)
 }
@@ -120,14 +121,15 @@ pub fn make(name: &str) -> Rich {
     make_as(kind.0, SIZE, kind.1, kind.2)
 }
 
-/// Makes a volume of `bytes` with `options` of mke2fs; `checksummed`, if those say so.
+/// Makes a volume of `bytes` with `options` of mke2fs; `checksummed` says whether those include
+/// checksums.
 pub fn make_as(name: &'static str, bytes: u64, options: &str, checksummed: bool) -> Rich {
     let scratch = Scratch::new();
     let (tree, image) = (scratch.file("tree"), scratch.file("image"));
     make_tree(&tree);
     let options = format!("{options} -N 600 -U {ID} -E hash_seed={ID}");
     mke2fs(&image, bytes, &options, Some(&tree)).expect("mke2fs");
-    // mke2fs counts what it copies past the quota files.
+    // mke2fs does not count what it copies in the quota files.
     run_args("e2fsck", &["-fy", image.to_str().expect("plain")]).expect("e2fsck");
     let block = if options.contains("-b 4096") { 4096 } else { 1024 };
     let mut places = places(&image, block);
@@ -143,7 +145,7 @@ pub fn make_as(name: &'static str, bytes: u64, options: &str, checksummed: bool)
     Rich { name, bytes: fs::read(&image).expect("the image"), block, places, checksummed }
 }
 
-/// The journal's blocks, in the log's order; `image` holds a volume of [`make`] or [`make_as`].
+/// The journal's blocks, in the order of the log; `image` is a volume of [`make`] or [`make_as`].
 pub fn log_blocks(image: &Path, block: usize) -> Vec<Place> {
     let mut places = Vec::new();
     add_inode(&mut places, image, block, "<8>", Kind::Log);
@@ -161,7 +163,7 @@ fn make_tree(root: &Path) {
             fs::write(dir.join(name), rng::bytes(seed, len)).unwrap();
             fs::write(dir.join("deep").join(name), rng::bytes(seed + 5, len / 2)).unwrap();
         }
-        // Blocks far apart: a map of more than one level.
+        // Blocks far apart, so that the map has more than one level.
         let holes = fs::File::create(dir.join("holes")).unwrap();
         for n in 0..60u64 {
             holes.write_all_at(&rng::bytes(n, 1024), n * 9 * 4096).unwrap();

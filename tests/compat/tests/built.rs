@@ -1,5 +1,5 @@
-//! Volumes that extant makes: e2fsck finds nothing, debugfs and dumpe2fs accept them, Linux mounts
-//! them and shows what the source held, and goes on writing to them.
+//! Volumes that extant makes: e2fsck finds nothing, debugfs and dumpe2fs accept them, and Linux
+//! mounts them, shows what the source contained, and continues to write to them.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -18,8 +18,8 @@ use extant_testkit::report::{expect_none, run_cases, try_cases};
 use extant_testkit::require;
 use extant_testkit::scratch::Scratch;
 
-/// Name, words for `extant build`, words for `populate`, largest block size in bytes that this row
-/// uses (above 4096 only debugfs can read it back).
+/// Name, options for `extant build`, profiles for `populate`, largest block size in bytes that this
+/// row uses (above 4096 only debugfs can read it back).
 const BUILDS: &[(&str, &str, &str, u32)] = &[
     ("default", "", "tree htree5k", 4096),
     ("1k", "-b 1024", "tree htree5k", 1024),
@@ -105,7 +105,7 @@ fn build(extant: &Extant, source: &Path, img: &Path, options: &str) -> Result<()
     extant.run(&args)?.success().map(drop)
 }
 
-/// e2fsck, dumpe2fs and debugfs have nothing to complain of.
+/// e2fsck, dumpe2fs and debugfs report nothing.
 fn accepted(img: &Path) -> Result<(), String> {
     let plain = img.with_extension("plain");
     let img = match has_data_csum(img) {
@@ -119,7 +119,7 @@ fn accepted(img: &Path) -> Result<(), String> {
     e2fsck(img, None).expect_clean()?;
     dumpe2fs(img)?;
     for request in ["stat <2>", "ls -l /", "stat /files/size_10000", "ex /files/size_300001"] {
-        // `ex` is for files with extents only; anything it says about that is not ours.
+        // `ex` is for files with extents only; its messages about others are ignored.
         match debugfs(img, request) {
             Err(error) if !request.starts_with("ex ") => return Err(error),
             _ => {}
@@ -128,10 +128,10 @@ fn accepted(img: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// debugfs copies it all out: the same names and content.
+/// debugfs copies everything out: the same names and content.
 fn dumped(img: &Path, expected: &Manifest, out: &Path) -> Result<(), String> {
     std::fs::create_dir(out).map_err(|e| e.to_string())?;
-    // It complains of devices, which it does not make.
+    // It reports devices, which it does not create.
     let _ = debugfs(img, &format!("rdump /files /links /names /dirhole {}", out.display()));
     let found = Manifest::walk(out)?;
     let compared = found.entries.values().filter(|entry| entry.sha256.is_some());
@@ -177,7 +177,7 @@ fn older_linux_mounts_and_writes_what_was_built() {
     let extant = Extant::get().expect("the extant command");
     let kept = Scratch::new();
     let verdicts = std::sync::Mutex::new(Vec::new());
-    // With sums of data Linux takes a volume to read only.
+    // With checksums of data Linux mounts a volume read-only.
     let writable = |row: &&(_, &str, _, u32)| row.3 <= 4096 && !row.1.contains("data_csum");
     let rows: Vec<_> = BUILDS.iter().filter(writable).collect();
     let mut failures = try_cases(
@@ -263,7 +263,8 @@ fn both_know(options: &str) -> String {
     kept.join(" ")
 }
 
-/// Both of dumpe2fs's headers say the same, but for what chance, time and place decide.
+/// Both headers that dumpe2fs prints are equal, except for what randomness, time and place
+/// determine.
 fn same_shape(theirs: &str, ours: &str) -> Result<(), String> {
     const OF_CHANCE: &[&str] = &[
         "Filesystem UUID",
@@ -288,7 +289,7 @@ fn same_shape(theirs: &str, ours: &str) -> Result<(), String> {
         let fields = fields.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()));
         let fields = fields.filter(|(name, _)| !OF_CHANCE.iter().any(|c| name.starts_with(c)));
         let mut fields = fields.collect::<std::collections::BTreeMap<String, String>>();
-        // extant leaves more room for fast commits; the log in front of it is as long.
+        // extant reserves more space for fast commits; the log before it has the same length.
         if let Some(fast) = fields.remove("Fast commit length").and_then(|n| n.parse::<u64>().ok())
         {
             let total = fields.remove("Total journal blocks").and_then(|n| n.parse::<u64>().ok());

@@ -1,11 +1,11 @@
-//! Each class of damage that e2fsck's passes know, met while a volume is in use: the error names what
-//! and where, the volume is marked, and everything else stays as it was.
+//! Each class of damage that e2fsck's passes detect, met while a volume is in use: the error names
+//! what and where, the volume is marked, and everything else is unchanged.
 //!
 //! ```text
 //!   volume ──debugfs writes one wrong value, with right checksums──► opened to write
 //!     /victim, /dir, …   used in every way: the class, with an inode or a block
 //!     /keep/**           read before and after: the same bytes
-//!   closed ──► the superblock says ERROR ──► e2fsck mends it, /keep is the same
+//!   closed ──► the superblock says ERROR ──► e2fsck repairs it, /keep is the same
 //! ```
 
 use extant::mkfs::{MkfsOptions, format};
@@ -24,10 +24,10 @@ use std::time::Duration;
 
 const SHORT: Duration = Duration::from_secs(60);
 
-/// Puts the checksum of the damaged descriptor right.
+/// Corrects the checksum of the damaged descriptor.
 const SUMMED: &str = "set_bg 7 checksum calc";
 
-/// The pass that would find it, the damage as requests to debugfs, and how the engine names it.
+/// The pass that would find it, the damage as requests to debugfs, and its name in the engine.
 const CLASSES: &[(&str, &[&str], What)] = &[
     ("1 mode", &["set_inode_field /victim mode 0"], What::InodeMode),
     ("1 links", &["set_inode_field /victim links_count 0"], What::InodeUnlinked),
@@ -72,7 +72,7 @@ const CLASSES: &[(&str, &[&str], What)] = &[
     ("0 journal's sum", &["journal 0x50 2"], What::JournalSuperblock),
 ];
 
-/// The same run each time.
+/// The same in each run.
 fn environment() -> Environment {
     Environment::fixed(Timestamp { sec: 1_700_000_000, nsec: 0 }, 5)
 }
@@ -116,7 +116,7 @@ fn new_volume(image: &Path) -> Vec<(&'static str, u64)> {
     let told = told.expect("debugfs runs").out();
     let acl = told.split("File ACL: ").nth(1).expect("it has a block of attributes");
     let acl = acl.split_whitespace().next().and_then(|nr| nr.parse().ok()).expect("a number");
-    // Where group 0 has its own, which group 7 shall not share.
+    // Where group 0 has its own; group 7 must not share it.
     let told = dumpe2fs(image).expect("dumpe2fs tells");
     let place = |what: &str| {
         let place = told.split(what).nth(1).expect("it is told");
@@ -135,8 +135,8 @@ fn new_volume(image: &Path) -> Vec<(&'static str, u64)> {
     ]
 }
 
-/// Does what a row asks for, in one run of debugfs: it may refuse to open what it leaves. The
-/// journal's fields are written past it.
+/// Applies a row in one run of debugfs, because debugfs may refuse to open the result. The fields
+/// of the journal are written without it.
 fn damage(image: &Path, requests: &[&str], numbers: &[(&'static str, u64)]) {
     if let Some(words) = requests[0].strip_prefix("journal ") {
         let number = |word: &str| match word.strip_prefix("0x") {
@@ -172,7 +172,7 @@ fn kept(fs: &Filesystem) -> Vec<Vec<u8>> {
     ["/keep/file", "/keep/dir/file"].map(|path| fs.read(path).expect("it stays")).to_vec()
 }
 
-/// Everything that may meet the damage; most of it fails.
+/// Every operation that may meet the damage; most of them fail.
 fn use_all(fs: &Filesystem) {
     for path in ["/victim", "/sym", "/value", "/dir"] {
         let _ = fs.metadata(path);
@@ -198,7 +198,7 @@ fn use_all(fs: &Filesystem) {
     let _ = fs.remove_file("/small/two");
     let _ = fs.remove_file("/victim");
     let _ = fs.remove_file("/value");
-    // Every group is asked for room.
+    // Allocation tries every group.
     let fill = |file: extant::File| file.allocate(FallocateMode::Allocate, 0, 63 << 20);
     let _ = fs.create_file("/all", &NewFile::default()).and_then(|node| node.open()).and_then(fill);
 }
@@ -253,7 +253,7 @@ fn every_class_of_damage_is_named_marked_and_stays_where_it_is() {
         if met.iter().any(|(_, at)| *at == Site::NOWHERE) {
             wrong.push(format!("{name}: nowhere: {met:?}"));
         }
-        // Once more for the quota files, which it counts past what it mends.
+        // Once more for the quota files, whose count does not include what it repairs.
         for _ in 0..2 {
             let mend = run(Command::new("e2fsck").arg("-fy").arg(&image), SHORT);
             assert!(mend.is_ok_and(|done| !done.timed_out), "{name}");
@@ -268,7 +268,7 @@ fn every_class_of_damage_is_named_marked_and_stays_where_it_is() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Nothing is below it any more; whoever asks is told why.
+/// Nothing is below it any more; the caller gets the reason.
 #[test]
 fn a_root_that_is_no_directory_is_named() {
     require!(E2fsprogs);

@@ -1,5 +1,5 @@
-//! Volumes damaged in one way each: whatever is asked of them, extant answers within limits, and
-//! its checker finds fault with each that e2fsck finds fault with.
+//! Volumes with one kind of damage each: extant answers every request within limits, and its
+//! checker finds an error wherever e2fsck does.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -10,7 +10,7 @@ use extant_testkit::extant::Extant;
 use extant_testkit::report::run_cases;
 use extant_testkit::scratch::{Scratch, copy_sparse};
 
-/// A call may take this long.
+/// The time limit of one call.
 const LIMIT: Duration = Duration::from_secs(20);
 
 #[test]
@@ -37,7 +37,7 @@ fn judge(extant: &Extant, image: &DamagedImage) -> Result<String, String> {
         let (theirs, finding) = (image.e2fsck_exit.unwrap_or(-1), &image.first_finding);
         failures.push(format!("check: exit {exit:?}; e2fsck exits {theirs}: {finding}"));
     } else if image.e2fsck_exit == Some(0) && exit != Some(0) {
-        // Worth seeing, not wrong by itself: e2fsck forgives some things and we test all checksums.
+        // Printed, but no failure: e2fsck accepts some things, and extant checks all checksums.
         println!("damaged: {}: e2fsck finds nothing, check exits {exit:?}", image.name);
     }
     let out = scratch.file("out");

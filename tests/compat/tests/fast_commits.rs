@@ -1,14 +1,14 @@
-//! Fast commits that extant wrote: the power goes right after a sync of a file, and what Linux makes of it, what
-//! extant makes of it, and what the volume shows that went on, is one tree.
+//! Fast commits that extant wrote: the power is cut directly after a sync of a file. What Linux
+//! recovers, what extant recovers, and what the volume that continued shows, is one tree.
 //!
 //! ```text
-//!   mke2fs -O fast_commit ──► extant works, syncs files ─┬─ cut ──► Linux mounts     ┐
-//!                                                        ├─ cut ──► extant recovers  ├ the same, but for
-//!                                                        └─ closed                   ┘ times of directories
+//!   mke2fs -O fast_commit ─► extant works, syncs ─┬─ cut ─► Linux mounts     ┐ the same,
+//!                                                 ├─ cut ─► extant recovers  ├ but for times
+//!                                                 └─ closed                  ┘ of directories
 //! ```
 //!
-//! e2fsck finds nothing after either. Each scene says how many of its syncs were fast, so that none is about
-//! full commits without anybody knowing.
+//! e2fsck finds nothing after either. Each scene states how many of its syncs are fast commits, so
+//! that none silently tests full commits.
 
 use extant::{
     BlockDevice, Clock, Environment, FallocateMode, File, FileDevice, Filesystem, MemoryDevice,
@@ -34,7 +34,8 @@ const BYTES: u64 = 48 << 20;
 
 const JOURNAL_BYTES: u64 = 8 << 20;
 
-/// Name, words for mke2fs with `JOURNAL` for the device of an external journal, KiB of memory for content.
+/// Name, options for mke2fs with `JOURNAL` for the device of an external journal, KiB of memory for
+/// content.
 const KINDS: [(&str, &str, u64); 5] = [
     ("4k", "-b 4096 -O fast_commit", 0),
     ("1k", "-b 1024 -O fast_commit", 0),
@@ -43,7 +44,7 @@ const KINDS: [(&str, &str, u64); 5] = [
     ("external", "-b 4096 -O fast_commit -J device=JOURNAL", 0),
 ];
 
-/// A kind of volume as mke2fs makes it.
+/// A kind of volume, made by mke2fs.
 struct Made {
     kind: &'static str,
     /// KiB of memory for content.
@@ -78,7 +79,7 @@ struct Disks {
 }
 
 impl Disks {
-    /// What the disks hold now, as files.
+    /// The present content of the disks, as files.
     fn save(&self, dir: &Path, name: &str) -> Result<Cut, String> {
         let img = dir.join(name);
         save(&self.volume, &img)?;
@@ -90,7 +91,7 @@ impl Disks {
     }
 }
 
-/// The disks after a power cut, or closed.
+/// The disks after a power cut, or after a close.
 struct Cut {
     img: PathBuf,
     journal: Option<PathBuf>,
@@ -103,7 +104,7 @@ impl Cut {
 
     fn remove(self) {
         for path in [Some(self.img), self.journal].into_iter().flatten() {
-            // It goes with its directory at the latest.
+            // It is removed with its directory at the latest.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -111,7 +112,7 @@ impl Cut {
 
 type Scene = fn(&mut Stage) -> extant::Result<()>;
 
-/// Name, how many of its syncs are fast commits at the least, what happens.
+/// Name, the least number of its syncs that are fast commits, what happens.
 const SCENES: &[(&str, u64, Scene)] = &[
     ("create", 2, create),
     ("append", 12, append),
@@ -137,7 +138,7 @@ const SCENES: &[(&str, u64, Scene)] = &[
     ("left-overs", 1, left_overs),
 ];
 
-/// Each look at the clock is a second later than the last: every write leaves another time.
+/// Each reading of the clock is a second later than the last, so every write has another time.
 struct Ticking(AtomicI64);
 
 impl Clock for Ticking {
@@ -146,7 +147,7 @@ impl Clock for Ticking {
     }
 }
 
-/// A volume that is worked on.
+/// A volume on which a scene works.
 struct Stage {
     fs: Filesystem,
 }
@@ -162,7 +163,7 @@ impl Stage {
     fn write(&self, path: &str, at: u64, len: usize) -> extant::Result<File> {
         let file = self.file(path)?;
         file.write_all_at(at, &bytes(at + len as u64, len))?;
-        // What was written is compared, synced or not.
+        // Compares what was written, synced or not.
         file.write_back(0, u64::MAX)?;
         Ok(file)
     }
@@ -172,7 +173,7 @@ impl Stage {
         self.write(path, at, len)?.sync_all()
     }
 
-    /// Syncs a file that has nothing to do with the scene: one that a fast commit can tell.
+    /// Syncs a file that is not part of the scene, and that a fast commit can record.
     fn sync_other(&self) -> extant::Result<()> {
         let file = self.file("/other")?;
         file.append(b"one line more")?;
@@ -221,7 +222,7 @@ fn truncate(stage: &mut Stage) -> extant::Result<()> {
 }
 
 fn pieces(stage: &mut Stage) -> extant::Result<()> {
-    // More extents than the inode holds, then more than a block of 1 KiB does.
+    // More extents than the inode holds, then more than a block of 1 KiB holds.
     (0..7).try_for_each(|n| stage.write("/holes", n * 16_384, 900).map(drop))?;
     stage.sync("/holes", 0, 900)?;
     (0..200).try_for_each(|n| stage.write("/many", n * 8192, 100).map(drop))?;
@@ -292,7 +293,7 @@ fn last_names(stage: &mut Stage) -> extant::Result<()> {
     stage.sync_other()
 }
 
-/// Files that the log knows, and files that only fast commits told, lose their only name.
+/// Files that the log contains, and files that only fast commits recorded, lose their only name.
 fn removed(stage: &mut Stage) -> extant::Result<()> {
     stage.fs.remove_file("/old")?;
     stage.sync_other()?;
@@ -332,7 +333,7 @@ fn crowd(stage: &mut Stage) -> extant::Result<()> {
         stage.write(&format!("/dir/{n}-{}", "crowd".repeat(1 + n % 20)), 0, n % 7)?;
     }
     stage.sync_other()?;
-    // The directory has room for other names of the same lengths.
+    // The directory has space for other names of the same lengths.
     for n in (0..150).step_by(6) {
         let rest = "crowd".repeat(1 + n % 20);
         stage.fs.rename(format!("/dir/{n}-{rest}"), format!("/dir/{n}+{rest}"))?;
@@ -380,7 +381,7 @@ fn unnamed(stage: &mut Stage) -> extant::Result<()> {
     file.open()?.sync_all()
 }
 
-/// The number of a file with attributes comes to a file without any.
+/// A file without attributes gets the inode number of a file that had some.
 fn slots(stage: &mut Stage) -> extant::Result<()> {
     for n in 0..3 {
         stage.write(&format!("/dir/marked{n}"), 0, 700)?;
@@ -408,7 +409,7 @@ fn attribute_blocks(stage: &mut Stage) -> extant::Result<()> {
     stage.sync_other()
 }
 
-/// What is left in a slot looks like the root of a tree.
+/// The bytes left in a slot look like the root of a tree.
 fn left_overs(stage: &mut Stage) -> extant::Result<()> {
     let target = OsStr::from_bytes(b"\x0A\xF3\x01\x01\x01\x01\x01\x01 not a tree");
     let link = stage.fs.symlink(target, "/dir/link", &NewFile::default())?;
@@ -424,7 +425,7 @@ fn left_overs(stage: &mut Stage) -> extant::Result<()> {
 
 const LATER: Timestamp = Timestamp { sec: 1_900_000_000, nsec: 987_654_321 };
 
-/// What every scene finds: durable, the log live.
+/// The state at the start of every scene: durable, with a log in use.
 fn prepare(fs: &Filesystem) -> extant::Result<()> {
     fs.create_dir("/dir", &NewFile::directory())?;
     for (path, len) in [("/old", 20_000), ("/dir/old", 9000), ("/other", 300)] {
@@ -448,7 +449,7 @@ fn save(device: &MemoryDevice, path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A scene on a kind of volume: the cut, and what the volume showed.
+/// A scene on a kind of volume: the state after the cut, and what the volume showed.
 fn play(
     extant: &Extant,
     made: &Made,
@@ -508,7 +509,7 @@ fn play(
     Ok(Verdict { name, img, journal, expected, look: look(), recovered_by_linux: false })
 }
 
-/// Records tell nothing of directories but their names, and nothing of what a map takes.
+/// Records contain only names of directories, and nothing of what a map takes.
 fn look() -> Look {
     Look { dir_shape: false, dir_times: false, blocks: false, ..Look::all() }
 }

@@ -1,5 +1,6 @@
-//! Volumes filled by Linux and unmounted: extant shows the same tree and finds no fault. Then extant
-//! changes them in every way it has: e2fsck finds no fault, and Linux shows what extant shows.
+//! Volumes filled by Linux and unmounted: extant shows the same tree and finds no error. Then
+//! extant changes them in every way that it can: e2fsck finds no error, and Linux shows what extant
+//! shows.
 
 use extant_compat_tests::changed::change_and_judge;
 use extant_compat_tests::look_of;

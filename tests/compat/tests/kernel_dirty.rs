@@ -1,5 +1,5 @@
-//! Volumes that Linux was writing when the power went: extant shows what was synced, without a
-//! write when it only reads; after its recovery e2fsck finds nothing and Linux agrees.
+//! Volumes that Linux was writing when the power was cut. extant shows what was synced, without a
+//! write if it only reads. After its recovery e2fsck finds nothing and Linux agrees.
 //!
 //! ```text
 //!   crash state ──► tree (image unchanged) ──► must survive?
@@ -48,8 +48,8 @@ fn group(name: &str, takes: impl Fn(&CrashCase) -> bool) {
                     look: Look::all(),
                     recovered_by_linux: false,
                 };
-                // After fast commits Linux may leave directories with wrong counts, and gives those
-                // that it put names into the time of the recovery.
+                // After fast commits Linux may leave directories with wrong counts, and sets the
+                // times of directories to which it added names to the time of the recovery.
                 let exact = !case.fast_commits();
                 let by_linux = Verdict {
                     name: format!("{} as Linux recovers it", case.name),
@@ -60,7 +60,7 @@ fn group(name: &str, takes: impl Fn(&CrashCase) -> bool) {
                     recovered_by_linux: true,
                 };
                 if ["mixed", "orphans"].contains(&case.scenario.as_str()) {
-                    // Recovered once more on the way, and then used.
+                    // Opening recovers it, too; then it is used.
                     copy_sparse(&crashed, &state.img)?;
                     if let (Some(from), Some(to)) = (&crashed_journal, &state.journal) {
                         copy_sparse(from, to)?;
@@ -82,12 +82,12 @@ fn group(name: &str, takes: impl Fn(&CrashCase) -> bool) {
     expect_none(name, &failures);
 }
 
-/// Linux hits a bug of its own when it replays fast commits on a volume without extents.
+/// Linux hits one of its own bugs when it replays fast commits on a volume without extents.
 fn linux_dies_of(case: &CrashCase) -> bool {
     case.fast_commits() && case.mkfs.contains("^extent")
 }
 
-/// A copy of the state's external journal among the files that are `kept`.
+/// A copy of the state's external journal, among the files that are `kept`.
 fn keep_journal(kept: &Scratch, name: &str, state: &CrashState) -> Result<Option<PathBuf>, String> {
     let Some(journal) = &state.journal else { return Ok(None) };
     let to = kept.file(&format!("{name}.journal"));
@@ -95,7 +95,7 @@ fn keep_journal(kept: &Scratch, name: &str, state: &CrashState) -> Result<Option
     Ok(Some(to))
 }
 
-/// Reads, recovers and reads again; returns the tree after recovery.
+/// Reads, recovers and reads again. Returns the tree after the recovery.
 fn recover(extant: &Extant, case: &CrashCase, state: &CrashState) -> Result<Manifest, String> {
     let img = state.img.as_path();
     let mut named = img.as_os_str().to_owned();

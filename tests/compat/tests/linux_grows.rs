@@ -1,12 +1,12 @@
-//! Volumes that Linux was making larger, in use, when the power went: the log reaches behind the size that the
-//! superblock at home tells.
+//! Volumes in use that Linux was growing when the power was cut: the log refers to blocks beyond
+//! the size in the superblock at home.
 //!
 //! ```text
-//!   guest: mount, files synced all the time, resize2fs ──cut──► image ──┬─► extant reads, recovers ─► e2fsck, check
-//!                                                                       └─► Linux recovers a copy: same size, same tree
+//!   guest: mount, syncs, resize2fs ──cut──► image ─┬─► extant reads, recovers ─► e2fsck, check
+//!                                                  └─► Linux recovers a copy: same size, same tree
 //! ```
 //!
-//! When the growth is done Linux empties the log; so each kind of volume is cut at several moments.
+//! When the growth is done Linux empties the log, so each kind of volume is cut at several moments.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -21,20 +21,20 @@ use extant_testkit::require;
 use extant_testkit::scratch::{Scratch, copy_sparse};
 use extant_testkit::uml::Uml;
 
-/// Name, words for mke2fs. Groups of 8 MiB, so that there are many to be added.
+/// Name, options for mke2fs. Groups of 8 MiB, so that many are added.
 const KINDS: [(&str, &str); 3] = [
     ("resize-inode", "-b 1024 -J size=32 -E resize=100000000"),
     ("meta-bg", "-b 1024 -J size=32 -O ^resize_inode,meta_bg"),
     ("no-csum", "-b 1024 -J size=4 -O ^metadata_csum -E resize=100000000"),
 ];
 
-/// The cut comes when so many files were synced beside the growth.
+/// The cut comes when this many files were synced during the growth.
 const CUTS: [u32; 2] = [1, 2];
 
 const BYTES: u64 = 256 << 20;
 const LARGE_BYTES: u64 = 24 << 30;
 
-/// The image of a volume of `options`, cut off beside its growth.
+/// The image of a volume of `options`, cut during its growth.
 fn cut(options: &str, files: u32, dir: &Path, img: &Path) -> Result<(), String> {
     mke2fs(img, BYTES, options, None)?;
     let grow = |file: std::fs::File| file.set_len(LARGE_BYTES);
@@ -47,7 +47,7 @@ fn cut(options: &str, files: u32, dir: &Path, img: &Path) -> Result<(), String> 
          echo o > /proc/sysrq-trigger; sleep 60\n"
     );
     let end = Uml::get()?.run(&script, &[img], dir, Duration::from_secs(120))?;
-    // A guest that has no power any more says nothing of its end.
+    // A guest without power does not report its end.
     if end.exit.is_some() { Err(end.to_string()) } else { Ok(()) }
 }
 
@@ -83,7 +83,8 @@ fn a_volume_that_was_being_made_larger_is_recovered() {
 
         let read = extant.manifest(&img).map_err(|e| format!("before recovery: {e}"))?;
         extant.run(&["replay".as_ref(), img.as_os_str()])?.success()?;
-        // No word is asked of extant's own check: of a group that was last for a moment Linux leaves the bitmap unwritten.
+        // extant's own check is not used here: Linux leaves the bitmap of a group unwritten that
+        // was the last one for a moment.
         e2fsck(&img, None).expect_clean()?;
         let expected = extant.manifest(&img)?;
         read.diff(&expected, Look::all()).expect_same("read-only | recovered")?;

@@ -1,13 +1,14 @@
-//! Linux reads what extant wrote by direct I/O alone, with sums of data, and to mirrors: every file, of each mirror by itself.
+//! Linux reads what extant wrote by direct I/O alone, with checksums of data, and to mirrors: every
+//! file, of each mirror by itself.
 //!
 //! ```text
 //!   direct writes, each way × each kind of range ──► what was written, kept in memory ─────┐
 //!   busy work beside them, then closed           ──► extant tree, of each mirror alone ─┐  │
 //!                                                                                       ▼  ▼
-//!       e2fsck -fn ◄── each image ──► this machine's Linux and user-mode Linux: the same tree and bytes
+//!       e2fsck -fn ◄── each image ──► Linux, this machine's and user-mode: the same tree and bytes
 //! ```
-//! A mirror and a volume with sums are mounted read-only, and not a byte of them is other afterwards. Any other volume Linux
-//! writes to as well, and extant reads what that left.
+//! A mirror, and a volume with checksums of data, are mounted read-only, and not a byte of them
+//! changes. To any other volume Linux writes, too, and extant reads the result.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
@@ -75,7 +76,7 @@ enum Step {
     Write(u64, u64),
     Range(FallocateMode, u64, u64),
     SetLen(u64),
-    /// So many writes of up to 64 KiB each, anywhere below the first MiB.
+    /// This many writes of up to 64 KiB each, anywhere below the first MiB.
     Random(usize),
 }
 
@@ -98,7 +99,7 @@ const SCENES: &[(&str, &[Step])] = &[
     ("random", &[Random(40)]),
 ];
 
-/// A file and what it has to hold.
+/// A file and its required content.
 struct Pair {
     file: File,
     want: Vec<u8>,
@@ -178,7 +179,8 @@ impl Pair {
     }
 }
 
-/// Does every scene in every way, files side by side. What each has to hold then.
+/// Runs every scene in every way, with several files in parallel. Returns the required content of
+/// each.
 fn written(
     fs: &Filesystem,
     seed: u64,
@@ -207,7 +209,7 @@ fn written(
     if has_extents {
         assert_eq!(fs.direct_stats().buffered_bytes, 0, "all of it went past the cache");
     }
-    // Holes of files without extents, and what is no multiple of anything, go there by the cache.
+    // Holes of files without extents, and unaligned ranges, go there through the cache.
     let mut wants = BTreeMap::new();
     for (way, name, _, mut pair) in all {
         if name == "overwrite" {
@@ -256,14 +258,15 @@ fn made(
     format(device(images).map_err(text)?, &options, &Environment::default()).map_err(text)?;
     let fs = OpenOptions::new().write(true).open_device(device(images).map_err(text)?);
     let fs = fs.map_err(text)?;
-    // It changes what others left, too: what is compared byte by byte comes later.
+    // It also changes files that were there before, so the files that are compared byte by byte
+    // come later.
     Busy::new(&fs, 7).all()?;
     let wants = written(&fs, u64::from(block), !features.contains("^extent")).map_err(text)?;
     fs.close().map_err(text)?;
     Ok(wants)
 }
 
-/// Every file below `root` holds what it has to.
+/// Every file below `root` has its required content.
 fn expect_bytes(root: &Path, wants: &BTreeMap<String, Vec<u8>>) -> Result<(), String> {
     for (name, want) in wants {
         let found = std::fs::read(root.join(name)).map_err(|e| format!("{name}: {e}"))?;
@@ -277,7 +280,7 @@ fn expect_bytes(root: &Path, wants: &BTreeMap<String, Vec<u8>>) -> Result<(), St
     Ok(())
 }
 
-/// Linux reads an image that it may not write to, and leaves it as it is.
+/// Linux reads an image that it may not write to, and leaves it unchanged.
 fn read_only(
     img: &Path,
     shown: &Manifest,
@@ -305,7 +308,7 @@ fn read_only(
     }
 }
 
-/// Linux reads an image, writes over what extant wrote, and extant reads that.
+/// Linux reads an image and overwrites what extant wrote, and extant reads that.
 fn read_and_written(
     img: &Path,
     shown: &Manifest,

@@ -1,4 +1,4 @@
-//! Volumes that extant was changing when the power went: Linux, e2fsck and extant itself recover
+//! Volumes that extant was changing when the power was cut: Linux, e2fsck and extant itself recover
 //! them to the same tree, and e2fsck finds nothing afterwards.
 //!
 //! ```text
@@ -8,8 +8,8 @@
 //!                                       └─ closed                        e2fsck -fy     ┘
 //! ```
 //!
-//! A cut here keeps every write that was done: what happens to writes that no flush covered is the
-//! subject of the suite `tests/crash`.
+//! A cut here keeps every write that was made. `tests/crash` tests what happens to writes that no
+//! flush covered.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -30,7 +30,7 @@ use extant_testkit::report::{expect_none, try_cases};
 use extant_testkit::require;
 use extant_testkit::scratch::{Scratch, copy_sparse};
 
-/// Name, words for mke2fs. Linux mounts no blocks larger than a page: e2fsck alone judges those.
+/// Name, options for mke2fs. Linux mounts no blocks larger than a page: e2fsck alone judges those.
 const KINDS: [(&str, &str); 20] = [
     ("4k", "-b 4096"),
     ("2k", "-b 2048"),
@@ -91,7 +91,7 @@ impl Disks {
         options.open_device(self.volume.clone()).map_err(|e| format!("open: {e}"))
     }
 
-    /// What the disks hold now, as files in `dir`.
+    /// The present content of the disks, as files in `dir`.
     fn cut(&self, dir: &Path, name: &str) -> Result<Cut, String> {
         let img = dir.join(name);
         save(&self.volume, &img)?;
@@ -143,12 +143,12 @@ impl Cut {
 
     fn remove(self) {
         for path in [Some(self.img), self.journal].into_iter().flatten() {
-            // It goes with its directory at the latest.
+            // It is removed with its directory at the latest.
             let _ = std::fs::remove_file(path);
         }
     }
 
-    /// The tree after extant's recovery, which e2fsck has found nothing wrong with.
+    /// The tree after extant's recovery, in which e2fsck found nothing wrong.
     fn recovered(&self, extant: &Extant) -> Result<Manifest, String> {
         let copy = self.copy("extant")?;
         let mut options = OpenOptions::new();
@@ -163,7 +163,7 @@ impl Cut {
         Ok(tree)
     }
 
-    /// The same with e2fsck's.
+    /// The same with e2fsck's recovery.
     fn repaired(&self, extant: &Extant) -> Result<Manifest, String> {
         let copy = self.copy("e2fsck")?;
         let mut command = Command::new("e2fsck");
@@ -183,7 +183,7 @@ impl Cut {
     }
 }
 
-/// Works on a volume of `kind` and cuts it off several times.
+/// Works on a volume of `kind` and cuts it several times.
 fn cuts(kind: &(&str, &str), dir: &Path) -> Result<Vec<(String, Cut)>, String> {
     let disks = Disks::make(kind)?;
     let fs = disks.open()?;

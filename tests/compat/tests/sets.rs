@@ -1,5 +1,5 @@
-//! The claims of `--compat`: an image built for each set is clean, its features are within what the
-//! set's reader knows, and the readers there are read it.
+//! The claims of `--compat`: an image built for each set is clean, its features are among those
+//! that the set's reader knows, and the available readers read it.
 //!
 //! ```text
 //!   set ─► build ─► e2fsck ─┬─► Linux 6.1 mounts it as the set's type, reads and writes
@@ -23,7 +23,7 @@ use extant_testkit::require;
 use extant_testkit::scratch::Scratch;
 use extant_testkit::uml::Uml;
 
-/// Bytes of the file that every reader has to give back.
+/// The bytes of the file that every reader must return.
 const LARGE: usize = 2_500_007;
 
 fn source(dir: &Path) -> Tree {
@@ -90,7 +90,7 @@ fn linux_6_1_mounts_reads_and_writes_an_image_of_each_set() {
         let img = scratch.file(set.name);
         build(set, "", 4096, &tree, &img).unwrap();
         let device = char::from(b'a' + at as u8);
-        // Mounted as ext2 or ext3, the driver holds the volume to that type's features.
+        // Mounted as ext2 or ext3, the driver accepts only the features of that type.
         script += &format!(
             "echo {name}; mount -t {of_type} /dev/ubd{device} /dev/shm/m\n\
              cmp /dev/shm/m/boot/linux /mnt/work/source/boot/vmlinuz\n\

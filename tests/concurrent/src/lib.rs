@@ -1,4 +1,4 @@
-//! Many threads at once on one volume; then every name is where its thread left it.
+//! Many threads at once on one volume; afterwards every name is where its thread left it.
 //!
 //! ```text
 //!   Field::new(kind) ──► storm(threads, |thread| …)   all start at one barrier
@@ -16,18 +16,18 @@ use std::sync::{Arc, Barrier};
 
 const VOLUME_BYTES: u64 = 64 << 20;
 
-/// A volume that threads fight over.
+/// A volume that threads share.
 pub struct Field {
-    /// One, or all mirrors.
+    /// One image, or one for each mirror.
     images: Vec<PathBuf>,
-    /// The volume, open to be changed.
+    /// The volume, open for writing.
     pub fs: Filesystem,
     _scratch: tempfile::TempDir,
 }
 
 /// A kind of volume.
 pub struct Kind {
-    /// What it is called in messages.
+    /// Its name in messages.
     pub name: &'static str,
     options: MkfsOptions,
     mirrors: usize,
@@ -35,8 +35,8 @@ pub struct Kind {
     pub journals_data: bool,
 }
 
-/// Kinds of volumes: a small journal commits and checkpoints all the time, small blocks make
-/// directories grow, little memory makes blocks go and come.
+/// Kinds of volumes. A small journal commits and checkpoints all the time, small blocks make
+/// directories grow, little memory makes blocks enter and leave the cache.
 pub fn kinds() -> Vec<Kind> {
     let features = |wish: &str| MkfsOptions::new().features(wish).expect("features of mkfs");
     let small = BlockSize::from_bytes(1024).expect("a block size");
@@ -61,7 +61,7 @@ pub fn kinds() -> Vec<Kind> {
 }
 
 impl Field {
-    /// A fresh volume.
+    /// A new volume.
     ///
     /// # Panics
     /// When it cannot be made.
@@ -69,7 +69,7 @@ impl Field {
         Field::opened(kind, |_| {})
     }
 
-    /// A fresh volume, opened as `fill` says.
+    /// A new volume, opened as `fill` says.
     ///
     /// # Panics
     /// When it cannot be made.
@@ -112,11 +112,11 @@ impl Field {
         });
     }
 
-    /// Closes the volume; nobody may find anything wrong, with each mirror by itself, and they are the same. Gives it
-    /// back, open to be read.
+    /// Closes the volume. No check may find anything wrong, on each mirror by itself, and the
+    /// mirrors must be equal. Returns the volume, open for reading.
     ///
     /// # Panics
-    /// When somebody does.
+    /// When a check finds an error.
     pub fn judge(self, name: &str) -> Filesystem {
         self.fs.close().expect("the volume closes");
         for image in &self.images {
@@ -149,7 +149,7 @@ fn opening(images: &[PathBuf]) -> OpenOptions {
     options
 }
 
-/// What a mirror holds, without the sector that is its own.
+/// The content of a mirror, without the sector that differs between members.
 fn but_record(image: &Path) -> Vec<u8> {
     let mut bytes = std::fs::read(image).expect("the image is there");
     bytes[512..1024].fill(0);

@@ -8,16 +8,16 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Bytes of the piece that each writer has to itself.
+/// Bytes of the piece that belongs to one writer alone.
 const OWN: u64 = 64 << 10;
 const WRITERS: usize = 3;
-/// Where the part begins that everybody writes to and cuts.
+/// Where the part begins that all threads write to and truncate.
 const SHARED: u64 = WRITERS as u64 * OWN;
 /// Writes of the shared part begin and end at multiples of this.
 const UNIT: u64 = 512;
 const UNITS: u64 = 256;
 
-/// The bytes of a write: who, and the how manieth.
+/// The bytes of a write: the writer, and the number of the write.
 fn mark(thread: usize, n: usize) -> u8 {
     1 + (thread * 80 + n % 80) as u8
 }
@@ -38,7 +38,7 @@ fn writers_cutters_and_syncs_on_one_file_keep_every_byte_of_its_owner() {
             let root = field.fs.root().unwrap();
             let node = root.create("file", &NewFile::default()).unwrap();
             let file = node.open().unwrap();
-            // Half of each piece is there before: overwrites, and new blocks between them.
+            // Half of each piece exists before: overwrites, and new blocks between them.
             file.write_all_at(0, &vec![0; (SHARED - OWN / 2) as usize]).unwrap();
             let left: Mutex<BTreeMap<usize, Vec<u8>>> = Mutex::default();
             field.storm(WRITERS + 2, |thread| {
@@ -92,7 +92,7 @@ fn writers_cutters_and_syncs_on_one_file_keep_every_byte_of_its_owner() {
     }
 }
 
-/// Past the cache, as far as place and length allow.
+/// Past the cache, as far as offset and length allow.
 fn direct(file: &File, at: u64, bytes: &[u8]) {
     let mut done = 0;
     while done < bytes.len() {
@@ -101,7 +101,7 @@ fn direct(file: &File, at: u64, bytes: &[u8]) {
     }
 }
 
-/// In the part that all write each unit is one write's, or zeros; nothing else is anywhere.
+/// In the shared part, each unit is from one write, or zeros; no other bytes are anywhere.
 #[track_caller]
 fn check_marks(bytes: &[u8]) {
     let last = mark(WRITERS - 1, 79);

@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const THREADS: usize = 6;
 
-/// Names that one thread keeps in a directory, and how many links each file has.
+/// Names that one thread owns in a directory, and how many links each file has.
 struct Keeper<'a> {
     dir: &'a Node,
     prefix: String,
     rng: Rng,
-    /// Name to number of file.
+    /// From name to number of file.
     names: BTreeMap<String, usize>,
     files: usize,
 }
@@ -124,7 +124,7 @@ fn directories_moved_into_each_other_make_no_loop() {
         field.storm(THREADS, |thread| {
             let mut rng = Rng::new(thread as u64);
             for _ in 0..300 {
-                // Any directory from wherever it may be into any other.
+                // Any directory, wherever it may be, into any other.
                 let (what, from, to) = (rng.below(12), rng.below(13), rng.below(13));
                 let place = |n: usize| dirs.get(n).unwrap_or(&root);
                 let name = format!("d{what}");
@@ -149,7 +149,7 @@ fn directories_moved_into_each_other_make_no_loop() {
                 assert!(found.insert(entry.ino()), "{name}: {}", entry.path().display());
             }
         }
-        // All, the root and lost+found.
+        // All of them, the root and lost+found.
         assert_eq!(found.len(), 14, "{name}");
         drop((dirs, root));
         field.judge(name);
@@ -235,7 +235,7 @@ fn what_is_held_stays_while_others_take_its_names() {
                     _ => {
                         let (node, generation) = held.swap_remove(rng.below(held.len()));
                         let known = node.metadata();
-                        // Still the same inode, and nobody else's by now.
+                        // Still the same inode; no other thread's file has its number.
                         assert_eq!((known.uid(), known.generation()), (9, generation));
                     }
                 }

@@ -1,8 +1,8 @@
-//! Every operation alone: what must stand before it, durable, and then the one operation.
+//! Every operation alone: its setup, made durable, and then the one operation.
 //!
 //! ```text
-//!   setup ; sync ; OPERATION            whole or absent, whenever the power goes
-//!   setup ; sync ; OPERATION ; fsync    there, once the fsync has returned
+//!   setup ; sync ; OPERATION            whole or absent, at whatever moment the power is cut
+//!   setup ; sync ; OPERATION ; fsync    present, once the fsync has returned
 //! ```
 
 use crate::make::Make;
@@ -182,9 +182,9 @@ const ROWS: &[Row] = &[
     ("write_second_indirect", "creat /f 0644 ; write /f 0 90", "write /f 400000 3000", "/f"),
 ];
 
-/// Each operation alone, once up to the volume's closing and once followed by a fsync.
+/// Each operation alone, once until the volume is closed and once followed by an fsync.
 ///
-/// Panics when the table is not right.
+/// Panics if the table contains an error.
 pub fn workloads() -> Vec<Workload> {
     let ops = |text: &str| parse::ops(text).unwrap_or_else(|e| panic!("the table is wrong: {e}"));
     let mut all = Vec::new();
@@ -203,8 +203,8 @@ pub fn workloads() -> Vec<Workload> {
     all
 }
 
-/// What only some kinds of volume have: a second level of an htree, which a few hundred names reach
-/// where blocks are small, and an encrypted directory.
+/// Operations that only some kinds of volume support: a second level of an htree, which takes a few
+/// hundred names in small blocks, and an encrypted directory.
 ///
 /// Panics when the volume cannot be read.
 pub fn workloads_on(make: &Make) -> Vec<Workload> {
@@ -224,8 +224,8 @@ pub fn workloads_on(make: &Make) -> Vec<Workload> {
     rows.into_iter().map(workload).collect()
 }
 
-/// The root of a directory is nearly full; the names that follow give the tree another level, and
-/// then some are taken away.
+/// The root of an index is nearly full. The names that follow add a level to the tree, and then
+/// some are removed.
 fn second_level(verb: &str) -> String {
     let mode = if verb.starts_with("creat") { " 0644" } else { "" };
     let mut text =
@@ -240,10 +240,10 @@ fn second_level(verb: &str) -> String {
     text
 }
 
-/// One name more than two levels of an index hold, and one that goes: for
+/// One name more than an index of two levels holds, and one that is removed: for
 /// [`DEEP`](crate::make::DEEP).
 ///
-/// Panics when the table is not right.
+/// Panics if the table contains an error.
 pub fn third_level() -> Workload {
     let (new, old) = (long_name(FULL_INDEX), long_name(7));
     let text = format!("sync ; link /f /d/{new} ; fsync /d ; unlink /d/{old} ; fsync /d");
@@ -251,13 +251,14 @@ pub fn third_level() -> Workload {
     Workload { name: "alone/htree_third_level".to_owned(), ops }
 }
 
-/// So many names of 250 bytes are in a tree of one level, so many need a second, in blocks of 1 KiB.
+/// The number of names of 250 bytes, in blocks of 1 KiB, that fit a tree of one level, and the
+/// number that needs a second level.
 pub const SECOND_LEVEL_BEGINS: u64 = 230;
 /// See [`SECOND_LEVEL_BEGINS`].
 pub const SECOND_LEVEL_ENDS: u64 = 276;
 
-/// All that may be done without the key: names go, and what is known of a file changes. The rest is
-/// refused, and changes nothing.
+/// What is allowed without the key: names are removed, and known attributes of a file change.
+/// Everything else is refused and changes nothing.
 fn vault(make: &Make) -> Vec<(&'static str, String)> {
     let view = crate::recovered::look(make, &Arc::new(make.base()));
     let view = view.unwrap_or_else(|e| panic!("{}: {e}", make.name));
@@ -297,12 +298,12 @@ fn vault(make: &Make) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// A file of `n` pieces of 100 bytes with holes between them: its map has nodes of its own.
+/// A file of `n` pieces of 100 bytes with holes between them, so that its map has tree nodes.
 fn pieces(n: usize) -> String {
     (0..n).map(|n| format!("write /f {} 100 ; ", n * 16384)).collect::<String>() + "sync ; "
 }
 
-/// What needs more setup than fits a line: directories that split and grow, large maps, a full
+/// Operations whose setup does not fit a line: directories that split and grow, large maps, a full
 /// volume, reused blocks.
 fn large() -> Vec<(&'static str, String)> {
     let names = |n: usize| -> String {

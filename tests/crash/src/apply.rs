@@ -1,4 +1,4 @@
-//! Does an operation to an open volume, as a program would.
+//! Runs an operation on an open volume, as a program would.
 
 use crate::direct;
 use crate::make::Make;
@@ -12,24 +12,25 @@ use extant_blockdev::MemoryDevice;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Does operations and keeps what they hold open.
+/// Runs operations, and keeps the files open that they hold.
 pub struct Applier {
     fs: Filesystem,
     held: HashMap<String, Node>,
 }
 
 impl Applier {
-    /// One for this volume.
+    /// An applier for this volume.
     pub fn new(fs: Filesystem) -> Applier {
         Applier { fs, held: HashMap::new() }
     }
 
-    /// Does the `n`th operation of a run. What it writes tells the operation and the place.
+    /// Runs the `n`th operation of a run. The bytes that it writes identify the operation and the
+    /// offset.
     pub fn apply(&mut self, n: usize, op: &Op) -> Result<()> {
         let fs = &self.fs;
         match op {
             Op::Create { path, mode } => match fs.create_file(path, &with_mode(*mode)) {
-                // As open with O_CREAT.
+                // As `open` with O_CREAT does.
                 Err(Error::Exists) => fs.node(path)?.open().map(drop),
                 made => made.map(drop),
             },
@@ -140,7 +141,7 @@ impl Applier {
     }
 }
 
-/// Changes a volume a little, as its next user would, and closes it. It may be full.
+/// Changes a volume a little, as its next user would, and closes it. The volume may be full.
 pub fn use_volume(make: &Make, device: &Arc<MemoryDevice>) -> Result<()> {
     let parts = make.parts(device)?;
     let fs = make.open_options(&parts).write(true).open_device(parts.volume)?;
@@ -160,7 +161,7 @@ fn change_a_little(fs: &Filesystem) -> Result<()> {
     dir.unlink("gone")
 }
 
-/// An access list, as calls have it: owner, user 1000, group, mask, others.
+/// An access list: owner, user 1000, group, mask, others.
 fn access_list() -> Vec<u8> {
     let entries = [(1, 7, u32::MAX), (2, 6, 1000), (4, 5, u32::MAX), (0x10, 7, u32::MAX)];
     let mut list = 2u32.to_le_bytes().to_vec();
@@ -188,7 +189,8 @@ fn split(path: &str) -> (&str, &str) {
     }
 }
 
-/// Bytes that tell which operation wrote them, and where: no two places of a run hold the same.
+/// Bytes that identify the operation that wrote them, and the offset: no two places of a run have
+/// equal bytes.
 pub fn stamp(n: usize, at: u64, len: u64) -> Vec<u8> {
     let word = |index: u64| {
         let mut z = (index ^ ((n as u64 + 1) << 40)).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -3,15 +3,16 @@
 //! ```text
 //!   direct-write /f 4096 70000     File::write_direct_at
 //!   direct-sync  /f 4096 70000     the same with O_DSYNC: durable when it returns
-//!   direct-queue /f 4096 70000     in pieces, all of them submitted before the first is waited for
+//!   direct-queue /f 4096 70000     in pieces, all submitted before the first wait
 //! ```
-//! What of a range is no multiple of the device's unit goes through the cache, as programs get it.
+//! The parts of a range that are no multiple of the device's unit go through the cache, as for
+//! programs.
 
 use crate::op::Op;
 use extant::{AlignedBuf, Bounce, DirectOptions, Error, File, Filesystem, OwnedMemory, Result};
 use extant_testkit::rng::Rng;
 
-/// How the bytes go.
+/// How the bytes are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DirectHow {
     /// By one call.
@@ -23,23 +24,23 @@ pub enum DirectHow {
 }
 
 impl DirectHow {
-    /// All of them, with the words of a workload.
+    /// All of them, with their words in a workload.
     pub const ALL: [(DirectHow, &str); 3] = [
         (DirectHow::Blocking, "direct-write"),
         (DirectHow::Synced, "direct-sync"),
         (DirectHow::Queued, "direct-queue"),
     ];
 
-    /// The word of a workload.
+    /// Its word in a workload.
     pub fn word(self) -> &'static str {
         let found = DirectHow::ALL.iter().find(|(how, _)| *how == self);
         found.expect("the table holds every way").1
     }
 }
 
-/// Transfers of a queue at a time.
+/// Transfers that a queue has in flight.
 const DEPTH: usize = 4;
-/// What most random direct writes are multiples of.
+/// Most random direct writes are multiples of this.
 const UNIT: u64 = 4096;
 
 /// Writes all of `bytes`; `n` is the number of the operation.
@@ -56,7 +57,7 @@ pub fn write(
     if how != DirectHow::Queued {
         return write_all(file, at, bytes, &options);
     }
-    // Pieces meet between blocks, or one sector would be written in two steps.
+    // Pieces meet between blocks; otherwise one sector would be written in two steps.
     let piece = (bytes.len() as u64).div_ceil(DEPTH as u64).next_multiple_of(UNIT);
     let end = at + bytes.len() as u64;
     let mut queue = fs.direct_queue(DEPTH);
@@ -91,7 +92,7 @@ fn write_all(file: &File, at: u64, bytes: &[u8], options: &DirectOptions) -> Res
     Ok(())
 }
 
-/// A direct write at about this place: nearly always of whole blocks.
+/// A direct write near this place: nearly always of whole blocks.
 pub fn draw(rng: &mut Rng, path: String, (mut at, mut len): (u64, u64)) -> Op {
     if rng.below(8) > 0 {
         (at, len) = (at / UNIT * UNIT, len.next_multiple_of(UNIT));

@@ -1,14 +1,15 @@
-//! Cuts the power of a recorded run at every point and holds what recovery leaves against the run.
+//! Cuts the power of a recorded run at every point, and compares each recovered volume with the
+//! run.
 //!
 //! ```text
-//!   record ──► History ──► CrashPlan ──► states, a sample when they are many
+//!   record ──► History ──► CrashPlan ──► states, a sample if there are many
 //!                                          │ equal images are recovered once
 //!                                          ▼
 //!                       recover ──► View ──► oracle          every state taken
 //!                          │  └──► extant's checker           every state taken
 //!                          ├──► cut again, recover again       some
 //!                          ├──► e2fsck recovers the same       some
-//!                          └──► Linux recovers the same        a few, in one go at the end
+//!                          └──► Linux recovers the same        a few, all at the end
 //! ```
 
 use crate::failure::{Failure, Replay};
@@ -27,42 +28,42 @@ use std::ops::AddAssign;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 
-/// Which states of a cut there are.
+/// Which crash states of a cut exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Depth {
-    /// Every subset of so many unflushed writes, or fewer.
+    /// Every subset of the unflushed writes, if there are at most this many.
     pub exhaustive: u32,
-    /// So many subsets of more.
+    /// The number of sampled subsets, if there are more.
     pub samples: usize,
-    /// So many torn variants of each subset.
+    /// The number of torn variants of each subset.
     pub torn: usize,
 }
 
-/// How many of the states of one run to take, and how many to look at more closely.
+/// How many crash states of one run to take, and how many to examine further.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
-    /// Which states there are.
+    /// Which crash states exist.
     pub depth: Depth,
-    /// How many of them to take, roughly; those right behind a persistence point come on top.
+    /// About how many of them to take; those directly after a persistence point are added.
     pub states: usize,
     /// How many recoveries to cut, and how many states of each to recover again.
     pub cut_recoveries: (usize, usize),
-    /// How many states e2fsck recovers too.
+    /// How many states e2fsck recovers, too.
     pub e2fsck: usize,
     /// How many states are kept for Linux.
     pub linux: usize,
 }
 
-/// What was done.
+/// Counts of the work done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Runs.
     pub runs: usize,
     /// Operations that were refused with an errno.
     pub refused: usize,
-    /// Device operations, so many cuts and one for each run.
+    /// Device operations. Each is a cut, and each run has one more.
     pub device_ops: usize,
-    /// States that a cut could leave, of those the depth asks for.
+    /// States that a cut could leave, within the depth.
     pub possible: usize,
     /// States judged.
     pub judged: usize,
@@ -70,7 +71,7 @@ pub struct Tally {
     pub distinct: usize,
     /// Those that ended in fast commits.
     pub fast: usize,
-    /// Recoveries cut off and repeated.
+    /// Recoveries that were cut and repeated.
     pub cut_recoveries: usize,
     /// States that e2fsck recovered and judged.
     pub e2fsck: usize,
@@ -123,12 +124,12 @@ pub struct Explorer {
 }
 
 impl Explorer {
-    /// One that draws all its choices from `seed`.
+    /// An explorer whose choices all come from `seed`.
     pub fn new(seed: u64, budget: Budget) -> Explorer {
         Explorer { seed, budget, past_setup: false, linux: Mutex::default() }
     }
 
-    /// Cuts only behind the first sync of each run: what comes before it is setup.
+    /// Cuts only after the first sync of each run: what comes before it is setup.
     pub fn past_setup(mut self) -> Explorer {
         self.past_setup = true;
         self
@@ -151,8 +152,8 @@ impl Explorer {
         self.explore_histories(make, workload, std::slice::from_ref(history))
     }
 
-    /// Explores what a cut could leave of runs that went on side by side, each in a directory of its
-    /// own, on one device: all have the same log.
+    /// Explores what a cut could leave of parallel runs on one device, each in its own directory.
+    /// All have the same log.
     pub fn explore_histories(
         &self,
         make: &Make,
@@ -172,7 +173,7 @@ impl Explorer {
         Case { explorer: self, make, workload, histories, plan, seen: HashMap::new() }
     }
 
-    /// Judges one state, or all of a run, and says what was found.
+    /// Judges one state, or all of a run, and returns the result as text.
     pub fn replay(replay: &Replay) -> Result<String, Box<Failure>> {
         let budget = Budget {
             depth: replay.depth,
@@ -198,15 +199,15 @@ impl Explorer {
         Ok(format!("{state}: {tally}"))
     }
 
-    /// Lets Linux recover the states that were kept for it; what it shows has to be what extant shows.
-    /// Returns the failures.
+    /// Lets Linux recover the states that were kept for it. It must show what extant shows. Returns
+    /// the failures.
     pub fn linux_agrees(&self, group: &str) -> Vec<String> {
         let kept = std::mem::take(&mut *self.linux.lock().unwrap_or_else(|e| e.into_inner()));
         judges::linux_agrees(group, &kept)
     }
 
-    /// Crashes a run, lets another one begin on what that left, and explores what a cut could leave
-    /// of the second; `times` times, each from another state.
+    /// Crashes a run, starts another one on the result, and explores what a cut could leave of the
+    /// second; `times` times, each from another state.
     pub fn explore_next(
         &self,
         make: &Make,
@@ -271,7 +272,7 @@ struct Case<'a> {
     workload: &'a Workload,
     histories: &'a [History],
     plan: CrashPlan,
-    /// What equal images recovered to.
+    /// The results of equal images.
     seen: HashMap<u64, Arc<Recovered>>,
 }
 
@@ -308,7 +309,7 @@ impl Case<'_> {
         Ok(tally)
     }
 
-    /// The cuts right behind a step that made others durable.
+    /// The cuts directly after a step that made others durable.
     fn persistence_points(&self) -> HashSet<usize> {
         self.steps().filter(|step| step.op.persists()).map(|step| step.end).collect()
     }
@@ -317,7 +318,7 @@ impl Case<'_> {
         self.histories.iter().flat_map(|history| &history.steps)
     }
 
-    /// Recovers a state and holds it against the run.
+    /// Recovers a state and compares it with the run.
     fn judge(&mut self, state: &CrashState, tally: &mut Tally) -> Result<(), Box<Failure>> {
         tally.judged += 1;
         let mut judge = || {
@@ -352,7 +353,7 @@ impl Case<'_> {
         Ok(recovered)
     }
 
-    /// What is too slow to do for every state.
+    /// Checks that are too slow for every state.
     fn look_closer(&mut self, state: &CrashState, tally: &mut Tally) -> Result<(), Box<Failure>> {
         let budget = self.explorer.budget;
         let mut look = || -> Result<(), String> {
@@ -364,7 +365,7 @@ impl Case<'_> {
                 return Ok(());
             }
             let leaks = self.make.has_value_inodes() && want.orphans_freed > 0;
-            // Its own recovery loses what fast commits told.
+            // Its own recovery loses what fast commits recorded.
             let is_lost = want.fast_commits > 0 || self.make.has_fast_commits();
             if tally.e2fsck < budget.e2fsck && !leaks {
                 judges::mirrors_are_volumes(self.make, &want)?;
@@ -373,7 +374,8 @@ impl Case<'_> {
                 judges::e2fsck_agrees(self.make, &state.image, &want.view)?;
                 tally.e2fsck += 1;
             }
-            // Linux gives a file whose truncation it ends another time; long ones are cut there.
+            // Linux sets another time on a file whose truncation it completes; here long files are
+            // truncated.
             let ends_alike = !(self.make.is_cached() && self.make.journals_data());
             if tally.linux < budget.linux
                 && ends_alike
@@ -390,8 +392,8 @@ impl Case<'_> {
         looked.map_err(|what| self.failure(state, what))
     }
 
-    /// Cuts the recovery of a state, recovers again, and wants the same. Returns how many states it
-    /// took, `most` at most.
+    /// Cuts the recovery of a state, recovers again, and requires the same result. Returns how many
+    /// states it took, at most `most`.
     fn cut_recovery(
         &self,
         state: &CrashState,
@@ -423,7 +425,7 @@ impl Case<'_> {
         Ok(count)
     }
 
-    /// A recovered volume can be changed, and stays sound.
+    /// A recovered volume can be changed, and stays consistent.
     fn use_on(&self, recovered: &Recovered) -> Result<(), String> {
         let device: Arc<MemoryDevice> = Arc::new((*recovered.device).clone());
         crate::apply::use_volume(self.make, &device).map_err(|e| e.to_string())?;
@@ -440,7 +442,7 @@ impl Case<'_> {
     }
 }
 
-/// How many states get a closer look.
+/// How many states are examined further.
 fn most(budget: &Budget) -> usize {
     budget.cut_recoveries.0.max(budget.e2fsck).max(budget.linux)
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   ├──────────── volume ───────────┼─────── journal ───────┤     one log of device operations
-//!         flush here ──────────────►│ says nothing of what lies there, and the other way round
+//!         flush here ──────────────►│ does not affect this part, and vice versa
 //! ```
 
 use extant::{BlockDevice, BlockSize, Result, Superblock};
@@ -13,12 +13,12 @@ use extant_ondisk::jbd2::{JournalFeatures, JournalIncompat, JournalSuperblock};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
 use std::sync::Arc;
 
-/// The journal's name for itself.
+/// The UUID of the journal.
 const JOURNAL_UUID: [u8; 16] = *b"the journal's id";
 
 /// A device of which a part can be flushed alone.
 pub trait FlushPart: BlockDevice {
-    /// Flushes what lies in `len` bytes from `at` on.
+    /// Flushes the `len` bytes from `at` on.
     fn flush_part(&self, at: ByteOffset, len: u64) -> Result<()>;
 }
 
@@ -34,7 +34,7 @@ impl FlushPart for Recorder<MemoryDevice> {
     }
 }
 
-/// One of the two.
+/// One of the two parts.
 #[derive(Debug)]
 pub struct Part<D> {
     device: Arc<D>,
@@ -84,8 +84,8 @@ impl<D: FlushPart> BlockDevice for Part<D> {
     }
 }
 
-/// Makes `journal` the journal of the volume on `volume`, which has none, with fast commits if wanted: mkfs leaves that
-/// feature out where it makes no journal.
+/// Makes `journal` the journal of the volume on `volume`, which has none, with fast commits if
+/// requested. mkfs omits that feature if it makes no journal.
 pub fn attach(
     volume: &dyn BlockDevice,
     journal: &dyn BlockDevice,
@@ -106,7 +106,7 @@ pub fn attach(
     write_log(journal, size, blocks, superblock.uuid)
 }
 
-/// The superblock that says what the device is.
+/// The superblock that identifies the device.
 fn write_head(journal: &dyn BlockDevice, size: BlockSize, blocks: u64) -> Result<()> {
     let mut head = Superblock::new(size);
     head.blocks_count = blocks;
@@ -115,7 +115,7 @@ fn write_head(journal: &dyn BlockDevice, size: BlockSize, blocks: u64) -> Result
     journal.write_at(ByteOffset(SUPERBLOCK_OFFSET), &head.to_raw().to_bytes())
 }
 
-/// An empty log in the block behind.
+/// An empty log in the block after it.
 fn write_log(
     journal: &dyn BlockDevice,
     size: BlockSize,

@@ -4,7 +4,7 @@
 //!   EXTANT_CRASH_REPLAY='4k:7:2,6,1:31:4:creat /foo 0777 ; fsync /foo'
 //!                        │  │   │    │ │  └─ workload
 //!                        │  │   │    │ └─ state of that cut
-//!                        │  │   │    └─ cut: after so many device operations
+//!                        │  │   │    └─ cut: after this number of device operations
 //!                        │  │   └─ subsets up to, samples, torn variants
 //!                        │  └─ seed
 //!                        └─ volume
@@ -17,7 +17,7 @@ use crate::workload::Workload;
 use std::fmt;
 use std::str::FromStr;
 
-/// The variable that holds a [`Replay`].
+/// The variable that contains a [`Replay`].
 pub const REPLAY: &str = "EXTANT_CRASH_REPLAY";
 
 /// One state of one run.
@@ -29,7 +29,7 @@ pub struct Replay {
     pub seed: u64,
     /// Which states there are.
     pub depth: Depth,
-    /// The cut and the state's number there; `None` is all of them.
+    /// The cut and the number of the state there; `None` means all of them.
     pub at: Option<(usize, usize)>,
     /// The run.
     pub workload: Workload,
@@ -78,12 +78,12 @@ impl FromStr for Replay {
     }
 }
 
-/// What is wrong, and where.
+/// A failure, and how to reproduce it.
 #[derive(Clone, Debug)]
 pub struct Failure {
-    /// Where to find it again.
+    /// How to reproduce it.
     pub replay: Replay,
-    /// The state in words; empty when the run itself failed.
+    /// The state in words; empty if the run itself failed.
     pub state: String,
     /// What is wrong.
     pub what: String,

@@ -1,8 +1,8 @@
-//! Tells equal images of one run from different ones.
+//! Distinguishes the images of one run.
 //!
 //! ```text
-//!   base    ······················      what the log never touched is the same in every state:
-//!   log       ▄▄   ▄     ▄▄▄▄           only these sectors are looked at
+//!   base    ······················      what the log never wrote is the same in every state:
+//!   log       ▄▄   ▄     ▄▄▄▄           only these sectors are hashed
 //! ```
 
 use extant_base::ByteOffset;
@@ -14,7 +14,7 @@ use std::hash::{DefaultHasher, Hasher};
 pub struct Fingerprint(pub u64);
 
 impl Fingerprint {
-    /// The fingerprint of a state of the run that did `log`.
+    /// The fingerprint of a state of the run that made `log`.
     pub fn of(log: &[Op], image: &MemoryDevice) -> Fingerprint {
         let mut ranges: Vec<(u64, u64)> =
             log.iter().map(|op| (op.range().0.0, op.range().0.0 + op.range().1)).collect();

@@ -1,7 +1,7 @@
-//! Many cases, two at a time; what fails is made small before it is shown.
+//! Many cases, two at a time; a failing case is reduced before it is shown.
 //!
 //! ```text
-//!   cases ──► lanes ──► Explorer ──► Tally, summed and printed
+//!   cases ──► lanes ──► Explorer ──► Tally, added up and printed
 //!                          └── Failure ──► fewer operations, as long as it still fails
 //! ```
 
@@ -17,12 +17,13 @@ use std::time::Instant;
 
 /// How many cases run at the same time.
 const LANES: usize = 2;
-/// Failures after which a group gives up.
+/// The number of failures after which a group stops.
 const FAILURES_MAX: usize = 8;
-/// Attempts at making a failing workload smaller.
+/// Attempts to reduce a failing workload.
 const SHRINK_MAX: usize = 300;
 
-/// Explores every case, then lets Linux see what was kept for it. Prints what was done.
+/// Explores every case, then lets Linux recover the states that were kept for it. Prints the
+/// counts.
 ///
 /// Panics with every failure at the end.
 pub fn explore_all(group: &str, explorer: &Explorer, cases: &[(Make, Workload)]) -> Tally {
@@ -30,7 +31,7 @@ pub fn explore_all(group: &str, explorer: &Explorer, cases: &[(Make, Workload)])
     let (tally, mut failures) = explore_cases(explorer, cases);
     failures.extend(explorer.linux_agrees(group));
     let secs = began.elapsed().as_secs_f32();
-    // Past the capture of cargo test, which shows what a passing test prints to nobody.
+    // Bypasses the capture of `cargo test`, which hides the output of tests that pass.
     let _ = writeln!(std::io::stderr(), "{group}: {tally} ({secs:.0} s)");
     let count = failures.len();
     assert!(failures.is_empty(), "{group}: {count} failed:\n  {}", failures.join("\n  "));
@@ -61,7 +62,7 @@ fn explore_cases(explorer: &Explorer, cases: &[(Make, Workload)]) -> (Tally, Vec
     done.into_inner().unwrap_or_else(|e| e.into_inner())
 }
 
-/// The same failure, or another, of a workload with fewer operations.
+/// The same failure, or another one, of a workload with fewer operations.
 pub fn smaller(explorer: &Explorer, mut failure: Failure) -> Failure {
     let mut left = SHRINK_MAX;
     let mut piece = failure.replay.workload.ops.len() / 2;
@@ -91,7 +92,8 @@ pub fn each_alone(makes: impl IntoIterator<Item = Make>) -> Vec<(Make, Workload)
     makes.into_iter().flat_map(on).collect()
 }
 
-/// On each kind of volume `rounds` workloads, times [`effort`], of seeds that `salt` keeps apart from other suites'.
+/// On each kind of volume `rounds` workloads, times [`effort`]. `salt` makes their seeds differ
+/// from those of other suites.
 pub fn of_seeds(
     makes: impl IntoIterator<Item = Make>,
     (rounds, salt): (usize, u64),
@@ -103,16 +105,16 @@ pub fn of_seeds(
     each.map(|(make, seed)| (make, workload(seed))).collect()
 }
 
-/// The seed of this run: `EXTANT_SEED`, or one that is always the same.
+/// The seed of this run: `EXTANT_SEED`, or a fixed one.
 pub fn seed() -> u64 {
     std::env::var("EXTANT_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
-/// What `EXTANT_SOAK` means when it names no number above 1.
+/// The meaning of `EXTANT_SOAK` if it is no number above 1.
 const SOAK: usize = 8;
 
-/// How many times as much to do: 1 unless `EXTANT_SOAK` is set. The states of each case and the
-/// number of random cases grow with it.
+/// A factor for the amount of work: 1 unless `EXTANT_SOAK` is set. It multiplies the states of each
+/// case and the number of random cases.
 pub fn effort() -> usize {
     let Ok(text) = std::env::var("EXTANT_SOAK") else { return 1 };
     text.parse().ok().filter(|effort| *effort > 1).unwrap_or(SOAK)

@@ -1,10 +1,10 @@
-//! e2fsck and Linux, asked what they make of a state.
+//! e2fsck and Linux recover a crash state, too.
 //!
 //! ```text
 //!   state ──► e2fsck -fy ──► no repairs? ──► e2fsck -fn ──► clean? ──► extant reads the same tree?
 //!         └─► user-mode Linux mounts it ──► manifest ──► the one extant gives of the same state?
 //! ```
-//! Of mirrors each is such a state by itself.
+//! Each mirror is such a state by itself.
 
 use crate::make::Make;
 use crate::oracle::same_but_bytes;
@@ -29,19 +29,19 @@ use std::time::Duration;
 /// A state for Linux to recover.
 #[derive(Debug)]
 pub struct Candidate {
-    /// What it is called in messages.
+    /// Its name in messages.
     pub name: String,
     /// The state.
     pub image: MemoryDevice,
     /// Its external journal.
     pub journal: Option<MemoryDevice>,
-    /// How closely Linux has to show the same.
+    /// The fields in which Linux must show the same.
     pub look: Look,
 }
 
-/// Whether others can be asked about the state. They give up on a superblock that was torn between
-/// its two sectors, which extant mends; and a commit block of which only the first sector arrived
-/// counts here, as in newer kernels, but not for e2fsck.
+/// Whether other implementations can recover the state. They refuse a superblock that was torn
+/// between its two sectors, which extant repairs. A commit block of which only the first sector
+/// arrived is valid here, as in newer kernels, but not for e2fsck.
 pub fn is_for_others(state: &CrashState) -> Result<bool, String> {
     Ok(state.completed >= state.cut && has_superblock(&state.image)?)
 }
@@ -54,8 +54,8 @@ fn has_superblock(image: &MemoryDevice) -> Result<bool, String> {
     Ok(raw.checksum_is_right())
 }
 
-/// What Linux can recover of a state: the volume and its external journal, or one of its mirrors, each in its turn.
-/// Nothing of stripes.
+/// What Linux can recover of a state: the volume and its external journal, or each mirror by
+/// itself. Nothing for stripes.
 pub fn for_linux(
     make: &Make,
     state: &CrashState,
@@ -75,7 +75,7 @@ pub fn for_linux(
     Ok(has_superblock(&mirror)?.then_some((mirror, None)))
 }
 
-/// e2fsck recovers the state by itself, repairs nothing, and what it leaves shows `want`.
+/// e2fsck recovers the state itself and repairs nothing, and the result shows `want`.
 pub fn e2fsck_agrees(make: &Make, image: &MemoryDevice, want: &View) -> Result<(), String> {
     let scratch = Scratch::new();
     let path = scratch.file("state.img");
@@ -116,7 +116,8 @@ pub fn e2fsck_agrees(make: &Make, image: &MemoryDevice, want: &View) -> Result<(
     }
 }
 
-/// Each mirror of a recovered volume is one by itself: e2fsck finds nothing, and it shows the same.
+/// Each mirror of a recovered volume is a volume by itself: e2fsck finds nothing, and it shows the
+/// same.
 pub fn mirrors_are_volumes(make: &Make, recovered: &Recovered) -> Result<(), String> {
     let mirrors = make.mirrors(&recovered.device).map_err(|e| e.to_string())?;
     for (n, mirror) in mirrors.iter().enumerate() {
@@ -135,7 +136,8 @@ pub fn mirrors_are_volumes(make: &Make, recovered: &Recovered) -> Result<(), Str
     Ok(())
 }
 
-/// A volume with sums, which only extant recovers: e2fsck finds nothing in a copy that does not say that it has them.
+/// A volume with checksums of data, which only extant recovers: e2fsck finds nothing in a copy
+/// without the feature bit.
 fn sums_agree(path: &Path, want: &View) -> Result<(), String> {
     extant::recover(path).map_err(|e| format!("recovery: {e}"))?;
     let fs = Filesystem::open(path).map_err(|e| format!("open after recovery: {e}"))?;
@@ -147,9 +149,9 @@ fn sums_agree(path: &Path, want: &View) -> Result<(), String> {
     e2fsck(path, None).expect_clean()
 }
 
-/// Questions of e2fsck that a sound volume earns, if it was not closed: the superblock's sums of free
-/// blocks and inodes are settled, and the orphan file's mark taken back, when a volume is closed.
-/// Where e2fsck itself has freed the orphan file's inodes, it asks whether to empty the file.
+/// Questions that e2fsck asks about a consistent volume that was not closed: closing a volume
+/// settles the superblock's totals of free blocks and inodes, and clears the flag of the orphan
+/// file. If e2fsck itself freed the inodes of the orphan file, it asks whether to empty the file.
 const HARMLESS: [&str; 4] = [
     "Orphan file (inode ",
     "Free blocks count wrong (",
@@ -157,7 +159,7 @@ const HARMLESS: [&str; 4] = [
     "Feature orphan_present is set but orphan file is clean",
 ];
 
-/// What e2fsck found to repair.
+/// What e2fsck had to repair.
 fn repair(text: &str) -> Option<String> {
     let mut lines: Vec<&str> = Vec::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -173,7 +175,7 @@ fn repair(text: &str) -> Option<String> {
     None
 }
 
-/// Lets Linux recover every candidate, a few to a guest. Returns the failures.
+/// Lets Linux recover every candidate, several in one guest. Returns the failures.
 pub fn linux_agrees(group: &str, candidates: &[Candidate]) -> Vec<String> {
     if candidates.is_empty() {
         return Vec::new();

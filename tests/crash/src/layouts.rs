@@ -1,8 +1,8 @@
 //! A volume on several members, all recorded as one device.
 //!
 //! ```text
-//!   ├──── member 0 ────┼──── member 1 ────┤     one log of device operations; each flushes its own part:
-//!       flush here ───►│ says nothing here       a cut leaves each with other writes lost, reordered, torn
+//!   ├──── member 0 ────┼──── member 1 ────┤   one log of device operations; each flushes alone:
+//!       flush here ───►│ no effect here     a cut leaves each with other writes lost or torn
 //! ```
 
 use crate::external::{FlushPart, Part};
@@ -11,15 +11,15 @@ use extant::{BlockDevice, Error, MemoryDevice, Result};
 use extant_base::ByteOffset;
 use std::sync::Arc;
 
-/// The record's sector, which members do not share.
+/// The sector of the member record, which differs between members.
 const RECORD: std::ops::Range<usize> = 512..1024;
 
-/// How a volume lies on its members.
+/// How a volume is distributed over its members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
-    /// raid0 over so many members, in stripes of so many bytes.
+    /// raid0: the number of members, and the bytes of a stripe.
     Striped(u64, u32),
-    /// raid1 on so many members.
+    /// raid1: the number of members.
     Mirrored(u64),
 }
 
@@ -66,13 +66,13 @@ impl Layout {
         raid::create(&members, self.wanted(), *b"the layout's id.", volume_bytes)
     }
 
-    /// The volume on `device`. No member may be left out: none failed.
+    /// The volume on `device`. Every member must be in use, because none failed.
     pub fn assemble<D: FlushPart + 'static>(
         self,
         device: &Arc<D>,
         volume_bytes: u64,
     ) -> Result<Assembled> {
-        // One member after the other: the log of a run repeats.
+        // One member after the other, so that the log of a run is the same each time.
         let opening = Opening { together: false, ..Opening::write() };
         let made = assemble(self.members(device, volume_bytes), opening)?;
         match &made {
@@ -83,7 +83,7 @@ impl Layout {
         }
     }
 
-    /// Each mirror as it lies on the device; none of stripes.
+    /// Each mirror as it is on the device; empty for stripes.
     pub fn mirrors(self, device: &MemoryDevice, volume_bytes: u64) -> Result<Vec<MemoryDevice>> {
         let Layout::Mirrored(count) = self else { return Ok(Vec::new()) };
         let len = self.member_bytes(volume_bytes);
@@ -112,7 +112,7 @@ pub fn bring_in_line(mirror: &Mirror) -> std::result::Result<(), String> {
     }
 }
 
-/// Whether members hold the same, past the layout, but for their records.
+/// Whether members hold the same bytes except for their records, read without the layout.
 pub fn same_but_records(members: &[MemoryDevice]) -> std::result::Result<(), String> {
     let Some((first, others)) = members.split_first() else { return Ok(()) };
     let (mut a, mut b) = (vec![0; 1 << 16], vec![0; 1 << 16]);

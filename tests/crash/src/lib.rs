@@ -1,4 +1,4 @@
-//! Power cuts at every point of a recorded run, and what must be there afterwards.
+//! Power cuts at every point of a recorded run, and checks of what must be there afterwards.
 //!
 //! ```text
 //!   alone, random, text ──► Workload ──record──► History: device log, a View after each operation
@@ -7,9 +7,10 @@
 //!                                  │
 //!                   oracle · checker · recovery cut again · e2fsck · Linux in user mode
 //! ```
-//! Where files go through the page cache, [`buffered`] stands in for the views and their oracle.
-//! `EXTANT_CRASH_REPLAY` with what a failure printed runs that state alone (test program `replay`).
-//! `EXTANT_SEED` draws other states and other random workloads; `EXTANT_SOAK` takes many more.
+//! Where files go through the page cache, [`buffered`] replaces the views and their oracle.
+//! `EXTANT_CRASH_REPLAY`, with the text that a failure printed, runs that state alone (test program
+//! `replay`). `EXTANT_SEED` selects other states and other random workloads; `EXTANT_SOAK` takes
+//! many more.
 #![forbid(unsafe_code)]
 
 pub mod alone;

@@ -1,4 +1,4 @@
-//! The volumes that workloads run on: small, in memory, and with every free byte poisoned.
+//! The volumes on which workloads run: small, in memory, and with a pattern in every free byte.
 //!
 //! ```text
 //!   device full of POISON ──mkfs──► base image ──clone──► one run each
@@ -19,7 +19,7 @@ use extant_testkit::manifest::Look;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// When volumes are made; runs begin a day later.
+/// The time at which volumes are made; runs begin a day later.
 const MADE: Timestamp = Timestamp { sec: 1_700_000_000, nsec: 0 };
 
 /// A kind of volume.
@@ -33,30 +33,30 @@ pub struct Make {
     ext3: bool,
     /// MiB of a journal on a device of its own, 0 for one inside the volume.
     journal_mib: u64,
-    /// How file data goes. Through the journal a write is there as a whole or not at all. Of
-    /// writeback the same is wanted as of ordered, stale data included: `docs/DURABILITY.md` promises
-    /// less (F6), the engine keeps it all.
+    /// The data mode. With data in the journal, a write is whole or absent. For writeback the suite
+    /// requires the same as for ordered mode, including no stale data: `docs/DURABILITY.md`
+    /// guarantees less (F6), but the engine does it.
     data_mode: DataMode,
     prepared: Prepared,
-    /// How bytes go through the page cache; `None`: they do not.
+    /// How bytes go through the page cache; `None` if they do not.
     page_cache: Option<Through>,
-    /// How it lies on members; `None`: on one device.
+    /// How it is distributed over members; `None` if on one device.
     layout: Option<Layout>,
     /// Fsyncs go to the byte log.
     byte_log: bool,
-    /// Nothing is committed before a call that asks for it.
+    /// Nothing commits until a call requires it.
     pub one_transaction: bool,
 }
 
 /// How the bytes of files go through the page cache.
 #[derive(Clone, Copy, Debug)]
 struct Through {
-    /// KiB of memory: so few that writers wait and folios leave.
+    /// Memory in KiB: so small that writers wait and folios are evicted.
     kib: u64,
-    /// What becomes of bytes that shall not stay, and whether none shall.
+    /// The policy for don't-cache bytes, and whether any I/O is don't-cache.
     policy: DontCachePolicy,
     drop_behind: bool,
-    /// The timer commits all the time.
+    /// The timer commits continuously.
     commits: bool,
 }
 
@@ -64,9 +64,9 @@ struct Through {
 pub struct Parts {
     /// The volume.
     pub volume: Arc<dyn BlockDevice>,
-    /// Its journal, when that is on a device of its own.
+    /// Its journal, if that is on a device of its own.
     pub journal: Option<Arc<dyn BlockDevice>>,
-    /// The same as the volume, where that is one.
+    /// The same device as the volume, if that is on one device.
     pub mirror: Option<Arc<Mirror>>,
 }
 
@@ -88,7 +88,7 @@ const PLAIN: Make = Make {
 /// All kinds.
 pub const MAKES: &[Make] = &[
     PLAIN,
-    // The log has 1024 blocks of 1 KiB: it wraps, and operations run into its end.
+    // The log has 1024 blocks of 1 KiB, so it wraps, and operations reach its end.
     Make { name: "1k", mib: 8, block_bytes: 1024, ..PLAIN },
     Make { name: "orphan_file", features: "orphan_file", mib: 8, block_bytes: 1024, ..PLAIN },
     Make { name: "inline_data", features: "inline_data", ..PLAIN },
@@ -138,7 +138,8 @@ pub const MAKES: &[Make] = &[
     Make { name: "one_transaction", one_transaction: true, ..PLAIN },
 ];
 
-/// Kinds whose fsyncs are fast commits. e2fsck is no judge of recovery there, see `docs/TESTING.md`.
+/// Kinds whose fsyncs are fast commits. e2fsck does not judge their recovery, see
+/// `docs/TESTING.md`.
 pub const FAST: &[Make] = &[
     Make { name: "fast_4k", features: "fast_commit", ..PLAIN },
     Make { name: "fast_1k", features: "fast_commit", mib: 8, block_bytes: 1024, ..PLAIN },
@@ -152,7 +153,8 @@ pub const FAST: &[Make] = &[
     Make { name: "fast_external", features: "fast_commit,^has_journal", journal_mib: 6, ..PLAIN },
 ];
 
-/// Kinds whose files have sums. Overwritten blocks are others, so bytes that were there stay until others are.
+/// Kinds whose files have checksums of data. Overwritten data goes to other blocks, so the old
+/// bytes stay until the new ones are there.
 pub const SUMS: &[Make] = &[
     Make { name: "sums_4k", features: "data_csum", ..PLAIN },
     Make {
@@ -206,10 +208,10 @@ pub const FAST_CACHED: &[Make] = &[
     },
 ];
 
-/// Kinds whose fsyncs go to the byte log. Nobody else can read it.
+/// Kinds whose fsyncs go to the byte log. Only extant can read it.
 pub const BYTE_LOG: &[Make] = &[
     Make { name: "byte_log_4k", features: "fast_commit", byte_log: true, ..PLAIN },
-    // A ring of 14 KiB: it overflows.
+    // A ring of 14 KiB, which overflows.
     Make {
         name: "byte_log_1k",
         features: "fast_commit",
@@ -227,8 +229,8 @@ pub const BYTE_LOG: &[Make] = &[
     },
 ];
 
-/// A directory whose index has two full levels: the names that follow give it the third. Too large for
-/// every workload.
+/// A directory whose index has two full levels: the next name adds the third. Too large for every
+/// workload.
 pub const DEEP: Make = Make {
     name: "deep",
     features: "large_dir",
@@ -298,7 +300,7 @@ pub const CACHED: &[Make] = &[
     },
 ];
 
-/// Kinds whose files are written past the page cache, which they have none of.
+/// Kinds whose files are written past the page cache. They have no page cache.
 pub const DIRECT: &[Make] = &[
     Make { name: "direct_4k", ..PLAIN },
     Make { name: "direct_1k", mib: 8, block_bytes: 1024, ..PLAIN },
@@ -314,7 +316,7 @@ pub const DIRECT: &[Make] = &[
     Make { name: "direct_fast", features: "fast_commit", ..PLAIN },
 ];
 
-/// The same beside a page cache.
+/// The same with a page cache.
 pub const DIRECT_CACHED: &[Make] = &[
     Make { name: "direct_cache_4k", page_cache: SMALL, ..ROOMY },
     Make { name: "direct_cache_1k", page_cache: COMMITTED, block_bytes: 1024, ..ROOMY },
@@ -387,13 +389,13 @@ impl Make {
         .copied()
     }
 
-    /// Whether files go through the page cache. The log of a run then differs from run to run: threads write
-    /// back.
+    /// Whether files go through the page cache. Then the log differs from run to run, because
+    /// threads write back.
     pub fn is_cached(&self) -> bool {
         self.page_cache.is_some()
     }
 
-    /// Whether the timer commits all the time.
+    /// Whether the timer commits continuously.
     pub fn commits_by_time(&self) -> bool {
         self.page_cache.is_some_and(|through| through.commits)
     }
@@ -408,18 +410,18 @@ impl Make {
         self.features.contains("fast_commit")
     }
 
-    /// Whether its files have sums.
+    /// Whether its files have checksums of data.
     pub fn has_sums(&self) -> bool {
         self.features.contains("data_csum")
     }
 
-    /// Whether values of attributes may lie in inodes of their own. e2fsck 1.47 frees an orphan and
-    /// leaves such values behind.
+    /// Whether attribute values may be in inodes of their own. e2fsck 1.47 frees an orphan and
+    /// leaves such values allocated.
     pub fn has_value_inodes(&self) -> bool {
         self.features.contains("ea_inode")
     }
 
-    /// Whether a write is there as a whole or not at all.
+    /// Whether a write is whole or absent.
     pub fn journals_data(&self) -> bool {
         self.data_mode == DataMode::Journal
     }
@@ -429,11 +431,11 @@ impl Make {
         self.prepared == Prepared::Vault
     }
 
-    /// How closely another recovery has to show the same: fast commits do not say when directories changed, how
-    /// large they are, nor how many blocks a map takes.
+    /// The fields in which another recovery must show the same. Fast commits do not record when
+    /// directories changed, their sizes, and how many blocks a map takes.
     pub fn look(&self) -> Look {
         match self.features.contains("fast_commit") {
-            // Linux ends no truncation on a volume that it does not write to.
+            // Linux completes no truncation on a volume that it does not write to.
             _ if self.has_sums() => {
                 Look { dir_shape: false, dir_times: false, blocks: false, ..Look::all() }
             }
@@ -442,9 +444,10 @@ impl Make {
         }
     }
 
-    /// A new volume. The same bytes every time; what is written to one is not seen in another.
+    /// A new volume. It has the same bytes every time, and what is written to one does not appear
+    /// in another.
     ///
-    /// Panics when the engine cannot make it: then there is nothing to test.
+    /// Panics if the engine cannot make it, because then there is nothing to test.
     pub fn base(&self) -> MemoryDevice {
         static MADE: OnceLock<Mutex<HashMap<&str, MemoryDevice>>> = OnceLock::new();
         let mut made = MADE.get_or_init(Mutex::default).lock().unwrap_or_else(|e| e.into_inner());
@@ -471,7 +474,7 @@ impl Make {
         let options = options
             .block_size(BlockSize::from_bytes(self.block_bytes as u32).expect("the table is right"))
             .journal(JournalSize::Blocks(1024))
-            // A directory with a name in it does not begin to fold.
+            // A directory that contains a name cannot start to fold case.
             .lost_and_found(self.prepared != Prepared::FoldedRoot)
             .features(self.features)?;
         let parts = self.parts(&device)?;
@@ -484,9 +487,9 @@ impl Make {
         Ok((*device).clone())
     }
 
-    /// The volume on a device, and its journal where that is another one.
+    /// The volume on a device, and its journal if that is on another one.
     ///
-    /// Errors: `Member` where members do not fit together.
+    /// Errors: `Member` if members do not fit together.
     pub fn parts<D: FlushPart + 'static>(&self, device: &Arc<D>) -> Result<Parts> {
         let (volume, journal) = (self.mib << 20, self.journal_mib << 20);
         if let Some(layout) = self.layout {
@@ -507,12 +510,12 @@ impl Make {
         })
     }
 
-    /// Each mirror as it lies on the device, which holds a state of such a volume.
+    /// Each mirror as it is on the device, which holds a state of such a volume.
     pub fn mirrors(&self, device: &MemoryDevice) -> Result<Vec<MemoryDevice>> {
         self.layout.map_or(Ok(Vec::new()), |layout| layout.mirrors(device, self.mib << 20))
     }
 
-    /// Whether it lies on members.
+    /// Whether it is on several members.
     pub fn has_members(&self) -> bool {
         self.layout.is_some()
     }

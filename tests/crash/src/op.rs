@@ -1,7 +1,7 @@
-//! One operation of a workload, and the line of text that says it.
+//! One operation of a workload, and its line of text.
 //!
 //! ```text
-//!   write /A/foo 0 32768        the words of the generated workloads, paths in full
+//!   write /A/foo 0 32768        the words of the generated workloads, with full paths
 //!   exchange /A/foo /bar        and some more, so that any workload can be printed and read back
 //! ```
 
@@ -10,20 +10,20 @@ use extant::{FallocateMode, InodeFlags};
 use extant_testkit::rng::Rng;
 use std::fmt;
 
-/// How a rename treats what it meets.
+/// How a rename treats an existing target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenameHow {
-    /// Replaces what stands there.
+    /// Replaces the target.
     Replace,
-    /// Fails when something stands there.
+    /// Fails if the target exists.
     NoReplace,
-    /// Both names stay and swap what they mean.
+    /// Both names stay and exchange their inodes.
     Exchange,
-    /// A whiteout stays behind.
+    /// Leaves a whiteout.
     Whiteout,
 }
 
-/// What `fallocate` does.
+/// The modes of `fallocate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the flags of the system call, by name
 pub enum Falloc {
@@ -87,7 +87,7 @@ impl Special {
     ];
 }
 
-/// The flags that are changed, by the letter of `chattr`.
+/// The flags that workloads change, by the letter of `chattr`.
 pub const FLAGS: [(InodeFlags, &str); 9] = [
     (InodeFlags::NOATIME, "A"),
     (InodeFlags::JOURNAL_DATA, "j"),
@@ -100,11 +100,11 @@ pub const FLAGS: [(InodeFlags, &str); 9] = [
     (InodeFlags::EXTENTS, "e"),
 ];
 
-/// One operation. Paths count from the root and begin with a slash; offsets and lengths are bytes.
+/// One operation. Paths are absolute and begin with a slash; offsets and lengths are in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the fields are the arguments of the system calls
 pub enum Op {
-    /// A file, unless it is there already.
+    /// Creates a file unless it exists.
     Create {
         path: String,
         mode: u16,
@@ -127,7 +127,7 @@ pub enum Op {
         path: String,
         len: u64,
     },
-    /// A file without a name that nobody names: it is gone at once.
+    /// A file without a name that never gets one: it is freed at once.
     TmpfileDropped {
         dir: String,
         len: u64,
@@ -142,7 +142,7 @@ pub enum Op {
     Rmdir {
         path: String,
     },
-    /// Unlink or rmdir, by what stands there.
+    /// Unlink or rmdir, whichever fits.
     Remove {
         path: String,
     },
@@ -198,7 +198,7 @@ pub enum Op {
     SetTimes {
         path: String,
     },
-    /// A flag set, or cleared: one of [`FLAGS`], by the letter of `chattr`.
+    /// A flag set or cleared: one of [`FLAGS`], by the letter of `chattr`.
     Chattr {
         path: String,
         flag: char,
@@ -214,37 +214,38 @@ pub enum Op {
         path: String,
         default: bool,
     },
-    /// So many names of 250 bytes for a file, in a directory: setup, for it is no single change.
+    /// This many names of 250 bytes for a file, in a directory. Only for setup, because it is not
+    /// one change.
     Fill {
         path: String,
         dir: String,
         count: u64,
     },
-    /// Keeps the file open under the name it has now.
+    /// Keeps the file open that has this name now.
     Hold {
         path: String,
     },
-    /// Closes what was held under this name.
+    /// Closes the file that was held under this name.
     Release {
         path: String,
     },
-    /// Closes the file, which operations on its content opened and keep open where they go through the
+    /// Closes the file. Operations on its content opened it and keep it open if it goes through the
     /// page cache.
     Close {
         path: String,
     },
-    /// Whether bytes of the open file leave the page cache soon.
+    /// Sets whether I/O of the open file is don't-cache.
     DontCache {
         path: String,
         on: bool,
     },
-    /// Reads, and compares with what is wanted where that is known.
+    /// Reads, and compares with the expected bytes if they are known.
     Read {
         path: String,
         at: u64,
         len: u64,
     },
-    /// Brings dirty bytes to the device, without a flush.
+    /// Writes dirty bytes to the device, without a flush.
     WriteBack {
         path: String,
         at: u64,
@@ -269,20 +270,21 @@ pub fn draw_offset(rng: &mut Rng, sizes: &[u64], reach: usize, times: usize) -> 
 }
 
 impl Op {
-    /// A call of any kind that gives or takes room, at about this place.
+    /// A call of any kind that allocates or frees space, near this place.
     pub fn draw_fallocate(rng: &mut Rng, path: String, (mut at, mut len): (u64, u64)) -> Op {
         let mode = Falloc::ALL[rng.below(7)].0;
         if matches!(mode, Falloc::Collapse | Falloc::Insert) {
-            // Whole blocks and clusters, or the answer is always an errno.
+            // Whole blocks and clusters; otherwise the answer is always an errno.
             (at, len) = (at >> 16 << 16, 1 << 16);
         }
         Op::Fallocate { path, mode, at, len }
     }
 
-    /// A range that is given or taken in any way and then written, buffered and direct, before anything asks for a commit.
-    /// Mostly bytes were there before, and are synced.
+    /// A range is allocated or freed in any way and then written, buffered and direct, before any
+    /// call requires a commit. Mostly bytes were there before, and are synced.
     ///
-    /// What is written in place over blocks that moved has no order with the move (F1): a cut may show it where they were.
+    /// A write in place to blocks that moved has no order relative to the move (F1): a cut may show
+    /// it at their old place.
     pub fn draw_range_written(rng: &mut Rng, path: String, place: (u64, u64)) -> Vec<Op> {
         let range = Op::draw_fallocate(rng, path.clone(), place);
         let Op::Fallocate { at, len, .. } = range else { unreachable!("it was just drawn") };
@@ -306,7 +308,7 @@ impl Op {
         ops
     }
 
-    /// Whether what went before is durable when it returns.
+    /// Whether earlier operations are durable when it returns.
     pub fn persists(&self) -> bool {
         matches!(
             self,
@@ -317,7 +319,7 @@ impl Op {
         )
     }
 
-    /// Makes its paths count from a directory instead of the root.
+    /// Makes its paths relative to a directory instead of the root.
     pub fn move_below(&mut self, root: &str) {
         let below = |path: &mut String| match path.as_str() {
             "/" => *path = root.to_owned(),
@@ -365,7 +367,8 @@ impl Op {
         }
     }
 
-    /// The file whose content or size it changes in steps: a cut may leave some of them done.
+    /// The file whose content or size it changes in several handles: a cut may leave some of them
+    /// done.
     pub fn stepwise_path(&self) -> Option<&str> {
         match self {
             Op::Write { path, .. }

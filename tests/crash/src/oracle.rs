@@ -1,4 +1,4 @@
-//! Whether what a recovery left may be there.
+//! Whether the state after a recovery is allowed.
 //!
 //! ```text
 //!   names, attributes    those of one view from floor to newest, all together
@@ -37,7 +37,8 @@ impl History {
         (bounds.floor.view..=bounds.newest).rev().filter(committed).collect()
     }
 
-    /// Holds a recovered volume against the run. The number of the view it shows, or what is wrong.
+    /// Compares a recovered volume with the run. Returns the number of the view that it shows, or
+    /// what is wrong.
     pub fn judge(&self, found: &View, bounds: &Bounds) -> Result<usize, String> {
         let candidates = self.candidates(bounds);
         let mut wrong_bytes = None;
@@ -58,7 +59,7 @@ impl History {
         }
     }
 
-    /// Holds the bytes of every file against the views, names and attributes being those of `view`.
+    /// Compares the bytes of every file with the views; names and attributes are those of `view`.
     fn judge_bytes(&self, found: &View, view: usize, bounds: &Bounds) -> Result<(), String> {
         for (path, ino) in &found.names {
             let (node, want) = (&found.inodes[ino], &self.views[view].inodes[ino]);
@@ -88,7 +89,7 @@ impl History {
         Ok(())
     }
 
-    /// Whether byte `at` of an inode may hold `byte`, though `view` has another one there.
+    /// Whether byte `at` of an inode may be `byte`, although `view` has another one there.
     fn may_hold(&self, ino: u32, view: usize, bounds: &Bounds, at: usize, byte: u8) -> bool {
         if self.whole_writes {
             return false;
@@ -96,21 +97,22 @@ impl History {
         let Some(range) = self.in_place(ino, view, bounds, at) else { return false };
         range.clone().any(|other| {
             let node = &self.views[other].inodes[&ino];
-            // Made unwritten: nothing was put there.
+            // Became unwritten: nothing was written there.
             if node.extent_at(at as u64).is_some_and(|extent| !extent.written) {
                 return false;
             }
             let content = &node.content;
             match content.get(at) {
                 Some(value) => *value == byte,
-                // Behind a new end that a later step set: it may have zeroed what it cut off.
+                // Beyond a new end that a later step set: the step may have zeroed what it
+                // truncated.
                 None => other > view && byte == 0,
             }
         })
     }
 
-    /// The views around `view` in which byte `at` of an inode lies in the same block, written up to `view`, from the
-    /// data's floor on; `None` where `view` has no written block there.
+    /// The views around `view` in which byte `at` of an inode is in the same block, written up to
+    /// `view`, from the floor of the data on; `None` if `view` has no written block there.
     fn in_place(
         &self,
         ino: u32,
@@ -137,7 +139,8 @@ impl History {
         {
             first -= 1;
         }
-        // Made unwritten and written again it is the same block: what was written is there, the change of the map not.
+        // A block that became unwritten and was written again is the same block: the data may be
+        // there and the change of the map not.
         let mut last = view;
         while last < bounds.newest && place(last + 1) == Some(here) {
             last += 1;
@@ -145,8 +148,8 @@ impl History {
         Some(first..=last)
     }
 
-    /// Whether the volume stands between `view` and the next, in an operation that goes in steps:
-    /// nothing but its file differs, and that has a size and bytes on the way.
+    /// Whether the volume is between `view` and the next one, in an operation of several handles:
+    /// only its file differs, and its size and bytes are between the two.
     fn between(&self, found: &View, view: usize, bounds: &Bounds) -> bool {
         if view >= bounds.newest || self.one_transaction {
             return false;
@@ -188,7 +191,7 @@ impl History {
             && self.judge_bytes(&others(found), view, bounds).is_ok()
     }
 
-    /// What differs from the view that differs least.
+    /// The differences from the most similar view.
     fn nearest(&self, found: &View, candidates: &[usize], bounds: &Bounds) -> String {
         let all = candidates.iter().map(|view| (found.differences(&self.views[*view]), *view));
         let nearest = all.min_by_key(|(differences, _)| differences.len());
@@ -213,7 +216,7 @@ impl History {
         )
     }
 
-    /// Where in the run these bytes come from, for the message.
+    /// Which view of the run has these bytes, for the message.
     fn whose(&self, bytes: &[u8]) -> String {
         if bytes.iter().all(|byte| *byte == crate::view::POISON) {
             return "stale: what the free block held before the run".to_owned();
@@ -232,7 +235,7 @@ impl History {
     }
 }
 
-/// Names, attributes, extended attributes and symlinks' targets are equal.
+/// Names, attributes, extended attributes and symlink targets are equal.
 pub fn same_but_bytes(a: &View, b: &View) -> bool {
     a.names == b.names
         && a.inodes.len() == b.inodes.len()

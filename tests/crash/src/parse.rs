@@ -1,22 +1,23 @@
-//! Workloads from text: our own, and the generated ones that lie outside the repository.
+//! Workloads from text: our own, and the generated ones that are outside the repository.
 //!
 //! ```text
 //!   37 TAB mkdir A 0777 ; open Afoo O_RDWR|O_CREAT 0777 ; fsync Afoo ; checkpoint 1 ; close Afoo
 //!    │           │             │                               │            │            │
 //!  number       /A          /A/foo                          fsync      nothing to do: left out
 //! ```
-//! A name without a slash is short for a path: each leading capital is a directory, `test` the root.
+//! A name without a slash is short for a path: each leading capital is a directory, `test` the
+//! root.
 
 use crate::direct::DirectHow;
 use crate::op::{FLAGS, Falloc, Op, RenameHow, Special};
 use crate::workload::Workload;
 
-/// The attribute that `fsetxattr NAME` sets, and its length.
+/// The attribute that `fsetxattr NAME` sets, and the length of its value.
 const DEFAULT_XATTR: (&str, u64) = ("user.xattr1", 4);
 
 /// The workloads of a file, one a line, each named `PREFIX/NUMBER`.
 ///
-/// `Err` names the line and the word that is not understood.
+/// `Err` names the line and the unknown word.
 pub fn workloads(prefix: &str, text: &str) -> Result<Vec<Workload>, String> {
     let one = |line: &str| {
         let (number, rest) = line.split_once('\t').ok_or_else(|| format!("no tab: {line}"))?;
@@ -26,7 +27,7 @@ pub fn workloads(prefix: &str, text: &str) -> Result<Vec<Workload>, String> {
     text.lines().filter(|line| !line.trim().is_empty()).map(one).collect()
 }
 
-/// Operations with ` ; ` between.
+/// Operations separated by ` ; `.
 pub fn ops(text: &str) -> Result<Vec<Op>, String> {
     let mut all = Vec::new();
     for part in text.split(';') {
@@ -39,7 +40,7 @@ pub fn ops(text: &str) -> Result<Vec<Op>, String> {
     Ok(all)
 }
 
-/// One operation; `None` for one that has nothing to do here.
+/// One operation; `None` if it has no effect here.
 fn op(verb: &str, args: &[&str]) -> Result<Option<Op>, String> {
     let word = |n: usize| args.get(n).copied().ok_or_else(|| format!("word {n} is missing"));
     let path = |n: usize| word(n).map(full_path);

@@ -1,4 +1,4 @@
-//! What a volume of some kinds holds before its runs: things that no workload can make.
+//! What a volume of some kinds contains before its runs: things that no workload can make.
 //!
 //! ```text
 //!   folded root     every directory of a workload folds case: it has the flag from the root, which
@@ -20,21 +20,22 @@ use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_ondisk::xattr::NameIndex;
 use std::sync::Arc;
 
-/// What a volume holds before its runs.
+/// What a volume contains before its runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Prepared {
     /// Nothing.
     Empty,
     /// A root that folds case.
     FoldedRoot,
-    /// `/f`, and `/d` with [`FULL_INDEX`] names for it, the `n`th as [`long_name`] has it.
+    /// `/f`, and `/d` with [`FULL_INDEX`] names for it; [`long_name`] gives the `n`th.
     FullIndex,
     /// `/vault`, an encrypted directory with an index, files and a directory. For volumes without
     /// checksums.
     Vault,
 }
 
-/// So many names of 250 bytes fit an index of two levels, in blocks of 1 KiB: the next gives it a third.
+/// The number of names of 250 bytes that fill an index of two levels, in blocks of 1 KiB: the next
+/// one adds a third.
 pub const FULL_INDEX: u64 = 21_527;
 
 /// A name of 250 bytes.
@@ -45,7 +46,7 @@ pub fn long_name(n: u64) -> String {
 /// The files of `/vault`; one directory more is in it.
 pub const VAULT_FILES: usize = 40;
 
-/// A context of encryption: version 2, the modes that fscrypt has for content and names, a key and a
+/// An encryption context: version 2, the modes that fscrypt uses for content and names, a key and a
 /// nonce. Source: Linux kernel documentation, "fscrypt", encryption context.
 const CONTEXT: [u8; 40] = {
     let mut context = [0x5A; 40];
@@ -58,13 +59,13 @@ const CONTEXT: [u8; 40] = {
     context
 };
 const SLOT: usize = 256;
-/// Where the attributes of a slot begin, behind 32 bytes of further fields.
+/// Where the attributes of a slot begin, after 32 bytes of extra fields.
 const ATTRIBUTES: usize = 160;
 const MAGIC: [u8; 4] = 0xEA02_0000u32.to_le_bytes();
 /// The flags of an inode.
 const FLAGS: usize = 0x20;
 
-/// Prepares a volume as [`Prepared`] says.
+/// Prepares a volume according to [`Prepared`].
 pub fn prepare(make: &Make, what: Prepared, device: &Arc<MemoryDevice>) -> Result<()> {
     if what == Prepared::Empty {
         return Ok(());
@@ -104,7 +105,7 @@ pub fn prepare(make: &Make, what: Prepared, device: &Arc<MemoryDevice>) -> Resul
     Ok(())
 }
 
-/// Makes every inode with the attribute "trusted.c" an encrypted one.
+/// Turns every inode with the attribute "trusted.c" into an encrypted one.
 fn encrypt(device: &MemoryDevice) -> Result<()> {
     let mut slot = [0; SLOT];
     let entry = ATTRIBUTES + MAGIC.len();

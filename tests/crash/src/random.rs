@@ -1,10 +1,10 @@
-//! Random workloads: a seed decides every operation.
+//! Random workloads; the seed determines every operation.
 //!
 //! ```text
 //!   seed ──► a few directories, a dozen names, so that operations meet each other
 //! ```
-//! Most operations are possible when they come; the others are answered with an errno, which is
-//! a case of its own.
+//! Most operations can succeed when they run. The others fail with an errno, which is a case of its
+//! own.
 
 use crate::direct;
 use crate::op::{Op, RenameHow, Special, draw_offset};
@@ -15,7 +15,7 @@ const DIRS: [&str; 5] = ["", "/A", "/A/C", "/B", "/D"];
 const NAMES: [&str; 6] = ["foo", "bar", "baz", "link", "a_rather_long_name_for_one_file", "E"];
 const SIZES: [u64; 8] = [1, 60, 512, 1024, 4000, 4096, 9000, 70_000];
 
-/// The workload of a seed, with `len` operations, of which one in `sync_every` asks for durability.
+/// The workload of a seed, with `len` operations. One in `sync_every` makes something durable.
 pub fn workload(seed: u64, len: usize, sync_every: usize) -> Workload {
     let mut draw = Draw { rng: Rng::new(seed ^ 0xc4a5), files: Vec::new() };
     let mut ops: Vec<Op> =
@@ -31,8 +31,8 @@ pub fn workload(seed: u64, len: usize, sync_every: usize) -> Workload {
     Workload { name: format!("random/{seed}"), ops }
 }
 
-/// `count` ranges of two files, each given or taken in any way and written over; few of them are synced. For files whose
-/// blocks are not written in place.
+/// `count` ranges of two files, each allocated or freed in any way and overwritten; few of them are
+/// synced. For files whose blocks are not written in place.
 pub fn ranges(seed: u64, count: usize) -> Workload {
     let mut draw = Draw { rng: Rng::new(seed ^ 0x3a9e), files: Vec::new() };
     let mut ops = Vec::new();
@@ -118,7 +118,7 @@ impl Draw {
         Op::Rename { from, to, how }
     }
 
-    /// What the operation does to the files that are probably there.
+    /// An operation on the files that probably exist.
     fn remember(&mut self, op: &Op) {
         match op {
             Op::Create { path, .. } | Op::Tmpfile { path, .. } => self.files.push(path.clone()),

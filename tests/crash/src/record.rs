@@ -6,8 +6,8 @@
 //!     ▼
 //!   History
 //! ```
-//! The clock stands still during an operation and moves between two, and nothing happens by the
-//! timer: the same workload makes the same log, byte by byte.
+//! The clock stops during an operation and advances between two, and the timer does nothing: so the
+//! same workload makes the same log, byte by byte.
 
 use crate::apply::Applier;
 use crate::buffered;
@@ -22,10 +22,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// How long the timer waits where threads run side by side: so short that its commits meet theirs.
+/// The interval of the timer where threads run in parallel: so short that its commits overlap
+/// theirs.
 const SOON: Duration = Duration::from_millis(2);
 
-/// A clock that the run moves.
+/// A clock that the run advances.
 #[derive(Debug, Default)]
 struct StepClock(AtomicUsize);
 
@@ -37,13 +38,13 @@ impl Clock for StepClock {
 
 /// Runs a workload on a new volume of the kind `make`, and closes it.
 ///
-/// `Err` when an operation fails with what no caller may see: damage, a broken device, no space for
-/// a message; or when the volume cannot be read in between.
+/// `Err` if an operation fails with an error that no caller may get (damage, a broken device, no
+/// space for a message), or if the volume cannot be read in between.
 pub fn record(make: &Make, workload: &Workload) -> Result<History, String> {
     record_over(make, workload, |volume| volume)
 }
 
-/// As [`record()`], the engine on a device of the caller's making over the recorder.
+/// As [`record()`], with the engine on a device that the caller puts over the recorder.
 pub fn record_over(
     make: &Make,
     workload: &Workload,
@@ -58,13 +59,13 @@ pub fn record_over(
     run.alone(make, workload)
 }
 
-/// As [`record()`], on what an earlier run left, crashed or not.
+/// As [`record()`], on what an earlier run left, after a crash or not.
 pub fn record_on(make: &Make, base: MemoryDevice, workload: &Workload) -> Result<History, String> {
     Run::open(make, base, None, |volume| volume)?.alone(make, workload)
 }
 
-/// Runs workloads side by side on one volume, a thread each, the `n`th in the directory `/tN` that is
-/// made for it before: all paths are below that. Commits come by the timer, too. Afterwards the volume
+/// Runs workloads in parallel on one volume, a thread each. The `n`th runs in the directory `/tN`,
+/// which is made first: all its paths are below that. The timer commits, too. Afterwards the volume
 /// is closed.
 ///
 /// `Err` as for [`record()`]. The log differs from run to run.
@@ -139,7 +140,7 @@ impl Run {
         Ok(Run { base, recorder, clock, fs })
     }
 
-    /// Does the workload and closes the volume.
+    /// Runs the workload and closes the volume.
     fn alone(self, make: &Make, workload: &Workload) -> Result<History, String> {
         let mut track = Track::begin(&self, "/")?;
         for (n, op) in workload.ops.iter().enumerate() {
@@ -151,7 +152,7 @@ impl Run {
         Ok(self.close(make, vec![recorded])?.remove(0))
     }
 
-    /// Does a workload through the page cache and closes the volume.
+    /// Runs a workload through the page cache and closes the volume.
     fn buffered(self, make: &Make, workload: &Workload) -> Result<History, String> {
         let mut run = buffered::Run::new(self.fs.clone());
         let mut steps = Vec::new();
@@ -159,7 +160,7 @@ impl Run {
             self.clock.0.store(n + 1, Ordering::Relaxed);
             let begin = self.recorder.position();
             let refused = run.step(n, op, |error| {
-                // The volume has room for all.
+                // The volume has space for all of them.
                 is_answer(error) && !matches!(error, Error::NoSpace)
             })?;
             let end = self.recorder.position();
@@ -201,7 +202,7 @@ impl Run {
     }
 }
 
-/// What one thread did and saw.
+/// What one thread did and read.
 struct Recorded {
     root: String,
     steps: Vec<Step>,
@@ -238,13 +239,13 @@ impl Track<'_> {
         Ok(())
     }
 
-    /// Lets go of what it held.
+    /// Closes the files that it holds open.
     fn end(self) -> Recorded {
         self.recorded
     }
 }
 
-/// Whether an error is an answer that a program may get from a sound volume.
+/// Whether an error is one that a program may get from a consistent volume.
 fn is_answer(error: &Error) -> bool {
     !matches!(error, Error::Corrupt { .. } | Error::Device { .. } | Error::Aborted { .. })
 }

@@ -1,4 +1,4 @@
-//! One state, recovered: what it shows, and whether it is sound.
+//! A recovered crash state: what it shows, and whether it is consistent.
 
 use crate::external::FlushPart;
 use crate::layouts;
@@ -23,8 +23,8 @@ pub struct Recovered {
 
 /// Recovers `image` for good, reads all of it and checks it.
 ///
-/// `Err` when recovery fails or passes over something, when something cannot be read, when the
-/// checker finds damage, or when a file ends in a block that was taken as it was found.
+/// `Err` if recovery fails or skips something, if something cannot be read, if the checker finds
+/// damage, or if a file ends in a block whose old content was not zeroed.
 pub fn recover(make: &Make, image: MemoryDevice) -> Result<Recovered, String> {
     let device = Arc::new(image);
     let report = recover_on(make, &device, false)?;
@@ -41,7 +41,8 @@ fn parts<D: FlushPart + 'static>(make: &Make, device: &Arc<D>) -> Result<Parts, 
     make.parts(device).map_err(|e| format!("assemble: {e}"))
 }
 
-/// Recovers the volume on a device. Mirrors are brought in line, `first` or afterwards; either way they show the same.
+/// Recovers the volume on a device. Mirrors are brought in line `first` or afterwards; both must
+/// show the same.
 pub fn recover_on<D: FlushPart + 'static>(
     make: &Make,
     device: &Arc<D>,

@@ -1,15 +1,16 @@
-//! Random work that records of fast commits tell: every fsync after the first sync can be one.
+//! Random operations that records of fast commits can express: every fsync after the first sync can
+//! be a fast commit.
 //!
 //! ```text
 //!   setup   4 files that keep their names ─ sync
-//!   then    a file written, cut, punched, given names, renamed, chmodded, or a new one ─ fsync it ─ …
+//!   then    a file written, truncated, punched, linked, renamed, chmodded, or new ─ fsync it ─ …
 //! ```
 
 use crate::parse;
 use crate::workload::Workload;
 use extant_testkit::rng::Rng;
 
-/// Files that no last name is taken from.
+/// Files whose last name is never removed.
 const KEPT: [&str; 4] = ["/k0", "/k1", "/d/k2", "/d/k3"];
 const DIRS: [&str; 2] = ["", "/d"];
 
@@ -21,7 +22,7 @@ pub fn workload(seed: u64, len: usize) -> Workload {
         text += &format!(" ; creat {path} 0644 ; write {path} 0 9000");
     }
     text += " ; sync";
-    // Second names, and files that are new.
+    // Second names, and new files.
     let (mut links, mut new) = (Vec::<(String, usize)>::new(), Vec::<String>::new());
     for n in 0..len {
         let kept = rng.below(KEPT.len());

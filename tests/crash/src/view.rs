@@ -3,8 +3,8 @@
 //! ```text
 //!   names   /A/foo ──► inode 12 ◄── /bar        inodes   12 ──► kind, mode, times, …, content
 //! ```
-//! The same reader looks at the live volume after each operation and at what a recovery left, so the
-//! two are comparable field by field, inode numbers included. Times of access are left out.
+//! The same reader examines the live volume after each operation and the volume after a recovery,
+//! so the two are comparable field by field, inode numbers included. Access times are left out.
 
 use extant::{
     BlockDevice, DeviceNumber, FileExtent, FileKind, Filesystem, InodeFlags, Metadata, Result,
@@ -18,10 +18,10 @@ use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-/// What free blocks hold before a run: seen in a file, it is stale data.
+/// The content of free blocks before a run. If a file shows it, that is stale data.
 pub const POISON: u8 = 0xdb;
 
-/// The attributes of an inode, without its time of access.
+/// The attributes of an inode, without its access time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // as in `Metadata`
 pub struct Attributes {
@@ -61,8 +61,8 @@ impl Attributes {
         }
     }
 
-    /// What records of fast commits do not say: how many blocks a map takes, and of directories all that
-    /// follows from names.
+    /// Clears what records of fast commits do not contain: how many blocks a map takes, and for
+    /// directories everything that follows from names.
     fn leave_out_untold(&mut self) {
         self.sectors = 0;
         if self.kind == FileKind::Directory {
@@ -81,12 +81,12 @@ pub struct Node {
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// A regular file's bytes, a symlink's target.
     pub content: Vec<u8>,
-    /// Where a regular file's blocks lie.
+    /// Where the blocks of a regular file are.
     pub extents: Vec<FileExtent>,
 }
 
 impl Node {
-    /// The extent that holds byte `at`; `None` in holes and for content inside the inode.
+    /// The extent that contains byte `at`; `None` in holes and for content inside the inode.
     pub fn extent_at(&self, at: u64) -> Option<FileExtent> {
         let next = self.extents.partition_point(|extent| extent.offset <= at);
         let extent = self.extents.get(next.checked_sub(1)?)?;
@@ -97,19 +97,19 @@ impl Node {
 /// A whole volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// Every path and the inode it means.
+    /// Every path and its inode.
     pub names: BTreeMap<String, u32>,
     /// Every inode that has a name.
     pub inodes: BTreeMap<u32, Arc<Node>>,
 }
 
 impl View {
-    /// Looks at an open volume. `Err` names what could not be read.
+    /// Reads an open volume. `Err` names what could not be read.
     pub fn of(fs: &Filesystem) -> std::result::Result<View, String> {
         View::of_tree(fs, "/")
     }
 
-    /// Looks at what is at and below a directory.
+    /// Reads everything at and below a directory.
     pub fn of_tree(fs: &Filesystem, root: &str) -> std::result::Result<View, String> {
         let mut view = View::default();
         for entry in fs.walk(root).sorted(true) {
@@ -138,12 +138,12 @@ impl View {
         view
     }
 
-    /// The inode behind a path.
+    /// The inode of a path.
     pub fn node(&self, path: &str) -> Option<&Arc<Node>> {
         self.inodes.get(self.names.get(path)?)
     }
 
-    /// What differs, content left out; empty when nothing does. Names what stands here first.
+    /// The differences, without content; empty if there are none. Names the value of `self` first.
     pub fn differences(&self, other: &View) -> Vec<String> {
         let mut all = Vec::new();
         for (path, ino) in &self.names {
@@ -163,8 +163,8 @@ impl View {
         all
     }
 
-    /// Bytes behind the end of a file, in its last block, that nobody wrote: the first file where a
-    /// block was taken as it was found.
+    /// Bytes after the end of a file, in its last block, that no operation wrote: returns the first
+    /// file with a block whose old content was not zeroed.
     pub fn stale_tail(&self, device: &dyn BlockDevice, block: u64) -> Result<Option<u32>> {
         for (ino, node) in &self.inodes {
             let size = node.attributes.size;
@@ -204,7 +204,7 @@ fn look(fs: &Filesystem, ino: extant::Ino) -> Result<Node> {
     Ok(Node { attributes, xattrs, content, extents })
 }
 
-/// What differs between two states of an inode, content left out.
+/// The differences between two states of an inode, without content.
 pub fn node_differences(a: &Node, b: &Node) -> Option<String> {
     let mut text = String::new();
     let (left, right) = (&a.attributes, &b.attributes);

@@ -6,7 +6,7 @@ use std::fmt;
 /// Operations in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// Where it comes from, as `seq1/37`, `alone/rename_over`, `random/5`.
+    /// Its origin, like `seq1/37`, `alone/rename_over`, `random/5`.
     pub name: String,
     /// What it does.
     pub ops: Vec<Op>,

@@ -1,4 +1,4 @@
-//! Every operation alone, on every kind of volume, cut everywhere.
+//! Every operation alone, on every kind of volume, with a cut at every point.
 
 use extant_crash_tests::alone::{SECOND_LEVEL_BEGINS, third_level, workloads, workloads_on};
 use extant_crash_tests::explorer::{Budget, Depth, Explorer};
@@ -9,7 +9,7 @@ use extant_crash_tests::record::record;
 use extant_crash_tests::view::View;
 use extant_testkit::require;
 
-/// Every subset of up to 3 unflushed writes, 8 of more, each with a torn variant.
+/// Every subset of up to 3 unflushed writes, 8 samples of more, each with a torn variant.
 const DEPTH: Depth = Depth { exhaustive: 3, samples: 8, torn: 1 };
 
 #[test]
@@ -59,7 +59,7 @@ fn without_the_key_names_go_and_attributes_change_and_all_else_is_refused() {
     }
 }
 
-/// Each state holds 21,527 names: few are looked at.
+/// Each state contains 21,527 names, so few are examined.
 #[test]
 fn an_index_that_gets_its_third_level_is_whole_or_as_it_was() {
     require!(E2fsprogs);

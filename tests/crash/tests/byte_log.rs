@@ -1,5 +1,5 @@
-//! Volumes whose fsyncs go to the byte log: what was synced is there, whole, whichever cache lines a cut
-//! loses.
+//! Volumes whose fsyncs go to the byte log: what was synced is there, whole, whichever cache lines
+//! a cut loses.
 
 use extant_crash_tests::explorer::{Budget, Depth, Explorer};
 use extant_crash_tests::group::{each_alone, explore_all, of_seeds, seed};
@@ -7,7 +7,7 @@ use extant_crash_tests::make::{BYTE_LOG, Make};
 use extant_crash_tests::{buffered, random};
 use extant_testkit::require;
 
-/// Nobody else can recover such a volume; what extant made of it e2fsck looks at in other suites.
+/// Only extant can recover such a volume; e2fsck checks extant's results in other suites.
 const BUDGET: Budget = Budget {
     depth: Depth { exhaustive: 3, samples: 8, torn: 1 },
     states: 80,

@@ -1,5 +1,5 @@
-//! Files through the page cache: what was synced is there, and of what was not each sector is old, new or zero;
-//! no size shows what was not brought there.
+//! Files through the page cache: what was synced is there; otherwise each sector is old, new or
+//! zero, and no size covers bytes that were not written back.
 
 use extant_crash_tests::buffered::workload;
 use extant_crash_tests::explorer::{Budget, Depth, Explorer};
@@ -20,7 +20,7 @@ fn bytes_that_were_synced_are_there_and_none_are_stale() {
     explore_all("cached", &explorer, &cases);
 }
 
-/// Blocks behind the size on disk are damage to e2fsck.
+/// Blocks beyond the size on disk are damage to e2fsck.
 #[test]
 fn what_is_written_back_out_of_order_is_not_behind_the_size_on_disk() {
     let budget = Budget { depth: DEPTH, states: 200, cut_recoveries: (0, 0), e2fsck: 0, linux: 0 };

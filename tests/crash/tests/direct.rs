@@ -1,5 +1,6 @@
-//! Files written past the page cache, alone and beside it: what was synced is there, of what was not each sector is old,
-//! new or zero, an unwritten block never shows what it held, and no size passes what was brought there.
+//! Files written past the page cache, alone and beside it. What was synced is there; otherwise each
+//! sector is old, new or zero. An unwritten block never shows its old content, and no size covers
+//! bytes that were not written.
 
 use extant_crash_tests::buffered;
 use extant_crash_tests::explorer::{Budget, Depth, Explorer};
@@ -19,8 +20,8 @@ const BUDGET: Budget = Budget {
     linux: 0,
 };
 
-/// What a direct write can meet: written, unwritten and no blocks, the end and what is behind it, in
-/// each order, by each way; and who takes the blocks away afterwards.
+/// What a direct write can encounter: written, unwritten and no blocks, the end and beyond, in each
+/// order, in each way; and operations that free the blocks afterwards.
 const SCENES: &[(&str, &str)] = &[
     ("overwrite", "append /f 65536 ; fsync /f ; {} /f 8192 40960"),
     ("overwrite_twice", "append /f 65536 ; fsync /f ; {} /f 8192 40960 ; {} /f 16384 16384"),
@@ -64,7 +65,7 @@ fn each_direct_write_is_as_what_it_meets_asks_for() {
     explore_all("direct", &explorer, &cases);
 }
 
-/// A workload with so many direct writes among its operations.
+/// A workload with this many direct writes among its operations.
 fn with_direct(mut workload: Workload, seed: u64, paths: &[&str], count: usize) -> Workload {
     let mut rng = Rng::new(seed ^ 0xd1ec);
     for _ in 0..count {

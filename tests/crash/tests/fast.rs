@@ -1,4 +1,5 @@
-//! Volumes whose fsyncs are fast commits: what was synced is there, whole, wherever the power goes.
+//! Volumes whose fsyncs are fast commits: what was synced is there, whole, wherever the power is
+//! cut.
 
 use extant_crash_tests::explorer::{Budget, Depth, Explorer};
 use extant_crash_tests::group::{each_alone, explore_all, of_seeds, seed};
@@ -6,7 +7,7 @@ use extant_crash_tests::make::{FAST, FAST_CACHED};
 use extant_crash_tests::{buffered, random, told};
 use extant_testkit::require;
 
-/// e2fsck's own recovery loses what fast commits told: it is not asked.
+/// e2fsck's own recovery loses what fast commits recorded, so it does not take part.
 const BUDGET: Budget = Budget {
     depth: Depth { exhaustive: 3, samples: 8, torn: 1 },
     states: 60,

@@ -1,5 +1,6 @@
-//! Volumes on several members, which lose power at different points: assembled and recovered they keep what was synced,
-//! mirrors are the same again, and each of them is a volume by itself, to Linux, too.
+//! Volumes on several members, which lose power at different points. Assembled and recovered, they
+//! keep what was synced, mirrors are equal again, and each mirror is a volume by itself, also to
+//! Linux.
 
 use extant_crash_tests::alone::workloads;
 use extant_crash_tests::explorer::{Budget, Depth, Explorer};

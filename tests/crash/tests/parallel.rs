@@ -1,5 +1,5 @@
-//! Threads side by side on one volume, each in a directory of its own: for each of them, what a
-//! recovery shows is a prefix of what it did.
+//! Parallel threads on one volume, each in its own directory: for each of them, the recovered
+//! volume shows a prefix of what it did.
 
 use std::io::Write;
 
@@ -25,7 +25,8 @@ fn below(thread: u64, seed: u64) -> Workload {
 fn every_thread_finds_a_prefix_of_its_own_work() {
     let depth = Depth { exhaustive: 2, samples: 6, torn: 1 };
     let budget = Budget { depth, states: 200, cut_recoveries: (1, 4), e2fsck: 1, linux: 0 };
-    // e2fsck is no judge of a log with fast commits: one it takes for stale costs it the transactions before.
+    // e2fsck cannot judge a log with fast commits: if it takes one for stale, it loses the
+    // transactions before it.
     let makes = MAKES.iter().map(|make| (make, budget));
     let fast = FAST.iter().map(|make| (make, Budget { e2fsck: 0, ..budget }));
     let mut tally = Tally::default();
@@ -42,6 +43,6 @@ fn every_thread_finds_a_prefix_of_its_own_work() {
             tally += explored.unwrap_or_else(|failure| panic!("{failure}"));
         }
     }
-    // Past the capture of cargo test.
+    // Bypasses the capture of `cargo test`.
     let _ = writeln!(std::io::stderr(), "parallel: {tally}");
 }

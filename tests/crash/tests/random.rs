@@ -1,4 +1,4 @@
-//! Random sequences on every kind of volume; e2fsck and Linux recover some of the states too.
+//! Random sequences on every kind of volume; e2fsck and Linux recover some of the states, too.
 
 use std::io::Write;
 
@@ -30,7 +30,7 @@ fn a_volume_that_crashed_is_used_and_crashes_again() {
         let explored = explorer.explore_next(make, (&first, &second), 3 * effort());
         tally += explored.unwrap_or_else(|failure| panic!("{failure}"));
     }
-    // Past the capture of cargo test.
+    // Bypasses the capture of `cargo test`.
     let _ = writeln!(std::io::stderr(), "next: {tally}");
 }
 

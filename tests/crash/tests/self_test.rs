@@ -1,5 +1,5 @@
-//! The explorer finds what it is there to find: devices that lie, and volumes that show what they may
-//! not.
+//! The explorer finds what it must find: devices that lie, and volumes that show what is not
+//! allowed.
 
 use extant_base::ByteOffset;
 use extant_blockdev::{BlockDevice, CrashPlan};
@@ -34,9 +34,9 @@ fn explore(make: &Make, history: &History) -> Result<Tally, Box<Failure>> {
 enum Lie {
     /// Flushes and forced unit access do nothing.
     IgnoresFlush,
-    /// The last write before a flush is still on its way when the flush returns.
+    /// The last write before a flush is still in flight when the flush returns.
     FlushesEarly,
-    /// It writes, but forgets that it should have been durable at once.
+    /// It writes, but ignores forced unit access.
     IgnoresForcedAccess,
 }
 
@@ -119,7 +119,7 @@ fn a_device_that_lies_about_flushes_is_found_out() {
     }
 }
 
-/// A view in which one inode's content is changed.
+/// A view in which the content of one inode is changed.
 fn with_bytes(view: &View, path: &str, change: impl FnOnce(&mut Vec<u8>)) -> View {
     let mut view = view.clone();
     let ino = view.names[path];
@@ -190,7 +190,7 @@ fn through_the_page_cache_only_what_was_written_passes() {
     let image = plan.states().next().expect("nothing is lost of it").image;
     let view = recover(&make, image).unwrap().view;
     contents.judge(&history, &view, (end, end)).unwrap();
-    // What was synced, and what may be there as long as it is not.
+    // What was synced, and what is allowed until it is.
     let wrong = |completed, change: &dyn Fn(&mut Vec<u8>)| {
         let view = with_bytes(&view, "/a", change);
         contents.judge(&history, &view, (end, completed)).expect_err("it must not pass")

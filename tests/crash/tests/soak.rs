@@ -1,5 +1,5 @@
-//! Threads at work on one volume for as long as `EXTANT_SOAK_SECONDS` says, through cuts, recoveries and times without
-//! a free block; memory within its limits throughout.
+//! Threads at work on one volume for `EXTANT_SOAK_SECONDS`, through cuts, recoveries and times
+//! without a free block, with memory within its limits throughout.
 
 use extant_crash_tests::group::seed;
 use extant_crash_tests::soak::{KINDS, Tally, Volume};
@@ -8,10 +8,10 @@ use extant_testkit::rng::Rng;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// Lives of a volume, one after the other; then it is another kind's turn.
+/// Sessions of one volume, then another kind takes over.
 const LIVES: usize = 12;
 
-/// Says how it goes, past the capture of cargo test.
+/// Reports progress, past the capture of `cargo test`.
 fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
@@ -25,7 +25,7 @@ fn a_volume_lives_through_cuts_full_times_and_threads_within_its_memory() {
         Ok(name) => KINDS.iter().filter(|kind| kind.name.contains(&name)).collect(),
         Err(_) => KINDS.iter().collect(),
     };
-    // Short runs see every kind, too, in some order of theirs.
+    // Short runs use every kind, too, in an order of their own.
     let lives = if seconds.is_some() { LIVES } else { 1 };
     let (mut all, mut rng) = (Tally::default(), Rng::new(seed()));
     let mut turn = 0;

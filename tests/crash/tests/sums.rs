@@ -1,4 +1,5 @@
-//! Volumes whose files have sums: wherever the power goes every block matches its sum, and all else is as without.
+//! Volumes whose files have checksums of data: wherever the power is cut, every block matches its
+//! checksum, and everything else is as without.
 
 use extant_crash_tests::buffered;
 use extant_crash_tests::explorer::{Budget, Depth, Explorer};
@@ -53,7 +54,8 @@ fn what_is_written_to_a_range_that_changes_is_there_or_what_was_before() {
     explore_all("sums ranges", &explorer, &cases);
 }
 
-/// Written over and over in parts, synced in between: what was synced stays until what follows is there.
+/// Overwritten repeatedly in parts, with syncs in between: what was synced stays until the newer
+/// data is there.
 #[test]
 fn overwritten_bytes_are_the_old_or_the_new_ones() {
     let budget = Budget { states: 250, cut_recoveries: (0, 0), ..BUDGET };

@@ -1,5 +1,5 @@
-//! The generated workloads that lie outside the repository: every sequence of one core operation with
-//! its prerequisites and a persistence call.
+//! The generated workloads outside the repository: every sequence of one core operation with its
+//! prerequisites and a persistence call.
 
 use extant_crash_tests::explorer::{Budget, Depth, Explorer};
 use extant_crash_tests::group::{explore_all, seed};

@@ -1,40 +1,40 @@
 //! The blocks of a chapter.
 //!
 //! ```text
-//!   console        $ COMMAND, what it prints; `…` stands for anything, alone in a line for any lines
+//!   console        $ COMMAND, what it prints; `…` matches anything, alone in a line any lines
 //!   sh             a script
 //!   LANG file=NAME a file that later commands use
 //!   rust           a doc test (build.rs)
 //!   text           no example
 //! ```
-//! Behind the language `tested-by=PATH` says which test runs the block instead.
+//! After the language, `tested-by=PATH` names the test that runs the block instead.
 
 /// A fenced block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     /// Its language.
     pub language: String,
-    /// The words behind that.
+    /// The words after the language.
     pub info: Vec<String>,
-    /// Line of the chapter, from 0, at which its content begins.
+    /// The line of the chapter, from 0, at which its content begins.
     pub line: usize,
     /// Its content.
     pub lines: Vec<String>,
 }
 
 impl Block {
-    /// The value of `NAME=VALUE` behind the language.
+    /// The value of `NAME=VALUE` after the language.
     pub fn value(&self, name: &str) -> Option<&str> {
         self.info.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
     }
 }
 
-/// A command of a console, and what it prints.
+/// A command of a console, and its output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
-    /// As it is typed.
+    /// As the reader types it.
     pub typed: String,
-    /// Line of the chapter at which the output begins.
+    /// The line of the chapter at which the output begins.
     pub line: usize,
     /// Lines of the output.
     pub prints: Vec<String>,
@@ -61,7 +61,8 @@ pub fn blocks(text: &str) -> Vec<Block> {
     blocks
 }
 
-/// The commands of a console; one goes on behind a backslash, and in lines that begin with `> `.
+/// The commands of a console. A command continues after a backslash, and in lines that begin with
+/// `> `.
 pub fn commands(block: &Block) -> Vec<Command> {
     let mut commands: Vec<Command> = Vec::new();
     for (number, text) in block.lines.iter().enumerate() {

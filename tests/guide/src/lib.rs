@@ -1,10 +1,11 @@
-//! `docs/guide`, run as a reader would: chapter by chapter, in one empty directory each.
+//! `docs/guide`, run as a reader would: chapter by chapter, each in an empty directory.
 //!
 //! ```text
 //!   chapter ──► block ──► reader: files written, commands typed, outputs compared
 //!           └─► doc tests: rust.md, rust-io.md
 //! ```
-//! Doc tests of the crates stand in such a directory, too ([`with_image`]). `EXTANT_BLESS=1` writes outputs that differ into the chapter.
+//! Doc tests of the crates run in such a directory, too ([`with_image`]). `EXTANT_BLESS=1` writes
+//! outputs that differ into the chapter.
 #![forbid(unsafe_code)]
 
 pub mod block;
@@ -15,14 +16,15 @@ use extant::{Environment, FileDevice, Filesystem, MemoryDevice, NewFile, OpenOpt
 use extant_testkit::scratch::Scratch;
 use std::sync::Arc;
 
-/// An empty directory in which this process works from now on.
+/// Makes an empty directory the working directory of this process.
 pub fn scratch_as_home() -> Scratch {
     let scratch = Scratch::new();
     std::env::set_current_dir(scratch.path()).expect("it was just made");
     scratch
 }
 
-/// A directory as [`scratch_as_home`] makes it, with a volume `disk.img` in it that has what examples use.
+/// A directory as [`scratch_as_home`] makes it, with a volume `disk.img` that contains what the
+/// examples use.
 pub fn with_image() -> Scratch {
     let here = scratch_as_home();
     let make = || -> extant::Result<()> {
@@ -45,7 +47,7 @@ pub fn with_image() -> Scratch {
     here
 }
 
-/// A volume in memory, open to be written, with a small file `/file` and `disk.raw` of 1 MiB.
+/// A volume in memory, open for writing, with a small file `/file` and `disk.raw` of 1 MiB.
 pub fn scratch_volume() -> Filesystem {
     let make = || -> extant::Result<Filesystem> {
         let device = Arc::new(MemoryDevice::new(64 << 20));

@@ -1,4 +1,4 @@
-//! Who reads a chapter and types what it says.
+//! The reader, who does what a chapter says.
 
 use crate::block::{Block, agrees, blocks, commands};
 use extant_testkit::command::run;
@@ -9,10 +9,10 @@ use std::process::Command;
 use std::time::Duration;
 use std::{env, fs};
 
-/// Longer takes nothing in the guide.
+/// The time limit of a command: nothing in the guide takes longer.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// One chapter's reader, in a directory of his own.
+/// The reader of one chapter, in a directory of their own.
 pub struct Reader {
     here: Scratch,
     environment: Vec<(String, String)>,
@@ -31,17 +31,17 @@ impl Reader {
         Reader { here, environment, bless: env::var_os("EXTANT_BLESS").is_some() }
     }
 
-    /// His directory.
+    /// Their directory.
     pub fn here(&self) -> &Path {
         self.here.path()
     }
 
-    /// Sets a variable of his environment.
+    /// Sets a variable of their environment.
     pub fn set(&mut self, name: &str, value: impl Into<String>) {
         self.environment.push((name.into(), value.into()));
     }
 
-    /// Installs libextant, and tells pkg-config and the dynamic linker of it.
+    /// Installs libextant, and makes pkg-config and the dynamic linker find it.
     pub fn install_library(&mut self) {
         let prefix = self.here().join("local");
         let mut install = Command::new(workspace_dir().join("packaging/library"));
@@ -52,7 +52,7 @@ impl Reader {
         self.set("LD_LIBRARY_PATH", lib);
     }
 
-    /// Makes the wheel, and lets Python find what is in it.
+    /// Makes the wheel, and makes Python find its content.
     pub fn install_module(&mut self) {
         let mut wheel = Command::new(workspace_dir().join("packaging/wheel"));
         wheel.arg(self.here()).env("EXTANT_LIB", libraries().join("libextant.so"));
@@ -89,7 +89,7 @@ impl Reader {
         }
     }
 
-    /// The commands of a console; outputs that differ fail, or are written into the chapter.
+    /// Runs the commands of a console. Outputs that differ fail, or are written into the chapter.
     fn type_in(&self, chapter: &str, block: &Block, text: &mut Vec<String>, moved: &mut isize) {
         for command in commands(block) {
             let printed = self.run(chapter, command.line, &command.typed);
@@ -112,7 +112,7 @@ impl Reader {
         }
     }
 
-    /// Runs a script: what it prints to both outputs.
+    /// Runs a script. Returns what it prints, both outputs.
     fn run(&self, chapter: &str, line: usize, script: &str) -> String {
         let mut shell = Command::new("bash");
         shell.args(["-c", &format!("exec 2>&1; set -eo pipefail\n{script}")]);
@@ -129,7 +129,7 @@ impl Default for Reader {
     }
 }
 
-/// No mount outlives a chapter that failed.
+/// Unmounts what a chapter that failed left mounted.
 impl Drop for Reader {
     fn drop(&mut self) {
         let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();

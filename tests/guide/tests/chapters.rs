@@ -60,7 +60,7 @@ fn the_examples_in_python() {
     reader.read("python.md");
 }
 
-/// Where a chapter has no example that runs here, it says which test runs it.
+/// If a chapter has no example that runs here, it names the test that runs it.
 #[test]
 fn what_is_installed_is_tested_elsewhere() {
     Reader::new().read("install.md");

@@ -1,4 +1,4 @@
-//! Links of the documents lead somewhere, and the guide's contents name each chapter once.
+//! Links of the documents lead to files, and the guide's contents name each chapter once.
 
 use extant_testkit::scratch::workspace_dir;
 use std::collections::BTreeSet;
@@ -23,7 +23,7 @@ fn documents() -> Vec<PathBuf> {
     found
 }
 
-/// Where the links of a text lead, without what is behind `#`.
+/// The targets of a text's links, without the part after `#`.
 fn links(text: &str) -> Vec<String> {
     let ends = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
     ends.map(|(target, _)| target.split('#').next().unwrap_or_default().to_owned()).collect()

@@ -1,4 +1,4 @@
-//! What ARCHITECTURE names is there: files, functions, types.
+//! The files, functions and types that ARCHITECTURE names exist.
 
 use extant_testkit::scratch::workspace_dir;
 use std::collections::{BTreeSet, HashSet};

@@ -1,9 +1,11 @@
-//! A bounded run of a target, in a process of its own: with a limit of memory, and of time for an input that never ends.
+//! A bounded run of a target, in a process of its own: with a limit of memory, and of time for an
+//! input that never ends.
 //!
 //! ```text
-//!   parent ──► child: seeds as they are, then changed, until the time is over
-//!                │  before each input its number ──► file
-//!   dies, or takes too long ──► the parent reads the number ──► EXTANT_HOSTILE=target:seed:number runs that one again
+//!   parent ─► child: unchanged seeds, then mutated ones, until the time is over
+//!               │  the number of each input, before it runs ─► file
+//!   child dies or takes too long ─► parent reads the number ─► EXTANT_HOSTILE=target:seed:number
+//!                                                              runs that input again
 //! ```
 
 use crate::image::volumes;
@@ -20,28 +22,29 @@ use std::time::{Duration, Instant};
 
 /// Processor time of all targets, in seconds; `EXTANT_SOAK` times as much for `make soak`.
 const ALL_SECONDS: f64 = 60.0;
-/// An input may take this long.
+/// The time limit of an input.
 const INPUT_LIMIT: Duration = Duration::from_secs(60);
-/// What is made before the first input may take this long.
+/// The time limit for everything that is made before the first input.
 const START_LIMIT: Duration = Duration::from_secs(120);
-/// Address space of a child, KiB: threads' stacks and arenas are most of it.
+/// Address space of a child in KiB; most of it is stacks and arenas of threads.
 const MEMORY_KIB: u64 = 2 << 20;
-/// Tells the child what to do.
+/// The variable that says what the child runs.
 pub const CHILD: &str = "EXTANT_HOSTILE";
-/// Where the child tells the number of its input.
+/// The variable that names the file in which the child writes the number of its input.
 const TOLD: &str = "EXTANT_HOSTILE_TOLD";
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// Runs every target for its part of the time, in children of this program that run its test `child`.
+/// Runs every target for its part of the time, in children of this program that run its test
+/// `child`.
 pub fn run_all(child: &str) {
     let soak = number("EXTANT_SOAK").unwrap_or(1) as f64;
     let seconds = number("EXTANT_SECONDS").map_or(ALL_SECONDS * soak, |seconds| seconds as f64);
     let seed = number("EXTANT_SEED").unwrap_or(0) % (1 << 40);
     let weights: u32 = targets().map(|target| target.weight).sum();
-    // The long ones first, so that they end together.
+    // The long ones first, so that all end at about the same time.
     let mut all: Vec<&Target> = targets().collect();
     all.sort_by_key(|target| std::cmp::Reverse(target.weight));
     let scratch = Scratch::new();
@@ -85,7 +88,8 @@ fn in_child(
     Err(format!("{}: {CHILD}={name}:{seed}:{}: {why}", done.ending(), input.trim()))
 }
 
-/// The child: `target:seed:for:milliseconds`, or `target:seed:number` for one input, which is shown.
+/// The child: `target:seed:for:milliseconds`, or `target:seed:number` for one input, which is
+/// shown.
 pub fn child() {
     let Ok(work) = std::env::var(CHILD) else { return };
     let words: Vec<&str> = work.split(':').collect();
@@ -104,7 +108,7 @@ pub fn child() {
     let told = std::env::var_os(TOLD).map(|path| std::fs::File::create(path).expect("room"));
     let began = Instant::now();
     let mut nr = 0;
-    // All of what is right, however long that takes.
+    // All unchanged seeds, however long that takes.
     while nr < seeds.len() as u64 || began.elapsed() < time {
         if let Some(told) = &told {
             told.write_all_at(format!("{nr:<20}\n").as_bytes(), 0).expect("room");
@@ -118,7 +122,7 @@ pub fn child() {
     println!("\ninputs: {nr}");
 }
 
-/// The seeds as they are, and then changes of them.
+/// The unchanged seeds, and then mutations of them.
 fn input(target: &Target, seeds: &[Vec<u8>], seed: u64, nr: u64) -> Vec<u8> {
     match seeds.get(nr as usize) {
         Some(whole) => whole.clone(),

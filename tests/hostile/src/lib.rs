@@ -1,19 +1,19 @@
-//! What is done with hostile bytes.
+//! What the engine does with hostile bytes.
 //!
 //! ```text
-//!   feature-matrix volumes ──► seeds ──► corpus (hostile-corpus) ──► fuzz/: libFuzzer changes them, for hours
-//!                                └─────► mutate, by a seed ────────► tests/bounded: each target for seconds
-//!                                                     both ──► Target::run: no panic, an end, memory within bounds
+//!   volumes ─► seeds ─┬─► corpus (hostile-corpus) ─► fuzz/: libFuzzer, for hours
+//!                     └─► mutate, by a seed ───────► tests/bounded: seconds for each
+//!                           both ─► Target::run: no panic, an end, bounded memory
 //! ```
 //!
-//! | room | targets |
+//! | module | targets |
 //! |---|---|
 //! | `parsers` | one for each parser of a structure, and of words |
-//! | `image` | whole volumes with a few fields changed, sums set right: read, written, checked, recovered, resized |
+//! | `image` | whole volumes with few changed fields: read, written, checked, recovered, resized |
 //! | `source` | tar archives and container images, built into a volume |
-//! | `requests` | FUSE requests put to a volume |
+//! | `requests` | FUSE requests to a volume |
 //!
-//! A crash that is found becomes a test with a name beside the code that it was in.
+//! Each crash that is found becomes a named test beside the code that caused it.
 #![forbid(unsafe_code)]
 
 pub mod bounded;
@@ -23,18 +23,18 @@ pub mod parsers;
 pub mod requests;
 pub mod source;
 
-/// Something that takes any bytes.
+/// Code that accepts any bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, that of the fuzz target.
+    /// Its name, which is also that of the fuzz target.
     pub name: &'static str,
-    /// Takes the bytes. It panics when something is wrong.
+    /// Runs it on the bytes. It panics if something is wrong.
     pub run: fn(&[u8]),
-    /// Bytes to begin with: what is right, or nearly.
+    /// Initial inputs: valid ones, or nearly valid ones.
     pub seeds: fn() -> Vec<Vec<u8>>,
-    /// Its part of a bounded run, beside the others'.
+    /// Its share of a bounded run, relative to the others.
     pub weight: u32,
-    /// Bytes of the longest input that is worth trying.
+    /// The length in bytes of the longest useful input.
     pub longest: usize,
 }
 
@@ -51,7 +51,7 @@ pub fn target(name: &str) -> &'static Target {
     targets().find(|target| target.name == name).unwrap_or_else(|| panic!("no target {name}"))
 }
 
-/// Gives `data` to the target `name`.
+/// Runs the target `name` on `data`.
 pub fn run(name: &str, data: &[u8]) {
     (target(name).run)(data);
 }

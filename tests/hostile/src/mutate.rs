@@ -1,4 +1,5 @@
-//! Changes of bytes, by a seed: single bits, edge values, parts moved, doubled, cut, or of another input.
+//! Mutations of bytes by a seed: single bits, edge values, parts moved, duplicated, removed, or
+//! taken from another input.
 
 use extant_testkit::rng::Rng;
 
@@ -31,7 +32,7 @@ fn change(bytes: &mut Vec<u8>, seeds: &[Vec<u8>], rng: &mut Rng) {
     if bytes.is_empty() {
         bytes.extend((0..1 + rng.below(64)).map(|_| 0));
     }
-    // Most fields stand early, and little of a structure is in use.
+    // Most fields are near the start, and little of a structure is in use.
     let range = if rng.below(2) == 0 { bytes.len().min(160) } else { bytes.len() };
     let mut at = rng.below(range);
     if rng.below(2) == 0 {

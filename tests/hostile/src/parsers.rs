@@ -1,4 +1,5 @@
-//! One target for each parser. Those of structures stand beside the crates' own tests, which run them, too.
+//! One target for each parser. Those of structures are in the crates' own tests, which run them,
+//! too.
 
 #[path = "../../../crates/fuse/tests/parsers/mod.rs"]
 pub(crate) mod fuse;
@@ -14,7 +15,7 @@ use ondisk::{journal, names, volume};
 use std::path::Path;
 use zerocopy::IntoBytes;
 
-/// Structures of one kind that are worth keeping as seeds.
+/// Structures of one kind, for seeds.
 const SEEDS_MAX: usize = 24;
 
 /// The parsers.
@@ -46,7 +47,7 @@ const fn parser(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>)
     Target { name, run, seeds, weight: 1, longest: 70_000 }
 }
 
-/// Structures of `kinds` of all volumes, no two the same.
+/// Structures of `kinds` of all volumes, each different.
 fn of(kinds: &[Kind]) -> Vec<Vec<u8>> {
     let mut found: Vec<Vec<u8>> = Vec::new();
     let mut per_volume =
@@ -68,7 +69,7 @@ fn places(volume: &Volume, kinds: &[Kind]) -> Vec<Vec<u8>> {
     of_kind.map(|place| volume.rich.bytes[place.at..place.at + place.len].to_vec()).collect()
 }
 
-/// Each of `seeds` behind the bytes that choose a format.
+/// Each of `seeds` after the bytes that select a format.
 fn chosen(seeds: Vec<Vec<u8>>, choices: &[u8]) -> Vec<Vec<u8>> {
     let with = |choice: &u8| {
         let choice = *choice;
@@ -84,7 +85,7 @@ fn descriptors() -> Vec<Vec<u8>> {
     of(&[Kind::Descriptors]).into_iter().flat_map(with).collect()
 }
 
-/// All blocks of the quota files of a volume, one behind the other.
+/// All blocks of the quota files of a volume, one after the other.
 fn quota_files() -> Vec<Vec<u8>> {
     let files = volumes::all().iter().map(|volume| places(volume, &[Kind::Quota]).concat());
     files.filter(|file| !file.is_empty()).collect()
@@ -100,7 +101,7 @@ fn sums() -> Vec<Vec<u8>> {
     of(&[Kind::Sums]).into_iter().map(|block| [&[0; 8], &block[..]].concat()).collect()
 }
 
-/// `i_block` of inodes, and what follows.
+/// `i_block` of inodes, and what follows it.
 fn inline() -> Vec<Vec<u8>> {
     of(&[Kind::Inode]).iter().map(|slot| slot[0x28..].to_vec()).collect()
 }
@@ -116,7 +117,7 @@ fn records() -> Vec<Vec<u8>> {
     logs.filter_map(|block| from(&block)).take(SEEDS_MAX).collect()
 }
 
-/// Lists as on disk and as calls bring them.
+/// Lists as on disk and as calls pass them.
 fn access_lists() -> Vec<Vec<u8>> {
     let disk = [
         &[1, 0, 0, 0][..],
@@ -131,7 +132,7 @@ fn access_lists() -> Vec<Vec<u8>> {
     vec![disk.concat(), call.concat()]
 }
 
-/// A request of each operation, for a filesystem that is told of every opening.
+/// A request of each operation, for a filesystem that receives every open.
 fn requests() -> Vec<Vec<u8>> {
     let request = |opcode: &Opcode| {
         let fixed = vec![0; opcode.struct_bytes()];
@@ -144,8 +145,8 @@ fn requests() -> Vec<Vec<u8>> {
     Opcode::ALL.iter().map(request).collect()
 }
 
-/// What people write on the command line and in small files beside it. The first line goes to the parsers of one
-/// word, all lines to those of files.
+/// What users write on the command line and in small files. The first line goes to the parsers of
+/// one word, all lines to those of files.
 fn given_words(data: &[u8]) {
     let line = data.split(|byte| *byte == b'\n').next().unwrap_or(data);
     let rest = data.get(line.len() + 1..).unwrap_or(&[]);

@@ -1,11 +1,11 @@
-//! FUSE requests, one after the other, put to a volume.
+//! A sequence of FUSE requests to a volume.
 //!
 //! ```text
 //!   input:    volume (1) │ edits (1) │ edit … │ request │ request │ …
-//!   request:  operation (1) │ node (1) │ how (1) │ length (1) │ bytes: the operation's struct, then names or data
+//!   request:  operation (1) │ node (1) │ how (1) │ length (1) │ bytes: struct, then names or data
 //! ```
-//! Nodes and handles that replies named are asked about by their number in the order of the replies. A volume without edits
-//! is whole afterwards.
+//! A request refers to a node or handle of an earlier reply by its number in the order of the
+//! replies. A volume without edits is consistent afterwards.
 
 use crate::Target;
 use crate::image::patch::{self, EDIT};
@@ -25,12 +25,12 @@ use zerocopy::IntoBytes;
 pub const TARGETS: &[Target] =
     &[Target { name: "fuse_volume", run, seeds, weight: 10, longest: 4000 }];
 
-/// Requests of an input that are put.
+/// The number of requests of an input that are sent.
 const REQUESTS_MAX: usize = 100;
-/// Bytes of a long request's data: as many copies of what the input has.
+/// Bytes of data in a long request: copies of the input's data.
 const LONG: usize = 200_000;
 
-/// Puts the requests.
+/// Sends the requests.
 pub fn run(data: &[u8]) {
     let Some((&[volume, edits], rest)) = data.split_first_chunk() else { return };
     let edits = (usize::from(edits) % 4 * EDIT).min(rest.len());
@@ -87,7 +87,7 @@ impl Kernel {
     fn ask(&mut self, dispatch: &Dispatch, head: [u8; 4], bytes: &[u8], room: &mut [u8]) {
         let [opcode, node, how, _] = head;
         let opcode = Opcode::ALL[usize::from(opcode) % Opcode::ALL.len()];
-        // The end of it all has its place.
+        // Nothing follows the last one.
         if matches!(opcode, Opcode::Destroy | Opcode::Init) {
             return;
         }
@@ -142,7 +142,7 @@ fn request(opcode: Opcode, node: u8, handle: u8, fixed: &[u8], payload: &[u8]) -
     [&[nr as u8, node, how, body.len() as u8], &body[..]].concat()
 }
 
-/// What programs ask, and each operation once, on each volume.
+/// Typical sequences of programs, and each operation once, on each volume.
 fn seeds() -> Vec<Vec<u8>> {
     let none = 0xFF;
     let write = |offset: u64, size: u32| {

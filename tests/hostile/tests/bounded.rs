@@ -1,9 +1,10 @@
-//! Every target of hostile bytes for a few seconds.
+//! Every target of hostile bytes for several seconds.
 //!
-//! `EXTANT_CASE=image` runs those with `image` in their name, `EXTANT_SECONDS` says how long all of them take together (60),
-//! `EXTANT_SOAK` how many times as long, `EXTANT_SEED` draws other inputs. A failure names the input:
-//! `EXTANT_HOSTILE=tar:0:153 cargo test -p extant-hostile-tests --test bounded one -- --exact --ignored --nocapture` gives it
-//! again, and `EXTANT_KEEP=FILE` keeps its bytes, for `cargo fuzz run tar FILE`.
+//! `EXTANT_CASE=image` runs those with `image` in their name, `EXTANT_SECONDS` sets the time for
+//! all of them together (60), `EXTANT_SOAK` multiplies it, `EXTANT_SEED` selects other inputs. A
+//! failure names the input: `EXTANT_HOSTILE=tar:0:153 cargo test -p extant-hostile-tests --test
+//! bounded one -- --exact --ignored --nocapture` runs it again, and `EXTANT_KEEP=FILE` keeps its
+//! bytes, for `cargo fuzz run tar FILE`.
 
 use extant_hostile_tests::bounded;
 

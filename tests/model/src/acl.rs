@@ -1,23 +1,23 @@
-//! Lists of rights: what a directory hands on, and what of it a new file gets.
+//! Access control lists: what a directory passes on, and what a new file gets of it.
 //!
 //! ```text
-//!   default list of a directory ──and the mode asked for──► mode of what is made in it
-//!        │                                                  its own list, where one names a user
-//!        └──whole──► default list of a directory made in it
+//!   default list of a directory ──and the mode requested──► mode of what is created in it
+//!        │                                                  its own list, if it names a user
+//!        └──whole──► default list of a directory created in it
 //! ```
 //!
-//! Of a file's own list owner, mask and others are its mode's bits, whatever sets those.
-//! Source: acl(5), "Object creation and default ACLs".
+//! The entries of owner, mask and others in a file's own list are the bits of its mode, whichever
+//! call sets those. Source: acl(5), "Object creation and default ACLs".
 
-/// The attribute that a directory's list for what is made in it is in.
+/// The attribute with a directory's default list.
 pub const DEFAULT: &str = "system.posix_acl_default";
-/// The attribute that a file's own list is in.
+/// The attribute with a file's own list.
 pub const ACCESS: &str = "system.posix_acl_access";
 
-/// The user that some lists name.
+/// The user whom some lists name.
 const NAMED: u32 = 9;
 
-/// A list; rights are `rwx`, 0 to 7.
+/// A list; permissions are `rwx`, 0 to 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acl {
     owner: u16,
@@ -37,7 +37,8 @@ impl Acl {
         ][n % 3]
     }
 
-    /// What a file made with `mode` gets from its directory's default list: its mode, and a list.
+    /// What a file created with `mode` gets from its directory's default list: its mode, and a
+    /// list.
     pub fn inherited(self, mode: u16) -> (u16, Option<Acl>) {
         let class = self.named.map_or(self.group, |(_, mask)| mask);
         let mode = mode & (0o7000 | self.owner << 6 | class << 3 | self.others);
@@ -50,7 +51,7 @@ impl Acl {
         Acl { owner: mode >> 6 & 7, others: mode & 7, named, ..self }
     }
 
-    /// As system calls carry it.
+    /// As system calls pass it.
     pub fn bytes(self) -> Vec<u8> {
         let (user, mask) = (self.named.map(|it| it.0), self.named.map(|it| it.1));
         let entries = [

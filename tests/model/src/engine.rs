@@ -14,15 +14,15 @@ use std::sync::Arc;
 /// How much a volume may keep in memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    /// Bytes for metadata; few make blocks go and come.
+    /// Bytes for metadata; with few, blocks enter and leave the cache.
     pub metadata: usize,
-    /// Bytes for files' content; 0: it goes straight to the device.
+    /// Bytes for content of files; with 0, content goes directly to the device.
     pub pages: u64,
-    /// Whether content leaves once it is on the device.
+    /// Whether content leaves the cache once it is on the device.
     pub drop_behind: bool,
 }
 
-/// A volume open to be changed, and what is held of it.
+/// A volume open for writing, and the files and directories that it holds open.
 pub struct Engine {
     path: PathBuf,
     fs: Option<Filesystem>,
@@ -64,7 +64,7 @@ impl Engine {
         self.fs.as_ref().expect("open except within Reopen")
     }
 
-    /// Does `op`, whose directories `tree` names.
+    /// Runs `op`; `tree` gives the paths of its directories.
     pub fn apply(&mut self, op: Op, tree: &Tree) -> Outcome {
         self.try_apply(op, tree).map_err(|error| error.errno())
     }
@@ -246,13 +246,13 @@ impl Engine {
         Ok(Answer::Done)
     }
 
-    /// What is held, if it is of a kind whose flags can be asked for.
+    /// What a slot holds, if it is of a kind whose flags can be read.
     fn flagged(&self, slot: usize) -> Option<&Node> {
         let kind = |node: &&Node| node.metadata().is_file() || node.metadata().is_dir();
         self.slots[slot].as_ref().filter(kind)
     }
 
-    /// The file that is held, if one is.
+    /// The file that a slot holds, if it holds one.
     fn file(&self, slot: usize, tree: &Tree) -> Option<Result<File, Error>> {
         tree.held(slot, 'f')?;
         self.slots[slot].as_ref().map(Node::open)
@@ -265,7 +265,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Closes the volume, letting go of everything.
+    /// Closes the volume and everything held open.
     pub fn close(&mut self) -> Result<(), Error> {
         self.slots = Default::default();
         self.fs.take().map_or(Ok(()), Filesystem::close)

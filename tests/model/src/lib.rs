@@ -20,27 +20,27 @@ pub use op::{Op, Place};
 pub use run::{Kind, run};
 use std::sync::Arc;
 
-/// What an operation answers: something to compare, or an errno.
+/// The answer of an operation: something to compare, or an errno.
 pub type Outcome = Result<Answer, i32>;
 
-/// What can be compared of an answer.
+/// The comparable part of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// It was done.
+    /// It succeeded.
     Done,
-    /// What is known of a file.
+    /// The attributes of a file.
     Stat(Stat),
     /// Names and kinds, sorted.
     List(Vec<(String, char)>),
-    /// What is in a file.
+    /// The content of a file.
     Content(Arc<Vec<u8>>),
-    /// Flags, as `lsattr` counts.
+    /// Flags, with the values that `lsattr` uses.
     Flags(u32),
     /// The value of an attribute.
     Value(Option<Vec<u8>>),
 }
 
-/// What is known of a file that both sides can tell.
+/// The attributes of a file that both sides know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
     /// As `find -type` names it.
@@ -51,8 +51,8 @@ pub struct Stat {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Names, or for a directory 2 and one for each directory in it.
+    /// Number of names; for a directory 2, and one for each directory in it.
     pub links: u32,
-    /// Where a symlink leads.
+    /// The target of a symlink.
     pub target: Option<String>,
 }

@@ -1,13 +1,13 @@
-//! What is done, in numbers small enough to be met again and again.
+//! Operations, in numbers so small that they meet each other often.
 //!
 //! ```text
-//!   Place { dir: 5, name: 12 }     the fifth directory that lives, modulo how many there are,
+//!   Place { dir: 5, name: 12 }     the fifth existing directory, modulo their number,
 //!                                  and the twelfth name of the pool
 //! ```
 
 use extant_testkit::rng::Rng;
 
-/// A directory, as a number modulo how many there are, and a name of the pool.
+/// A directory, as a number modulo their count, and a name of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Which directory.
@@ -59,7 +59,7 @@ pub enum Op {
     List {
         dir: usize,
     },
-    /// Holds what a name means in a slot, in place of what was held there.
+    /// Opens what a name refers to and holds it in a slot, in place of what the slot held.
     Hold {
         slot: usize,
         at: Place,
@@ -68,12 +68,12 @@ pub enum Op {
     Tmpfile {
         slot: usize,
     },
-    /// Gives what is held a name.
+    /// Gives the file that is held a name.
     LinkHeld {
         slot: usize,
         to: Place,
     },
-    /// Makes a file in the directory that is held, whether it still has a name or not.
+    /// Creates a file in the directory that is held, whether that still has a name or not.
     CreateInHeld {
         slot: usize,
         name: usize,
@@ -87,12 +87,12 @@ pub enum Op {
         offset: u32,
         len: u32,
     },
-    /// Writes behind the end of the file that is held.
+    /// Appends to the file that is held.
     AppendHeld {
         slot: usize,
         len: u32,
     },
-    /// Cuts or lengthens the file that is held.
+    /// Truncates or extends the file that is held.
     ResizeHeld {
         slot: usize,
         size: u32,
@@ -107,22 +107,22 @@ pub enum Op {
     ReadHeld {
         slot: usize,
     },
-    /// Sets the mode of what is held, but not of a symlink.
+    /// Sets the mode of what is held, except of a symlink.
     ChmodHeld {
         slot: usize,
         mode: u16,
     },
-    /// Sets a user attribute of what is held to so many bytes, or removes it.
+    /// Sets a user attribute of what is held to this many bytes, or removes it.
     XattrHeld {
         slot: usize,
         len: Option<u8>,
     },
-    /// Gives the directory that is held a default list of rights of the pool, or takes it away.
+    /// Gives the directory that is held a default list of the pool, or removes it.
     DefaultAclHeld {
         slot: usize,
         list: Option<usize>,
     },
-    /// Reads what list of rights is held's own, but not of a symlink.
+    /// Reads the own access control list of what is held, except of a symlink.
     ReadAclHeld {
         slot: usize,
     },
@@ -136,12 +136,12 @@ pub enum Op {
     ReadFlagsHeld {
         slot: usize,
     },
-    /// Gives the file that is held extents, or a map of pointers: its bytes stay.
+    /// Converts the map of the file that is held to extents, or to a block map; its bytes stay.
     ExtentsHeld {
         slot: usize,
         on: bool,
     },
-    /// Gives what is held to a project, where the volume has them.
+    /// Assigns what is held to a project, if the volume has projects.
     ProjectHeld {
         slot: usize,
         project: u32,
@@ -149,11 +149,11 @@ pub enum Op {
     LetGo {
         slot: usize,
     },
-    /// Closes the volume and opens it again; all slots are let go before.
+    /// Closes the volume and opens it again; all slots are emptied first.
     Reopen,
 }
 
-/// How a rename goes.
+/// The mode of a rename.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Way {
@@ -163,27 +163,27 @@ pub enum Way {
     Whiteout,
 }
 
-/// Flags that what is made in a directory takes over from it, as `lsattr` counts: no dump, no times
-/// of reading.
+/// Flags that new files inherit from their directory, with the values that `lsattr` uses: no dump,
+/// no access times.
 pub const FLAGS: [u32; 2] = [0x40, 0x80];
 
-/// How many slots hold something.
+/// The number of slots.
 pub const SLOTS: usize = 4;
 
-/// What a run draws from.
+/// The choices of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Pools {
     /// Names in the pool.
     pub names: usize,
-    /// How much of the names that are long; 0..=100.
+    /// Percentage of names that are long; 0..=100.
     pub long_percent: usize,
 }
 
 impl Op {
-    /// An operation of a run that is `done` percent over: the tree grows first and shrinks then.
+    /// An operation of a run that is `done` percent over: the tree first grows and then shrinks.
     pub fn random(rng: &mut Rng, pools: Pools, done: usize) -> Op {
         let place = |rng: &mut Rng| {
-            // Few directories are met often, all sometimes.
+            // Few directories are met often, all of them sometimes.
             let dir = if rng.below(3) == 0 { rng.below(64) } else { rng.below(6) };
             Place { dir, name: rng.below(pools.names) }
         };
@@ -257,7 +257,7 @@ fn mode(rng: &mut Rng) -> u16 {
     [0o644, 0o600, 0o755, 0o2755, 0o4711, 0o1777][rng.below(6)]
 }
 
-/// The `n`-th name of the pool. Some are dots, some too long, some alike when case is ignored.
+/// The `n`-th name of the pool. Some are dots, some too long, some equal if case is ignored.
 pub fn name(n: usize, pools: Pools) -> String {
     match n {
         0 => ".".into(),

@@ -1,4 +1,4 @@
-//! One run: a volume of some kind, a seed, so many steps; then all judges.
+//! One run: a volume of some kind, a seed, a number of steps; then all judges.
 //!
 //! ```text
 //!   EXTANT_SEED=7   another seed for every run of the suite
@@ -20,27 +20,27 @@ use std::sync::Arc;
 
 /// A kind of volume to run on.
 pub struct Kind {
-    /// What messages call it.
+    /// Its name in messages.
     pub name: &'static str,
     /// How to make it: by extant, or by mke2fs.
     pub make: Make,
     /// Its size.
     pub mib: u64,
-    /// Whether names that differ in case only are one in its directories.
+    /// Whether its directories fold case.
     pub folds: bool,
-    /// What names there are.
+    /// The names to use.
     pub pools: Pools,
     /// Whether files belong to projects.
     pub projects: bool,
-    /// What it may keep in memory.
+    /// How much it may keep in memory.
     pub memory: Memory,
 }
 
-/// Who makes a volume.
+/// What makes a volume.
 pub enum Make {
     /// This project.
     Extant(Box<MkfsOptions>),
-    /// mke2fs, with these words.
+    /// mke2fs, with these options.
     Mke2fs(&'static str),
 }
 
@@ -60,7 +60,7 @@ pub fn run(kind: &Kind, steps: usize) {
     let mut engine = Engine::open(&image, kind.memory).expect("a fresh volume opens");
     let mut tree = Tree::new(kind.folds, kind.pools);
     tree.projects = kind.projects;
-    // mkfs made it; the tree is compared without.
+    // mkfs made it; it is removed before trees are compared.
     engine.fs().remove_dir("lost+found").expect("lost+found goes");
     let mut rng = Rng::new(seed());
     let mut log: Vec<Op> = Vec::new();
@@ -97,12 +97,12 @@ fn make(kind: &Kind, image: &Path) {
         }
     }
     if kind.folds {
-        // The root's own flag: all directories below take it over.
+        // The flag of the root, which all directories below inherit.
         e2fsprogs::debugfs_write(image, "set_inode_field / flags 0x40080000").expect("debugfs");
     }
 }
 
-/// Panics unless nobody finds anything wrong.
+/// Panics if a judge finds an error.
 fn judge(name: &str, image: &Path) {
     let device = Arc::new(FileDevice::open(image).expect("the volume opens"));
     let options = Options { data: true, ..Options::default() };
@@ -120,7 +120,7 @@ fn judge(name: &str, image: &Path) {
     }
 }
 
-/// Panics unless the volume holds the tree and nothing else.
+/// Panics unless the volume contains exactly the tree.
 fn compare(fs: &Filesystem, tree: &Tree, name: &str) {
     let mut seen: HashMap<Id, u32> = HashMap::new();
     let mut stack = vec![(0, fs.root().expect("a root"))];

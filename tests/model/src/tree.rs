@@ -17,10 +17,10 @@ const ENAMETOOLONG: i32 = 36;
 const ENOTEMPTY: i32 = 39;
 const ENODATA: i32 = 61;
 
-/// The owner of all that is made.
+/// The owner of everything that is created.
 pub const OWNER: u32 = 7;
 
-/// Which node.
+/// The number of a node.
 pub type Id = usize;
 
 /// A file of any kind.
@@ -38,36 +38,36 @@ pub struct Node {
     pub links: u32,
     /// Where a symlink leads.
     pub target: Option<String>,
-    /// Names in a directory: as compared, then as given.
+    /// Names in a directory: from the form for comparison to the given form.
     pub names: BTreeMap<String, (String, Id)>,
-    /// The directory that a directory is in.
+    /// The parent of a directory.
     pub parent: Id,
     /// It never had a name, and may get one.
     pub nameable: bool,
     /// The bytes of a file.
     pub content: Arc<Vec<u8>>,
-    /// The one attribute that there may be.
+    /// The only extended attribute.
     pub xattr: Option<Vec<u8>>,
-    /// Its own list of rights, where its mode does not say all.
+    /// Its own access control list, if its mode does not express it all.
     pub acl: Option<Acl>,
-    /// What a directory hands on.
+    /// The default list of a directory.
     pub default_acl: Option<Acl>,
     /// Those of [`FLAGS`] that it has.
     pub flags: u32,
-    /// Whose space it counts as.
+    /// Its project.
     pub project: u32,
 }
 
-/// All nodes; the root is 0. Removed ones stay, for those who hold them.
+/// All nodes; the root is 0. Removed ones stay, because slots may hold them.
 #[derive(Clone, Debug)]
 pub struct Tree {
     /// By id.
     pub nodes: Vec<Node>,
-    /// What is held.
+    /// What the slots hold.
     pub slots: [Option<Id>; SLOTS],
-    /// Names that differ in case only are one, below the root's directories.
+    /// The volume folds case, below the root's directories.
     pub folds: bool,
-    /// What names there are.
+    /// The names to use.
     pub pools: Pools,
     /// Files belong to projects.
     pub projects: bool,
@@ -80,7 +80,8 @@ impl Tree {
         Tree { nodes: vec![root], slots: [None; SLOTS], folds, pools, projects: false }
     }
 
-    /// The directories that have a name, in order of making; the `n`-th modulo their number.
+    /// The directories that have a name, in the order of their creation; the `n`-th modulo their
+    /// number.
     pub fn dir(&self, n: usize) -> Id {
         let live = |id: &Id| self.nodes[*id].kind == 'd' && self.nodes[*id].links > 0;
         let all: Vec<Id> = (0..self.nodes.len()).filter(live).collect();
@@ -109,7 +110,7 @@ impl Tree {
         self.nodes[dir].names.get(&self.key(name)).map(|(_, id)| *id)
     }
 
-    /// What the name means.
+    /// The node that the name refers to.
     fn lookup(&self, dir: Id, name: &str) -> Result<Id, i32> {
         match name {
             "." => Ok(dir),
@@ -119,7 +120,7 @@ impl Tree {
         }
     }
 
-    /// Whether a new name can stand there.
+    /// Whether a new name can be added there.
     fn check_new(&self, dir: Id, name: &str) -> Result<(), i32> {
         if self.nodes[dir].kind != 'd' {
             return Err(ENOTDIR);
@@ -156,7 +157,7 @@ impl Tree {
         Ok(Answer::Done)
     }
 
-    /// A new node; group, set-group-ID bit, rights and flags follow the directory.
+    /// A new node; group, set-group-ID bit, default list and flags follow the directory.
     fn add(&mut self, dir: Id, mut node: Node) -> Id {
         if self.nodes[dir].mode & 0o2000 != 0 {
             node.gid = self.nodes[dir].gid;
@@ -188,7 +189,7 @@ impl Tree {
         })
     }
 
-    /// Does it, or says why not.
+    /// Applies the operation, or returns its errno.
     pub fn apply(&mut self, op: Op) -> Outcome {
         let at = |tree: &Tree, place: Place| (tree.dir(place.dir), name(place.name, tree.pools));
         match op {
@@ -326,18 +327,18 @@ impl Tree {
         }
     }
 
-    /// What is held, if it is of a kind.
+    /// What a slot holds, if it is of a kind.
     pub fn held(&self, slot: usize, kind: char) -> Option<&Node> {
         self.slots[slot].map(|id| &self.nodes[id]).filter(|node| node.kind == kind)
     }
 
-    /// What is held, if it is of a kind whose flags can be asked for.
+    /// What a slot holds, if it is of a kind whose flags can be read.
     fn flagged(&mut self, slot: usize) -> Option<&mut Node> {
         let id = self.slots[slot].filter(|id| matches!(self.nodes[*id].kind, 'f' | 'd'))?;
         Some(&mut self.nodes[id])
     }
 
-    /// Changes the bytes of the file that is held, if one is.
+    /// Changes the bytes of the file that a slot holds, if it holds one.
     fn change(&mut self, slot: usize, change: impl FnOnce(&mut Vec<u8>)) -> Answer {
         if self.held(slot, 'f').is_some()
             && let Some(id) = self.slots[slot]
@@ -401,7 +402,7 @@ impl Tree {
             'd' => self.nodes[id].links = 0,
             _ => self.nodes[id].links -= 1,
         }
-        // A file that lost its last name gets none again.
+        // A file that lost its last name cannot get another.
         self.nodes[id].nameable = false;
     }
 
@@ -476,7 +477,7 @@ impl Tree {
                 self.nodes[to].links -= 1;
             }
             self.drop_name(victim);
-            // The entry keeps its place, and so the name it was made with.
+            // The entry keeps its place, and so the name with which it was created.
             let key = self.key(new);
             let kept = self.nodes[to].names[&key].0.clone();
             self.nodes[to].names.insert(key, (kept, source));

@@ -1,5 +1,5 @@
-//! The same random operations on this machine's own ext4: what the tree in memory answers is what
-//! Linux answers, errno for errno.
+//! The same random operations on this machine's own ext4: Linux answers what the tree in memory
+//! answers, errno for errno.
 
 use extant_model_tests::acl::{self, Acl};
 use extant_model_tests::op::{FLAGS, Op, Place, Pools, SLOTS, Way, content, name, target};
@@ -23,13 +23,13 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A mounted volume, and what is held of it.
+/// A mounted volume, and what the slots hold.
 struct Kernel {
     root: PathBuf,
     slots: [Option<OwnedFd>; SLOTS],
 }
 
-/// A path to what is held, with or without a name.
+/// A path to what a slot holds, with or without a name.
 fn through(held: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", held.as_raw_fd())
 }
@@ -85,14 +85,14 @@ impl Kernel {
     fn at(&self, tree: &Tree, place: Place) -> Result<(OwnedFd, String), Errno> {
         let dir = tree.dir(place.dir);
         let name = match name(place.name, tree.pools) {
-            // The root's own parent lies outside of the volume.
+            // The parent of the root is outside the volume.
             name if name == ".." && dir == 0 => ".".to_string(),
             name => name,
         };
         Ok((self.dir(tree, dir)?, name))
     }
 
-    /// Gives what was just made the owner and mode that `after` says.
+    /// Gives what was just created the owner and the mode of `after`.
     fn settle(&self, at: (&OwnedFd, &str), after: &Tree) -> Result<(), Errno> {
         let made = after.nodes.last().expect("something was made");
         let (uid, gid) = (Uid::from_raw(made.uid), Gid::from_raw(made.gid));
@@ -146,7 +146,7 @@ impl Kernel {
                 unlinkat(&dir, name, none)?;
             }
             Op::Rmdir { at } => {
-                // Neither "." nor ".." is looked at before it is refused.
+                // Neither "." nor ".." is looked up before it is refused.
                 let (dir, _) = self.at(tree, at)?;
                 unlinkat(&dir, name(at.name, tree.pools), AtFlags::REMOVEDIR)?;
             }
@@ -268,7 +268,7 @@ impl Kernel {
                     return Ok(Answer::Flags(ioctl_getflags(&held)?.bits() & all));
                 }
             }
-            // Linux changes the map of few files, and mounts no projects everywhere.
+            // Linux changes the map of few files, and does not mount every volume with projects.
             Op::ExtentsHeld { .. } | Op::ProjectHeld { .. } => {}
             Op::LetGo { slot } => self.slots[slot] = None,
             Op::Reopen => self.slots = Default::default(),
@@ -276,14 +276,14 @@ impl Kernel {
         Ok(Answer::Done)
     }
 
-    /// The file or directory that is held, open to read.
+    /// The file or directory that a slot holds, open for reading.
     fn flagged(&self, slot: usize, tree: &Tree) -> Option<File> {
         tree.held(slot, 'f').or_else(|| tree.held(slot, 'd'))?;
         let held = self.slots[slot].as_ref()?;
         Some(File::open(through(held)).expect("what is held opens"))
     }
 
-    /// The file that is held, if one is, open to read and write.
+    /// The file that a slot holds, if it holds one, open for reading and writing.
     fn file(&self, slot: usize, tree: &Tree) -> Option<File> {
         tree.held(slot, 'f')?;
         let held = self.slots[slot].as_ref()?;
@@ -298,7 +298,7 @@ impl Kernel {
         len: Option<u8>,
     ) -> Result<Answer, Errno> {
         if symlink {
-            // The way to it would be followed.
+            // The link to it would be followed.
             return Err(Errno::PERM);
         }
         let (path, name) = (through(held), "user.model");

@@ -1,12 +1,12 @@
-//! Answers of calls as text: equal text, equal answer.
+//! Answers of calls as text: equal text means equal answers.
 
 use rustix::fs::{FileType, Statx};
 use rustix::io::Errno;
 use std::fmt::Write;
 
-/// Something that a call gives back.
+/// A result of a call.
 pub trait Shown {
-    /// What of it can be the same on two volumes.
+    /// The part of it that can be equal on two volumes.
     fn shown(&self) -> String;
 }
 
@@ -79,7 +79,7 @@ impl Shown for Statx {
     }
 }
 
-/// Bytes for a reader: as they are when short and printable, else their number and a sum.
+/// Bytes for a reader: unchanged if short and printable, otherwise their number and a checksum.
 pub fn text(bytes: &[u8]) -> String {
     if bytes.len() <= 64 {
         return format!("'{}'", bytes.escape_ascii());
@@ -93,7 +93,7 @@ pub fn text(bytes: &[u8]) -> String {
 
 macro_rules! names {
     ($($name:ident)+) => {
-        /// `ENOENT` and its kin.
+        /// The name of an errno, such as `ENOENT`.
         pub fn errno_name(errno: Errno) -> String {
             match errno {
                 $(Errno::$name => concat!("E", stringify!($name)).into(),)+

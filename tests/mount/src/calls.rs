@@ -1,4 +1,5 @@
-//! System calls as scripts write them: paths from the working directory, modes as numbers.
+//! System calls in the form that scripts use: paths relative to the working directory, modes as
+//! numbers.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, CWD, Dev, FileType, Mode, OFlags, RenameFlags, Statx, StatxFlags};
@@ -20,22 +21,22 @@ pub fn mode(bits: u32) -> Mode {
     Mode::from_raw_mode(bits)
 }
 
-/// Opens; what it makes has 0644.
+/// Opens; a new file has mode 0644.
 pub fn open(path: &str, flags: OFlags) -> Answer<OwnedFd> {
     rustix::fs::open(path, flags | OFlags::CLOEXEC, mode(0o644))
 }
 
-/// Opens what may be made with `bits`.
+/// Opens; a new file has the mode `bits`.
 pub fn open_mode(path: &str, flags: OFlags, bits: u32) -> Answer<OwnedFd> {
     rustix::fs::open(path, flags | OFlags::CLOEXEC, mode(bits))
 }
 
-/// Makes a file that was not there.
+/// Creates a file that does not exist.
 pub fn create(path: &str, bits: u32) -> Answer<OwnedFd> {
     open_mode(path, OFlags::CREATE | OFlags::EXCL | BOTH, bits)
 }
 
-/// Makes a file that holds `bytes`, or puts them in place of what one holds.
+/// Creates a file with the content `bytes`, or replaces the content of an existing one.
 pub fn put(path: &str, bytes: &[u8]) -> Answer<()> {
     let file = open(path, OFlags::CREATE | OFlags::TRUNC | OFlags::WRONLY)?;
     write_all(&file, 0, bytes)
@@ -51,7 +52,7 @@ pub fn write_all(file: &OwnedFd, mut offset: u64, mut bytes: &[u8]) -> Answer<()
     Ok(())
 }
 
-/// Up to `len` bytes at `offset`.
+/// Reads up to `len` bytes at `offset`.
 pub fn read_at(file: &OwnedFd, offset: u64, len: usize) -> Answer<Vec<u8>> {
     let mut bytes = vec![0; len];
     let mut have = 0;
@@ -70,7 +71,7 @@ pub fn content(path: &str) -> Answer<Vec<u8>> {
     read_at(&open(path, READ | OFlags::NONBLOCK)?, 0, 16 << 20)
 }
 
-/// `lstat`, with the time of birth.
+/// `lstat`, with the birth time.
 pub fn stat(path: &str) -> Answer<Statx> {
     let all = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, all)
@@ -96,7 +97,7 @@ pub fn chmod(path: &str, bits: u32) -> Answer<()> {
     rustix::fs::chmod(path, mode(bits))
 }
 
-/// Gives to other owners; `None` leaves.
+/// Changes the owners; `None` keeps one.
 pub fn chown(path: &str, uid: Option<u32>, gid: Option<u32>) -> Answer<()> {
     let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
     rustix::fs::chownat(CWD, path, uid, gid, AtFlags::SYMLINK_NOFOLLOW)
@@ -107,13 +108,13 @@ pub fn rename_with(from: &str, to: &str, flags: RenameFlags) -> Answer<()> {
     rustix::fs::renameat_with(CWD, from, CWD, to, flags)
 }
 
-/// Cuts or lengthens.
+/// Truncates or extends.
 pub fn truncate(path: &str, len: u64) -> Answer<()> {
     let file = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, mode(0))?;
     rustix::fs::ftruncate(file, len)
 }
 
-/// Names in a directory with their types, in order of bytes; "." and ".." among them.
+/// Names in a directory with their types, sorted by bytes; includes "." and "..".
 pub fn list(path: &str) -> Answer<String> {
     let mut names = Vec::new();
     for entry in rustix::fs::Dir::new(open(path, READ | OFlags::DIRECTORY)?)? {
@@ -125,7 +126,7 @@ pub fn list(path: &str) -> Answer<String> {
     Ok(names.join(" "))
 }
 
-/// Bytes that tell where they are from.
+/// Bytes that identify their offset.
 pub fn pattern(len: usize, seed: u32) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9) | 1;
     let mut next = || {

@@ -1,6 +1,6 @@
-//! The differences that stay, each with its reason.
+//! The known differences, each with its reason.
 
-/// A difference that is known. In each text `*` stands for anything.
+/// A known difference. In each text `*` matches anything.
 #[derive(Clone, Copy, Debug)]
 pub struct Known {
     /// The label.
@@ -9,7 +9,7 @@ pub struct Known {
     pub kernel: &'static str,
     /// The mount's answer.
     pub mount: &'static str,
-    /// Why it is so, and stays so.
+    /// The reason, and why it stays.
     pub reason: &'static str,
 }
 
@@ -90,7 +90,7 @@ pub const KNOWN: &[Known] = &[
     ),
 ];
 
-/// Differences of a mount on which the kernel collects writes.
+/// Differences of a mount with the kernel's write-back cache.
 pub const KNOWN_OF_COLLECTED_WRITES: &[Known] = &[
     known("times/has * of kept", "*", "*", OWN_TIMES),
     known("space/data *", "*", "*", NO_HOLES),
@@ -118,7 +118,7 @@ pub const KNOWN_OF_SMALL_BLOCKS: &[Known] = &[
     known("limits/allocate up to *", "EOPNOTSUPP", "EFBIG", EITHER),
 ];
 
-/// Differences of volumes with sums of data.
+/// Differences of volumes with checksums of data.
 pub const KNOWN_OF_SUMS: &[Known] = &[
     known("space/punch bytes: space of f", "264", "272", OTHER_BLOCKS),
     known("flags/set 0x800000 of d", "EOPNOTSUPP", "ok", NOCOW),
@@ -132,7 +132,7 @@ pub fn is_known(all: &[Known], label: &str, kernel: &str, mount: &str) -> bool {
     })
 }
 
-/// Whether `text` is what `pattern` says.
+/// Whether `text` matches `pattern`.
 fn fits(pattern: &str, text: &str) -> bool {
     match pattern.split_once('*') {
         None => pattern == text,

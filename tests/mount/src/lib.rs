@@ -1,13 +1,13 @@
-//! What programs find on a mount, beside what they find on the kernel's ext4.
+//! What programs find on a mount, compared with what they find on the kernel's ext4.
 //!
 //! ```text
 //!   the same script ──► extant mount ──► answers ─┐
 //!        └────────────► kernel ext4 ───► answers ─┴─► equal, and both volumes clean
 //! ```
 //!
-//! A script is a process of its own (`posix-script`), whose working directory is the mount: it may take
-//! other users' places, and a mount that hangs takes only the script along. [`served`] gives programs a
-//! volume to work on and judges it afterwards.
+//! A script is a process of its own (`posix-script`), whose working directory is the mount. So it
+//! may act as other users, and a mount that hangs blocks only the script. [`served`] gives programs
+//! a volume to work on and judges it afterwards.
 
 pub mod answer;
 pub mod calls;

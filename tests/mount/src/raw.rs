@@ -1,4 +1,4 @@
-//! The calls that rustix leaves to its users' care, behind safe functions.
+//! The calls that rustix marks unsafe, as safe functions.
 #![allow(unsafe_code)]
 
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
@@ -13,7 +13,7 @@ fn answer(rc: i64) -> Result<i64, Errno> {
     }
 }
 
-/// A file's bytes in memory. Nothing else changes the file while one looks at them.
+/// A mapped file. Nothing else changes the file while a caller reads these bytes.
 #[derive(Debug)]
 pub struct Mapped {
     at: *mut c_void,
@@ -21,7 +21,7 @@ pub struct Mapped {
 }
 
 impl Mapped {
-    /// Maps `len` bytes from `offset` on, for reading and, where `write`, for writing.
+    /// Maps `len` bytes from `offset` on, for reading and, with `write`, for writing.
     pub fn new(
         file: &OwnedFd,
         offset: u64,
@@ -41,12 +41,12 @@ impl Mapped {
         assert!(from <= self.len && len <= self.len - from, "outside of what is mapped");
     }
 
-    /// A copy of `len` bytes; they lie in pages that the file has.
+    /// A copy of `len` bytes; they are in pages that the file has.
     pub fn get(&self, from: usize, len: usize) -> Vec<u8> {
         self.check(from, len);
         let mut bytes = vec![0; len];
-        // SAFETY: the range lies in the mapping (checked) and in the new vector, which overlap nothing;
-        // the mapping lives as long as `self`, and no reference to its bytes is ever made.
+        // SAFETY: the range lies in the mapping (checked) and in the new vector, which overlap
+        // nothing; the mapping lives as long as `self`, and no reference to its bytes is ever made.
         unsafe {
             std::ptr::copy(self.at.cast::<u8>().add(from), bytes.as_mut_ptr(), len);
         }
@@ -56,13 +56,14 @@ impl Mapped {
     /// Changes bytes of a mapping made for writing.
     pub fn set(&mut self, from: usize, bytes: &[u8]) {
         self.check(from, bytes.len());
-        // SAFETY: as in `get`; a mapping made for reading ends the process by a signal, not in wrong memory.
+        // SAFETY: as in `get`; a mapping made for reading ends the process by a signal, not in
+        // wrong memory.
         unsafe {
             std::ptr::copy(bytes.as_ptr(), self.at.cast::<u8>().add(from), bytes.len());
         }
     }
 
-    /// Brings changes to the file, and waits for them.
+    /// Writes changes to the file, and waits for them.
     pub fn sync(&self) -> Result<(), Errno> {
         // SAFETY: the range is the mapping itself.
         unsafe { rustix::mm::msync(self.at, self.len, MsyncFlags::SYNC) }
@@ -84,25 +85,25 @@ pub fn sync_file_range(file: impl AsFd, from: i64, len: i64, flags: u32) -> Resu
     answer(rc.into()).map(drop)
 }
 
-/// `fallocate` with any mode, also those that nobody knows.
+/// `fallocate` with any mode, also undefined ones.
 pub fn fallocate(file: impl AsFd, mode: i32, from: i64, len: i64) -> Result<(), Errno> {
     // SAFETY: no memory is passed, and the descriptor is open as long as it is borrowed.
     let rc = unsafe { libc::fallocate(file.as_fd().as_raw_fd(), mode, from, len) };
     answer(rc.into()).map(drop)
 }
 
-/// What a record lock is for.
+/// The kind of a record lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lock {
     /// Shared.
     Read,
-    /// Alone.
+    /// Exclusive.
     Write,
     /// None.
     Off,
 }
 
-/// `F_SETLK`, or `F_OFD_SETLK` where `opening`: locks `len` bytes (0: all) from `from` on.
+/// `F_SETLK`, or `F_OFD_SETLK` with `opening`: locks `len` bytes (0: all) from `from` on.
 pub fn lock(file: impl AsFd, kind: Lock, from: i64, len: i64, opening: bool) -> Result<(), Errno> {
     let mut wish = record(kind, from, len);
     let command = if opening { libc::F_OFD_SETLK } else { libc::F_SETLK };
@@ -111,7 +112,7 @@ pub fn lock(file: impl AsFd, kind: Lock, from: i64, len: i64, opening: bool) -> 
     answer(rc.into()).map(drop)
 }
 
-/// `F_GETLK`: the lock that would be in the way, as kind, start and length.
+/// `F_GETLK`: the conflicting lock, as kind, start and length.
 pub fn lock_in_the_way(file: impl AsFd, kind: Lock, from: i64, len: i64) -> Result<String, Errno> {
     let mut wish = record(kind, from, len);
     // SAFETY: `wish` is a whole `struct flock` that outlives the call.
@@ -171,7 +172,7 @@ pub fn set_xflags(file: impl AsFd, mut all: Xflags) -> Result<(), Errno> {
     answer(rc.into()).map(drop)
 }
 
-/// An `ioctl` that nobody knows, with a word of memory.
+/// An undefined `ioctl` with a word of memory.
 pub fn unknown_ioctl(file: impl AsFd) -> Result<(), Errno> {
     let mut word = [0_u64; 32];
     // SAFETY: the number says 8 bytes; more are there.
@@ -223,7 +224,8 @@ impl AsyncWrites {
         Ok(AsyncWrites { context })
     }
 
-    /// Starts a write of `bytes` at `offset` of `file`, and waits for its end. Returns the bytes written.
+    /// Starts a write of `bytes` at `offset` of `file`, and waits for its end. Returns the bytes
+    /// written.
     pub fn write(&self, file: impl AsFd, bytes: &[u8], offset: u64) -> Result<usize, Errno> {
         let iocb = Iocb {
             opcode: PWRITE,
@@ -234,8 +236,8 @@ impl AsyncWrites {
             ..Iocb::default()
         };
         let list = [&raw const iocb];
-        // SAFETY: the context is this one's; the kernel copies the request before the call returns, and reads `bytes`
-        // until the event below, which this function waits for.
+        // SAFETY: the context is this one's; the kernel copies the request before the call returns,
+        // and reads `bytes` until the event below, which this function waits for.
         answer(unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, list.as_ptr()) })?;
         // data, obj, res, res2
         let mut event = [0i64; 4];
@@ -258,7 +260,8 @@ impl Drop for AsyncWrites {
     }
 }
 
-/// A file handle as `name_to_handle_at` gives it for a file on a FUSE mount: node (two words), generation.
+/// A file handle as `name_to_handle_at` returns it for a file on a FUSE mount: node (two words),
+/// generation.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct FileHandle {
@@ -288,7 +291,8 @@ pub fn handle_of(path: &std::path::Path) -> Result<FileHandle, Errno> {
     let mut handle = FileHandle { bytes: 128, kind: 0, words: [0; 3], spare: [0; 29] };
     let mut mount = 0i32;
     let (handle_at, mount_at) = (&raw mut handle, &raw mut mount);
-    // SAFETY: the handle has room for the 128 bytes that it says; path and mount id are valid for the call.
+    // SAFETY: the handle has room for the 128 bytes that it says; path and mount id are valid for
+    // the call.
     answer(unsafe {
         libc::syscall(
             libc::SYS_name_to_handle_at,
@@ -302,7 +306,7 @@ pub fn handle_of(path: &std::path::Path) -> Result<FileHandle, Errno> {
     Ok(handle)
 }
 
-/// Opens the file of `handle` for reading, on the filesystem that has `mount`.
+/// Opens the file of `handle` for reading, on the filesystem that contains `mount`.
 pub fn open_handle(mount: impl AsFd, handle: &FileHandle) -> Result<OwnedFd, Errno> {
     use rustix::fd::FromRawFd;
     let (mut handle, dir) = (*handle, mount.as_fd().as_raw_fd());

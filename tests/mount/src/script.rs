@@ -1,4 +1,4 @@
-//! A script: it acts, and notes each answer under a label of its own.
+//! A script: it runs calls, and notes each answer under a unique label.
 //!
 //! ```text
 //!   rename/file over directory ⇥ EISDIR        family/label, tab, answer
@@ -15,25 +15,25 @@ use std::time::Duration;
 /// Longer than two ticks of a kernel's coarse clock.
 const TICK: Duration = Duration::from_millis(21);
 
-/// A user whose place part of a script takes: without root's powers.
+/// A user as which part of a script runs, without root's privileges.
 #[derive(Clone, Copy, Debug)]
 pub struct User {
     /// User.
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Further groups.
+    /// Supplementary groups.
     pub groups: &'static [u32],
 }
 
-/// Owns what scripts give to a user.
+/// The owner to whom scripts give files.
 pub const OWNER: User = User { uid: 1000, gid: 1000, groups: &[1000] };
-/// In the owner's group by further groups, and in 2000.
+/// In the owner's group by a supplementary group, and in 2000.
 pub const MEMBER: User = User { uid: 1001, gid: 1001, groups: &[1001, 1000, 2000] };
-/// Shares nothing with the others.
+/// Has nothing in common with the others.
 pub const STRANGER: User = User { uid: 1002, gid: 1002, groups: &[1002] };
 
-/// What was answered so far.
+/// The answers so far.
 #[derive(Debug, Default)]
 pub struct Script {
     family: &'static str,
@@ -42,10 +42,10 @@ pub struct Script {
 }
 
 impl Script {
-    /// Runs `act` in a new directory called `family`, and comes back.
+    /// Runs `act` in a new directory called `family`, and returns to the old one.
     ///
     /// # Panics
-    /// When the directory cannot be made or left: then nothing else is worth asking.
+    /// If the directory cannot be created or left, because then no further case makes sense.
     pub fn family(&mut self, family: &'static str, act: impl FnOnce(&mut Script)) {
         self.family = family;
         rustix::process::umask(Mode::from_raw_mode(0o022));
@@ -61,7 +61,7 @@ impl Script {
         rustix::process::fchdir(&back).expect("it was open");
     }
 
-    /// Notes under which name later answers are found; for a script in a place made elsewhere.
+    /// Sets the prefix of later answers; for a script in a place made elsewhere.
     pub fn named(&mut self, family: &'static str) {
         self.family = family;
     }
@@ -87,7 +87,7 @@ impl Script {
         self.tell(&format!("content {path}"), calls::content(path));
     }
 
-    /// Acts as `user`, in a thread of its own: Linux keeps who one is for each thread.
+    /// Runs `act` as `user`, in a thread of its own: Linux keeps credentials for each thread.
     pub fn as_user(&mut self, user: User, act: impl FnOnce(&mut Script) + Send) {
         std::thread::scope(|scope| {
             let done = scope.spawn(|| {

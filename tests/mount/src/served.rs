@@ -6,9 +6,9 @@
 //!                  └── remount ◄──┘                └───► Linux, read-only: shows ──┘
 //! ```
 //!
-//! `EXTANT_MOUNT=linux` puts Linux' own ext4 in extant's place: what fails there, too, is the test's
-//! fault. What kills the server does not run there. `EXTANT_MKFS=WORDS` makes volumes with these words, too:
-//! `-O data_csum` gives all of them sums of data.
+//! `EXTANT_MOUNT=linux` uses Linux' own ext4 instead of extant: what fails there, too, is a defect
+//! of the test. Tests that kill the server do not run there. `EXTANT_MKFS=WORDS` makes volumes with
+//! these options, too: `-O data_csum` gives all of them checksums of data.
 
 use extant_testkit::command::{Finished, run, run_in};
 use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
@@ -24,10 +24,10 @@ use std::process::Command;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// Time that a program gets unless told otherwise.
+/// The default time limit of a program.
 pub const LIMIT: Duration = Duration::from_secs(120);
-/// What programs get beyond their limit before the server is ended: a call that nobody answers
-/// cannot be ended in another way.
+/// Time beyond that limit before the server is killed: a call that gets no answer cannot be ended
+/// in another way.
 const GRACE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -36,26 +36,26 @@ enum Mounted {
     Linux(LoopMount),
 }
 
-/// A volume of its own, mounted, with a scratch directory beside it.
+/// A mounted volume, with a scratch directory outside it.
 #[derive(Debug)]
 pub struct Served {
-    // Before the directory that holds its image: fields go in this order.
+    // Before the directory that contains its image: fields are dropped in this order.
     mounted: Option<Mounted>,
     scratch: Scratch,
     options: String,
 }
 
-/// Is Linux' own ext4 what programs meet (`EXTANT_MOUNT=linux`)?
+/// Whether programs run on Linux' own ext4 (`EXTANT_MOUNT=linux`).
 pub fn by_linux() -> bool {
     std::env::var_os("EXTANT_MOUNT").is_some_and(|name| name == "linux")
 }
 
-/// How many times as much to do: 1, or the number in `EXTANT_SOAK`.
+/// A factor for the amount of work: 1, or the number in `EXTANT_SOAK`.
 pub fn effort() -> usize {
     std::env::var("EXTANT_SOAK").map_or(1, |text| text.parse().unwrap_or(8).max(1))
 }
 
-/// The random moments of one test: those of `EXTANT_SEED`, or always the same.
+/// The random moments of one test: those of `EXTANT_SEED`, or fixed ones.
 pub fn moments(salt: u64) -> Rng {
     let seed = std::env::var("EXTANT_SEED").ok().and_then(|text| text.parse::<u64>().ok());
     let seed = seed.unwrap_or(1);
@@ -68,15 +68,15 @@ pub fn a_moment(rng: &mut Rng, from_ms: usize, to_ms: usize) {
     std::thread::sleep(Duration::from_millis((from_ms + rng.below(to_ms - from_ms)) as u64));
 }
 
-/// What `done` is, or a panic with what it said.
+/// The value of `done`, or a panic with its message.
 #[track_caller]
 pub fn ok<T>(done: Result<T, String>) -> T {
     done.unwrap_or_else(|said| panic!("{said}"))
 }
 
 impl Served {
-    /// A fresh ext4 of `mib` MiB made with `mkfs` (words for mke2fs, or for `extant mkfs` where it alone knows a
-    /// feature), mounted.
+    /// A new ext4 of `mib` MiB made with `mkfs` (options for mke2fs, or for `extant mkfs` if only
+    /// that knows a feature), mounted.
     #[track_caller]
     pub fn new(mib: u64, mkfs: &str) -> Self {
         Self::with_options(mib, mkfs, "")
@@ -93,7 +93,8 @@ impl Served {
         served
     }
 
-    /// Mounts what [`unmount`](Self::unmount) or [`kill`](Self::kill) left; a crash is recovered from.
+    /// Mounts what [`unmount`](Self::unmount) or [`kill`](Self::kill) left; recovers it after a
+    /// crash.
     #[track_caller]
     pub fn mount(&mut self) {
         assert!(self.mounted.is_none(), "it is mounted");
@@ -108,7 +109,7 @@ impl Served {
         self.scratch.file("volume.img")
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn dir(&self) -> &Path {
         match self.mounted.as_ref().expect("it is not mounted") {
             Mounted::Extant(mount) => mount.path(),
@@ -116,12 +117,12 @@ impl Served {
         }
     }
 
-    /// The path `name` outside the volume; it goes with the volume.
+    /// The path `name` outside the volume; it is removed with the volume.
     pub fn outside(&self, name: &str) -> PathBuf {
         self.scratch.file(name)
     }
 
-    /// What the server noted, and how it ended, if it did.
+    /// What the server printed, and how it ended, if it did.
     fn log(&self) -> String {
         let Some(Mounted::Extant(mount)) = &self.mounted else { return String::new() };
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
@@ -133,8 +134,8 @@ impl Served {
         ended.unwrap_or_default() + &mount.log()
     }
 
-    /// Runs a script of `sh -e` at the volume's root; `$OUT` is the directory outside. Panics when
-    /// it fails, and with what the server noted.
+    /// Runs a script of `sh -e` at the volume's root; `$OUT` is the directory outside. Panics if it
+    /// fails, with what the server printed.
     #[track_caller]
     pub fn sh(&self, script: &str) -> Finished {
         let done = self.try_sh(script, LIMIT);
@@ -144,7 +145,7 @@ impl Served {
         done
     }
 
-    /// The same within `limit`; how it ended is for the caller to judge, unless time was up.
+    /// The same within `limit`. The caller judges how it ended, unless the time was over.
     #[track_caller]
     pub fn try_sh(&self, script: &str, limit: Duration) -> Finished {
         let out = self.scratch.path().display();
@@ -162,7 +163,7 @@ impl Served {
         done
     }
 
-    /// Does `work`, and ends the server when that takes longer than `limit` and some grace.
+    /// Runs `work`, and kills the server if that takes longer than `limit` and some extra time.
     pub fn watched<T>(&self, limit: Duration, work: impl FnOnce() -> T) -> T {
         let server = self.server();
         std::thread::scope(|threads| {
@@ -188,7 +189,7 @@ impl Served {
         }
     }
 
-    /// Ends the server at once, under whoever uses the volume.
+    /// Kills the server at once, while programs use the volume.
     #[track_caller]
     pub fn kill(&mut self) {
         match self.mounted.take() {
@@ -197,7 +198,7 @@ impl Served {
         }
     }
 
-    /// Unmounts, and `e2fsck -fn` finds nothing.
+    /// Unmounts; `e2fsck -fn` must find nothing.
     #[track_caller]
     pub fn unmount(&mut self) {
         match self.mounted.take().expect("it is not mounted") {
@@ -207,7 +208,7 @@ impl Served {
         ok(e2fsck(&self.image(), None).expect_clean());
     }
 
-    /// All that the mount shows.
+    /// A manifest of the mount.
     #[track_caller]
     pub fn manifest(&self) -> Manifest {
         let manifest = ok(self.watched(LIMIT, || Manifest::walk(self.dir())));
@@ -224,14 +225,14 @@ impl Served {
         self.unmount();
         let mount = ok(LoopMount::ro(&self.image(), ""));
         let linux = without_reading(ok(Manifest::walk(mount.path())));
-        // What was not written back yet takes no space yet.
+        // Data that was not written back takes no space yet.
         let look = Look { blocks: false, ..Look::all() };
         ok(shown.diff(&linux, look).expect_same("the mount | Linux"));
         ok(mount.unmount());
     }
 }
 
-/// Makes a volume of `bytes` with the words `mkfs`.
+/// Makes a volume of `bytes` with the options `mkfs`.
 fn made(image: &Path, bytes: u64, mkfs: &str) -> Result<(), String> {
     if !mkfs.contains("data_csum") {
         return mke2fs(image, bytes, mkfs, None);
@@ -243,7 +244,7 @@ fn made(image: &Path, bytes: u64, mkfs: &str) -> Result<(), String> {
     Extant::get()?.run(&words)?.success().map(drop)
 }
 
-/// Looking at a file is a reading of it, so each look finds another time of the last one.
+/// Examining a file reads it, so each time the access time differs.
 fn without_reading(mut manifest: Manifest) -> Manifest {
     for entry in manifest.entries.values_mut() {
         entry.atime = None;

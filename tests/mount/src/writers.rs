@@ -1,15 +1,15 @@
-//! Programs that write and log what they did, and the judge of what a crash left of it.
+//! Programs that write and log what they did, and the check of what a crash left of it.
 //!
 //! ```text
-//!   work: "t FILE N" ──► change ──► fsync, sometimes ──► "s FILE N"      the log lies outside the volume
-//!                             │
-//!                           crash ──► judge: each file is at some N from the last "s" to the last "t"
+//!   work: "t FILE N" ─► change ─► fsync, sometimes ─► "s FILE N"     the log is outside the volume
+//!                           │
+//!                         crash ─► judge: each file is at some N from the last "s" to the last "t"
 //! ```
 //!
-//! Kinds of file, each written by one writer: `grow` is appended to; `swap` is replaced by renaming over
-//! it, sometimes without a sync; `name` is created and removed; `page` is overwritten in place as databases
-//! do it, with the old pages in a file beside it until the new ones are durable. In between come
-//! truncations, links, and names in a directory that all writers share.
+//! Kinds of file, each written by one writer: `grow` is appended to; `swap` is replaced by a rename
+//! over it, sometimes without a sync; `name` is created and removed; `page` is overwritten in place
+//! as databases do it, with the old pages in a file beside it until the new ones are durable. In
+//! between come truncations, links, and names in a directory that all writers share.
 
 use extant_testkit::rng::{Rng, bytes};
 use rustix::io::Errno;
@@ -34,7 +34,8 @@ pub fn log_of(logs: &Path, n: usize) -> PathBuf {
     logs.join(format!("w{n}.log"))
 }
 
-/// Makes the writers' directories on a volume mounted at `root`, durable, and their empty logs in `logs`.
+/// Makes the writers' directories on a volume mounted at `root`, durably, and their empty logs in
+/// `logs`.
 pub fn prepare(root: &Path, logs: &Path) -> io::Result<()> {
     fs::create_dir(root.join("shared"))?;
     for n in 0..WRITERS {
@@ -61,7 +62,7 @@ pub fn work(dir: PathBuf, log: &Path, seed: u64) {
     }
 }
 
-/// Steps tried and steps synced since the last [`judge`], by the log at `log`.
+/// Steps tried and steps synced since the last [`judge`], according to the log at `log`.
 pub fn progress(log: &Path) -> (usize, usize) {
     let log = fs::read_to_string(log).unwrap_or_default();
     let since: Vec<&str> = log.lines().skip_while(|line| line.starts_with('s')).collect();
@@ -69,8 +70,9 @@ pub fn progress(log: &Path) -> (usize, usize) {
     (count('t'), count('s'))
 }
 
-/// What a file may be: the numbers from `synced` to `tried`, which only grow. A file's number is its
-/// length (`grow`), the version of its content (`swap`, `page`), or odd when it is there (`name`).
+/// The allowed states of a file: the numbers from `synced` to `tried`, which only grow. A file's
+/// number is its length (`grow`), the version of its content (`swap`, `page`), or odd if it exists
+/// (`name`).
 #[derive(Debug, Clone, Copy, Default)]
 struct Known {
     synced: u64,
@@ -82,12 +84,12 @@ struct Log(File);
 
 impl Log {
     fn line(&mut self, what: char, file: &str, number: u64) {
-        // One call: a machine that stops meanwhile leaves the whole line or none.
+        // One call: if the machine stops meanwhile, the whole line is there or nothing.
         let line = format!("{what} {file} {number}\n");
         self.0.write_all(line.as_bytes()).expect("the log takes lines");
     }
 
-    /// What the log of `writer` says of `file`.
+    /// What the log of `writer` contains about `file`.
     fn known(path: &Path, file: &str) -> Known {
         let mut known = Known::default();
         for line in fs::read_to_string(path).unwrap_or_default().lines() {
@@ -142,7 +144,7 @@ impl Writer {
             1 => file.sync_data()?,
             _ => return Ok(()),
         }
-        // A new name is the directory's.
+        // A new name needs a sync of the directory.
         File::open(&self.dir)?.sync_all()?;
         self.log.line('s', &name, new);
         Ok(())
@@ -183,8 +185,8 @@ impl Writer {
         Ok(())
     }
 
-    /// One transaction: the old pages in a file of their own, the new ones over them, the file gone. Each is
-    /// durable before the next.
+    /// One transaction: save the old pages in a file of their own, overwrite them, remove that
+    /// file. Each is durable before the next.
     fn change_pages(&mut self, n: usize) -> io::Result<()> {
         let (name, old, new) = self.next(3, n, 1);
         let path = self.dir.join(&name);
@@ -212,7 +214,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Work that nothing is asked of, but that the volume stays whole.
+    /// Work whose result is not checked, except that the volume stays consistent.
     fn scribble(&mut self) -> io::Result<()> {
         let path = self.dir.join("scribble");
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(&path)?;
@@ -230,7 +232,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Names that several writers fight for: each may be refused for what another did.
+    /// Names that several writers use: each call may fail because of another writer.
     fn shared(&mut self, n: usize) -> io::Result<()> {
         let dir = self.dir.join("../shared");
         let (a, b) = (dir.join(format!("a{n}")), dir.join(format!("b{}", self.rng.below(FILES))));
@@ -275,12 +277,13 @@ fn pages(number: u64) -> u64 {
     if number == 0 { 0 } else { 9 + number / 5 }
 }
 
-/// Pages that version `number` changes: the first, one in the middle, and the last, which may be new.
+/// Pages that version `number` changes: the first, one in the middle, and the last, which may be
+/// new.
 fn changed_pages(number: u64) -> [u64; 3] {
     [0, 1 + number % 7, pages(number) - 1]
 }
 
-/// What version `number` of `name`, which changed `page`, left there.
+/// What version `number` of `name`, which changed `page`, wrote there.
 fn page_of(name: &str, page: u64, number: u64) -> Vec<u8> {
     let mut content = format!("{name} {page} {number}\n").into_bytes();
     content.extend(bytes(page << 32 | number, PAGE - content.len()));
@@ -298,14 +301,15 @@ fn undo_of(path: &Path) -> PathBuf {
     path.with_extension("undo")
 }
 
-/// What takes a transaction back: how many pages there were, and what those held that it changes.
+/// What undoes a transaction: the number of pages before, and the old content of those that it
+/// changes.
 struct Undo {
     len: u64,
     before: Vec<(u64, Vec<u8>)>,
 }
 
 impl Undo {
-    /// A sum, then numbers and pages.
+    /// A checksum, then numbers and pages.
     fn bytes(&self) -> Vec<u8> {
         let mut all = self.len.to_le_bytes().to_vec();
         for (page, content) in &self.before {
@@ -315,7 +319,7 @@ impl Undo {
         [sum(&all).to_le_bytes().to_vec(), all].concat()
     }
 
-    /// `None` of what is not whole.
+    /// `None` if it is incomplete.
     fn read(bytes: &[u8]) -> Option<Undo> {
         let (known, all) = bytes.split_first_chunk()?;
         let (len, pages) = all.split_first_chunk()?;
@@ -332,8 +336,9 @@ fn sum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(1, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(0x100_0000_01B3))
 }
 
-/// Panics unless each file of writer `n` on the volume at `root` is as its log in `logs` allows. What is found
-/// counts as synced from now on, since recovery has made it durable: the log is rewritten to say so.
+/// Panics unless each file of writer `n` on the volume at `root` is as its log in `logs` allows.
+/// The state found counts as synced from now on, because the recovery has made it durable: the log
+/// is rewritten accordingly.
 pub fn judge(root: &Path, logs: &Path, n: usize) {
     let (dir, path) = (dir_of(root, n), log_of(logs, n));
     let mut lines = String::new();
@@ -360,7 +365,7 @@ pub fn judge(root: &Path, logs: &Path, n: usize) {
     fs::write(path, lines).expect("the log takes lines");
 }
 
-/// The length of a growing file, whose every byte is right.
+/// The length of a growing file, of which every byte is right.
 fn grown(path: &Path, name: &str) -> Result<u64, String> {
     let mut content = Vec::new();
     match File::open(path) {
@@ -374,7 +379,7 @@ fn grown(path: &Path, name: &str) -> Result<u64, String> {
     }
 }
 
-/// The version of a replaced file, which is there as a whole.
+/// The version of a replaced file, which is complete.
 fn swapped(path: &Path, name: &str) -> Result<u64, String> {
     let content = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
@@ -390,7 +395,7 @@ fn swapped(path: &Path, name: &str) -> Result<u64, String> {
     }
 }
 
-/// The version of a paged file, a transaction that has not ended taken back.
+/// The version of a paged file; a transaction that did not end is undone first.
 fn paged(path: &Path, name: &str, known: Known) -> Result<u64, String> {
     let mut content = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -416,7 +421,7 @@ fn paged(path: &Path, name: &str, known: Known) -> Result<u64, String> {
     })
 }
 
-/// A number that says whether the name is there, if the log has one.
+/// A number that says whether the name exists, if the log has one.
 fn come(is_there: bool, known: Known) -> Result<u64, String> {
     let fits = |number: &u64| (number % 2 == 1) == is_there;
     (known.synced..=known.tried).find(fits).ok_or(format!("is there: {is_there}"))

@@ -50,7 +50,7 @@ fn write_project(dir: &Path, units: usize) {
     std::fs::write(dir.join("src/main.c"), main).unwrap();
 }
 
-/// What the program prints.
+/// The output of the program.
 fn sum(units: usize) -> String {
     let unit = |n: usize| 3 * n + n.saturating_sub(1) + format!("unit {n}").len();
     format!("{}\n", (0..units).map(unit).sum::<usize>())
@@ -67,14 +67,14 @@ fn a_project_is_built_and_what_changed_is_built_again() {
     assert_eq!(make("./program"), sum(units));
     assert_eq!(make("wc -l < compiled").trim(), (units + 1).to_string());
 
-    // Nothing is older than what it is made of.
+    // Nothing is older than its sources.
     assert!(make("make -j2").contains("is up to date"), "built for nothing");
-    // One header is in its own unit, in the next one, and in the program.
+    // One header is used in its own unit, in the next one, and in the program.
     make("rm compiled && touch include/unit_5.h && make -s -j2");
     assert_eq!(make("sort compiled"), "src/main.c\nsrc/unit_5.c\nsrc/unit_6.c\n");
     assert_eq!(make("./program"), sum(units));
 
-    // What strip leaves runs, too; a program that runs is not written to.
+    // A stripped program runs, too; a running program cannot be written to.
     make("strip -o small program && [ \"$(./small)\" = \"$(./program)\" ]");
     make(
         "cp $(command -v sleep) nap && { ./nap 1 & } && sleep 0.2

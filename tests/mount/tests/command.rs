@@ -1,4 +1,5 @@
-//! `extant mount` and `extant unmount` as commands: when they return, what they refuse, what they leave.
+//! `extant mount` and `extant unmount` as commands: when they return, what they refuse, what they
+//! leave.
 
 use extant_testkit::command::{Finished, run};
 use extant_testkit::e2fsprogs::{debugfs, dumpe2fs, e2fsck, mke2fs};
@@ -40,7 +41,7 @@ impl Place {
         command
     }
 
-    /// `extant mount -o OPTIONS IMG DIR`, which goes on in the background.
+    /// `extant mount -o OPTIONS IMG DIR`, which continues in the background.
     fn mount(&self, options: &str) -> Finished {
         let mut command = self.command(&["mount", "-o", options]);
         run(command.arg(&self.image).arg(&self.dir), LIMIT).unwrap()
@@ -67,7 +68,7 @@ impl Place {
     }
 }
 
-/// No mount outlives a test that failed.
+/// Unmounts what a test that failed left mounted.
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(server) = self.server() {
@@ -160,7 +161,7 @@ fn a_signal_leaves_a_clean_volume_whether_files_are_open_or_not() {
         let server = place.server().unwrap();
         signal(server);
         if open {
-            // The first waits for who has files open, the second does not.
+            // The first waits until files are closed, the second does not.
             std::thread::sleep(Duration::from_millis(500));
             assert!(place.server().is_some());
             signal(server);
@@ -212,7 +213,7 @@ fn what_cannot_be_mounted_is_refused_with_a_reason() {
     place.mount("").success().unwrap();
     let other = place.scratch.file("other");
     fs::create_dir(&other).unwrap();
-    // What is served already has no second server.
+    // A volume with a server gets no second one.
     let mut command = place.command(&["mount", "--foreground"]);
     let again = run(command.arg(&place.image).arg(&other), LIMIT).unwrap();
     assert_eq!(again.code(), Some(1));
@@ -293,7 +294,7 @@ fn a_mount_with_a_byte_log_says_what_it_promises_and_a_kill_is_recovered() {
     }
     let info = place.extant.run(&["info", image]).unwrap().out();
     assert!(info.contains("byte log live") && info.contains("dax_fc_bytelog"), "{info}");
-    // To look is not to change.
+    // Reading does not change the image.
     let cat = place.extant.run(&["cat", image, "/file 19"]).unwrap();
     assert_eq!(cat.out(), "synced");
     let replay = place.extant.run(&["replay", image]).unwrap();
@@ -438,7 +439,7 @@ fn access_lists_name_the_owners_that_the_mount_shows() {
     let mount = LoopMount::ro(&place.image, "").unwrap();
     check(mount.path(), shown(["0", "1003"], ["0", "7"]));
     mount.unmount().unwrap();
-    // From what is on the volume, too.
+    // From a program on the volume, too.
     place.mount("uid=4711,gid=4712,uidmap=1000:5000:10,gidmap=7:7000").success().unwrap();
     check(&place.dir, shown(["4711", "5003"], ["4712", "7000"]));
     place.unmount().success().unwrap();
@@ -471,14 +472,15 @@ fn a_full_volume_is_told_at_the_write_that_does_not_fit() {
     place.expect_clean();
 }
 
-/// Pieces of a file, and directories, until there is no block for one more; all of it is on the device.
+/// Pieces of a file, and directories, until there is no block for one more; all of it is on the
+/// device.
 fn fill(dir: &Path) {
     let mut file = fs::File::create(dir.join("all")).unwrap();
     let mut len = 1 << 20;
     loop {
         let before = file.metadata().unwrap().len();
         while file.write(&vec![1; len]).is_ok() {}
-        // What was promised beyond need is free then.
+        // Reservations that were larger than needed are free then.
         file.sync_all().unwrap();
         match file.metadata().unwrap().len() == before {
             true if len == 1024 => break,
@@ -486,7 +488,7 @@ fn fill(dir: &Path) {
             false => {}
         }
     }
-    // A block that is free when a piece of the file needs two.
+    // A free block, although a piece of the file needs two.
     let more = |n: &u32| fs::create_dir(dir.join(format!("more/{n}"))).is_err();
     let first = fs::read_dir(dir.join("more")).unwrap().count() as u32;
     (first..).find(more);
@@ -497,7 +499,7 @@ type Call = (&'static str, fn(&Path) -> rustix::io::Result<()>);
 
 const NO_MODE: Mode = Mode::empty();
 
-/// What needs a block or more.
+/// Calls that need a block or more.
 const NEED_BLOCKS: &[Call] = &[
     ("mkdir", |dir| rustix::fs::mkdir(dir.join("new"), NO_MODE)),
     ("symlink", |dir| rustix::fs::symlink("x".repeat(900), dir.join("new"))),
@@ -517,12 +519,12 @@ const NEED_BLOCKS: &[Call] = &[
     ("rename", |dir| rustix::fs::rename(dir.join("old"), long_name(dir, "names2", 3))),
 ];
 
-/// Three of these are in a directory's block of 1 KiB.
+/// Three of these fit a directory's block of 1 KiB.
 fn long_name(dir: &Path, below: &str, n: usize) -> PathBuf {
     dir.join(below).join(n.to_string().repeat(250))
 }
 
-/// What needs an inode alone.
+/// Calls that need an inode alone.
 const NEED_INODES: &[Call] = &[
     ("create", |dir| {
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY;
@@ -534,7 +536,8 @@ const NEED_INODES: &[Call] = &[
     ("tmpfile", |dir| rustix::fs::open(dir, OFlags::TMPFILE | OFlags::WRONLY, NO_MODE).map(drop)),
 ];
 
-/// The kernel lets go of a removed file some time after its last name went: here because it is open that long.
+/// The kernel releases a removed file some time after its last name was removed. Here it is open
+/// for that long.
 #[test]
 fn space_of_what_was_just_removed_is_waited_for() {
     require!(Root, Fuse, E2fsprogs);
@@ -577,7 +580,7 @@ fn space_of_what_was_just_removed_is_waited_for() {
     place.expect_clean();
 }
 
-/// A loop device that is detached on drop.
+/// A loop device, detached on drop.
 struct LoopDevice(String);
 
 impl LoopDevice {
@@ -606,7 +609,7 @@ fn an_image_and_a_loop_device_over_it_are_not_both_written() {
     let device = LoopDevice::new(&link);
     let put =
         |target: &str| run(place.command(&["put", target]).arg(&file).arg("/file"), LIMIT).unwrap();
-    // Nothing is in use yet: either way in is fine.
+    // Nothing is in use yet: either result is fine.
     put(&device.0).success().unwrap();
 
     place.mount("").success().unwrap();
@@ -634,7 +637,8 @@ fn an_image_and_a_loop_device_over_it_are_not_both_written() {
     place.expect_clean();
 }
 
-/// What the kernel's table says of what is mounted on `dir`: source, type and options, as findmnt prints them.
+/// What the kernel's table has for the mount on `dir`: source, type and options, as findmnt prints
+/// them.
 fn findmnt(dir: &Path) -> String {
     let mut command = Command::new("findmnt");
     command.args(["--noheadings", "--raw", "--output", "SOURCE,FSTYPE,VFS-OPTIONS"]).arg(dir);
@@ -666,7 +670,7 @@ fn the_table_of_mounts_names_the_image() {
             _ => "",
         };
         assert_eq!(loops.out().trim(), read_only, "{options}");
-        // What the mount needed to be named so is not seen by others.
+        // Other processes do not see what the mount needed to get this name.
         assert!(place.image.metadata().unwrap().is_file());
         place.unmount().success().unwrap();
     }
@@ -720,7 +724,8 @@ fn a_dead_mount_is_taken_away_by_the_next_mount_or_unmount() {
 fn mount_8_and_fstab_know_the_type() {
     require!(Root, Fuse, Loop, E2fsprogs, Program("unshare"), Program("mount"));
     let place = Place::new();
-    // mount(8) looks for helpers in /sbin alone: here it is a directory of this test, for these commands alone.
+    // mount(8) looks for helpers only in /sbin: here that is a directory of this test, for these
+    // commands alone.
     let script = r#"
         set -eu
         bin=$1 image=$2 dir=$3 scratch=$4
@@ -779,7 +784,7 @@ fn a_service_manager_hears_when_the_mount_is_ready_and_when_it_ends() {
 fn fstabs_options_do_what_ext4_does_with_them() {
     require!(Root, Fuse, E2fsprogs);
     let place = Place::new();
-    // All of what ext4 and mount(8) accept and a mount may ignore, in one word each.
+    // Every option that ext4 and mount(8) accept and a mount may ignore, once each.
     place
         .mount("defaults,nofail,x-systemd.automount,nodelalloc,barrier=1,stripe=4")
         .success()
@@ -794,7 +799,7 @@ fn fstabs_options_do_what_ext4_does_with_them() {
         assert!(!refused.ok() && refused.err().contains(option), "{refused}");
         assert!(refused.err().contains(reason), "{refused}");
     }
-    // Of the blocks in all, ext4 subtracts its own metadata unless told not to.
+    // ext4 subtracts its own metadata from the total of blocks unless told not to.
     let blocks = |options: &str| {
         place.mount(options).success().unwrap();
         let blocks = rustix::fs::statvfs(&place.dir).unwrap().f_blocks;
@@ -844,7 +849,8 @@ fn large_files_begin_at_the_stripes_of_a_raid() {
     }
 }
 
-/// What reads a file of `place` and leaves the kernel without its bytes; its time of access then.
+/// Reads a file of `place` and drops its bytes from the kernel's cache. Returns its access time
+/// then.
 fn read_of(path: &Path, flags: OFlags) -> (i64, i64) {
     use rustix::fs::{Advice, fadvise, open};
     let metadata = fs::symlink_metadata(path).unwrap();
@@ -878,7 +884,7 @@ fn reads_set_the_time_of_access_as_the_options_say() {
     fs::create_dir(dir).unwrap();
     std::os::unix::fs::symlink("file", link).unwrap();
     let at = |sec| Timespec { tv_sec: sec, tv_nsec: 0 };
-    // Long ago, and later than the last change, as far as the day lets it.
+    // Long ago, and later than the last change, as far as the day allows.
     let set = |path: &Path, sec| {
         let times = Timestamps { last_access: at(sec), last_modification: at(1_000_000) };
         utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW).unwrap();
@@ -910,18 +916,18 @@ fn reads_set_the_time_of_access_as_the_options_say() {
     fs::write(file, b"other").unwrap();
     set(link, 77);
     place.unmount().success().unwrap();
-    // It is stored; what was set by hand afterwards counts.
+    // It is stored; a time set by a call afterwards stays.
     place.mount("ro").success().unwrap();
     let stored = names.each_ref().map(|path| accessed(path));
     assert_eq!(stored, [set_to[0], set_to[1], (77, 0)]);
     place.unmount().success().unwrap();
-    // Each read, though the kernel has read the file before.
+    // Each read sets it, although the kernel has read the file before.
     place.mount("strictatime").success().unwrap();
     for path in &names {
         let mut last = accessed(path);
         for _ in 0..3 {
             std::thread::sleep(Duration::from_millis(5));
-            // No call that empties the kernel's cache.
+            // Without a call that empties the kernel's cache.
             match path == file {
                 true => drop(fs::read(path).unwrap()),
                 false => drop(read_of(path, OFlags::empty())),
@@ -955,7 +961,7 @@ fn free_space_goes_back_from_the_image() {
         rustix::fs::syncfs(&root).unwrap();
         let before = taken(&place);
         fs::remove_file(place.dir.join("go")).unwrap();
-        // The file goes when the kernel forgets it.
+        // The file is freed when the kernel forgets it.
         let start = Instant::now();
         loop {
             rustix::fs::syncfs(&root).unwrap();
@@ -973,7 +979,7 @@ fn free_space_goes_back_from_the_image() {
         drop(root);
         place.unmount().success().unwrap();
         place.expect_clean();
-        // An image that is not mounted, of which a copy took all of its space.
+        // An image that is not mounted; a copy took all of its space.
         let whole = fs::read(&place.image).unwrap();
         fs::write(&place.image, &whole).unwrap();
         let before = taken(&place);
@@ -1018,13 +1024,13 @@ fn a_second_mount_of_a_volume_shows_the_first() {
         unmount(left);
         place.expect_clean();
     }
-    // Other options than those of the first mount would not hold.
+    // Options that differ from those of the first mount would have no effect.
     place.mount("").success().unwrap();
     for options in ["ro", "noatime"] {
         let refused = second(options);
         assert!(!refused.ok() && refused.err().contains(place.dir.to_str().unwrap()), "{refused}");
     }
-    // Nor is it for other users, who have no bind mounts.
+    // Other users cannot use it either, because they have no bind mounts.
     fs::set_permissions(place.scratch.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = Command::new("setpriv");
     command.args(["--reuid", "1000", "--regid", "1000", "--clear-groups"]);

@@ -1,4 +1,5 @@
-//! A damaged volume under a mount: who meets the damage is told, the rest works, the server lives.
+//! A damaged volume under a mount: the caller that meets the damage gets an error, everything else
+//! works, the server continues.
 
 use extant_mount_tests::raw::{handle_of, open_handle};
 use extant_testkit::e2fsprogs::{debugfs, debugfs_write, dumpe2fs, e2fsck, mke2fs};
@@ -54,12 +55,13 @@ fn damage_is_told_to_who_meets_it_and_noted() {
         assert!(log.contains(what), "{what} is not noted: {log}");
     }
     assert!(mount.pid().is_some_and(|pid| fs::exists(format!("/proc/{pid}")).unwrap()));
-    // It ends as any mount does, but has something to say.
+    // It ends like any mount, but has printed something.
     let said = mount.unmount().unwrap_err();
     assert!(said.contains("exit status: 0") && said.contains("corrupt"), "{said}");
 }
 
-/// Handles that a network file server kept, or that somebody made up: the volume is whole whatever they name.
+/// Handles that a network file server kept, or invented ones: the volume stays consistent whatever
+/// they name.
 #[test]
 fn a_handle_without_a_file_is_stale_and_no_damage() {
     require!(Root, Fuse, E2fsprogs);
@@ -77,7 +79,7 @@ fn a_handle_without_a_file_is_stale_and_no_damage() {
     let made_up = [0, 2, 5, 8, 10, 4000, 8192, 8193, 100_000, u64::from(u32::MAX)];
     for ino in made_up {
         let handle = kept.with_node(ino);
-        // The root is there, with another generation.
+        // The root exists, with another generation.
         assert_eq!(open_handle(&root, &handle).err(), Some(Errno::STALE), "inode {ino}");
     }
     assert_eq!(open_handle(&root, &gone).err(), Some(Errno::STALE));

@@ -1,7 +1,7 @@
-//! fio's own verification of every block it wrote, with each way to read and write there is.
+//! fio's own verification of every block that it wrote, with each way to read and write.
 //!
 //! ```text
-//!   engine × access × block size × page cache or not, two jobs side by side ──► crc32c of each block
+//!   engine × access × block size × page cache or not, two parallel jobs ──► crc32c of each block
 //! ```
 
 use extant_mount_tests::raw::{self, AsyncWrites};
@@ -18,7 +18,7 @@ use std::thread;
 /// Bytes of each job's file.
 const SIZE_MIB: usize = 6;
 
-/// What one engine is asked for: each combination is a job of its own, after the one before it.
+/// The jobs of one engine: each combination is a job of its own, after the one before it.
 struct Plan {
     engine: &'static str,
     /// Lines for every job.
@@ -38,7 +38,7 @@ impl Plan {
         );
         for (at, &direct) in self.direct.iter().enumerate() {
             for (n, access) in ACCESSES.into_iter().enumerate() {
-                // Each access meets one size in each mode, all of them in a long run.
+                // Each access runs with one size in each mode, with all of them in a long run.
                 let sizes = if effort() > 1 { 4 } else { 1 };
                 for size in (0..sizes).map(|more| SIZES[(n + 2 * at + more) % 4]) {
                     writeln!(
@@ -54,7 +54,7 @@ impl Plan {
     }
 }
 
-/// Does this machine have `engine` at all?
+/// Whether this machine has `engine`.
 fn has(engine: &str) -> bool {
     let scratch = Scratch::new();
     let script = format!("fio --name=probe --ioengine={engine} --size=64k --rw=write");
@@ -68,7 +68,7 @@ fn verified(plan: &Plan, mkfs: &str) {
     let served = Served::new(256, mkfs);
     std::fs::write(served.outside("jobs"), plan.jobs()).unwrap();
     served.sh("fio --minimal $OUT/jobs > $OUT/said 2>&1 || { grep -v '^3;' $OUT/said | tail -n 12; exit 1; }");
-    // Something is left to compare: a file with holes between what was written.
+    // Something must remain to compare: a file with holes between what was written.
     served
         .sh("fio --minimal --name=left --rw=randwrite --bs=4k --size=8m --io_size=2m --fsync=32 \
          --verify=crc32c --do_verify=1 --verify_fatal=1 --ioengine=psync > /dev/null");
@@ -109,8 +109,9 @@ fn blocks_with_sums_are_read_back() {
     verified(&plan, "-O data_csum");
 }
 
-/// Buffered readers beside one writer that passes the kernel's cache by asynchronous direct writes: when all have ended,
-/// the mount shows what was written last, and so does every reader that begins then. As xfstests generic/451.
+/// Buffered readers beside one writer that bypasses the kernel's cache by asynchronous direct
+/// writes. When all have ended, the mount shows what was written last, and so does every reader
+/// that starts then. As xfstests generic/451.
 #[test]
 fn no_stale_page_stays_behind_an_asynchronous_direct_write() {
     require!(Root, Fuse, Loop, E2fsprogs);
@@ -118,7 +119,7 @@ fn no_stale_page_stays_behind_an_asynchronous_direct_write() {
     let served = Served::new(64, "");
     let path = served.dir().join("file");
     fs::write(&path, vec![0; BYTES]).unwrap();
-    // Memory at a page's border, as direct writes want it.
+    // Memory aligned to a page, as direct writes require it.
     let memory = vec![0u8; BYTES + 4096];
     let skip = memory.as_ptr().align_offset(4096);
     let done = AtomicBool::new(false);
@@ -159,8 +160,9 @@ fn no_stale_page_stays_behind_an_asynchronous_direct_write() {
     served.finish();
 }
 
-/// Threads change one file in every way that passes the kernel's cache or goes through it, while others read it; when
-/// they have ended, what the kernel keeps is what the server has. A direct read comes from the server.
+/// Threads change one file in every way that bypasses the kernel's cache or uses it, while others
+/// read it. When they have ended, the kernel's cache has what the server has. A direct read comes
+/// from the server.
 #[test]
 fn every_way_to_change_a_file_shows_in_every_way_to_read_it() {
     require!(Root, Fuse, Loop, E2fsprogs);

@@ -68,7 +68,7 @@ fn a_large_history_is_cloned_packed_and_checked_out() {
          cd $OUT/origin && git fast-import --quiet < $OUT/history");
     git("git clone -q file://$OUT/origin clone && cd clone && git fsck --full --strict");
     git(&format!("cd clone && {clean}"));
-    // Other branches, back and forth: thousands of files are replaced, and some only appear there.
+    // Other branches, back and forth: thousands of files are replaced, and some exist only there.
     git(&format!(
         "cd clone && git checkout -q -b side origin/side && {clean}
          git checkout -q main~100 && {clean}
@@ -78,11 +78,11 @@ fn a_large_history_is_cloned_packed_and_checked_out() {
     // Loose objects and packs, then one pack.
     git("cd clone && git repack -q -d && git gc -q --aggressive --prune=now
          git fsck --full --strict && git count-objects -v | grep -qx 'count: 0'");
-    // Nothing that status believes from times and sizes: every file is read.
+    // Not a status that relies on times and sizes: every file is read.
     git(&format!("cd clone && rm .git/index && git reset -q --mixed && {clean}"));
     git("cd clone && mkdir $OUT/export && git archive HEAD | tar -xC $OUT/export
          diff -r --no-dereference -x .git $OUT/export .");
-    // A clone within the volume shares its packs by hard links; pushing back brings new ones.
+    // A clone within the volume shares its packs by hard links; a push back adds new ones.
     git("git clone -q clone second && cd second && echo more > d0/more && git add d0/more
          git commit -q -m more && git push -q origin HEAD:refs/heads/more
          cd ../clone && git fsck --full && git show more:d0/more | grep -qx more");

@@ -1,4 +1,4 @@
-//! The judge of behaviour: each answer of the script on a mount is the kernel's own.
+//! Compares behaviour: each answer of the script on a mount must be the kernel's own.
 //!
 //! ```text
 //!   mke2fs ─┬─ loop mount ───► posix-script ──► lines ─┐
@@ -34,7 +34,7 @@ fn script(dir: &Path, families: &[&str]) -> Result<Vec<String>, String> {
     Ok(done.out().lines().map(str::to_owned).collect())
 }
 
-/// Label to answer.
+/// From label to answer.
 fn answers(lines: &[String]) -> BTreeMap<&str, &str> {
     lines.iter().map(|line| split(line)).collect()
 }
@@ -43,7 +43,7 @@ fn split(line: &str) -> (&str, &str) {
     line.split_once('\t').expect("a label, a tab and an answer")
 }
 
-/// What differs and is not known, in the order of the kernel's answers.
+/// The unknown differences, in the order of the kernel's answers.
 fn differences(kernel: &[String], mount: &[String], known: &[Known]) -> Vec<String> {
     let theirs = answers(mount);
     let ours = answers(kernel);
@@ -61,7 +61,7 @@ fn differences(kernel: &[String], mount: &[String], known: &[Known]) -> Vec<Stri
     all
 }
 
-/// As a copy, but for times: those are asked in the script.
+/// As a copy, without times: the script compares those.
 const LOOK: Look = Look {
     ino: false,
     dir_shape: false,
@@ -80,9 +80,9 @@ struct Pair {
     scratch: Scratch,
     name: &'static str,
     known: Vec<Known>,
-    /// How our side is mounted.
+    /// The options of our mount.
     options: &'static str,
-    /// Our side has sums of data.
+    /// Our volume has checksums of data.
     sums: bool,
 }
 
@@ -107,7 +107,7 @@ impl Pair {
         self.scratch.file(&format!("{}-{side}.img", self.name))
     }
 
-    /// The mount's volume becomes what the kernel's is.
+    /// The mount's volume becomes a copy of the kernel's.
     fn copy(&self) {
         let _ = std::fs::remove_file(self.image("mount"));
         copy_sparse(&self.image("kernel"), &self.image("mount")).expect("room for a copy");
@@ -120,7 +120,7 @@ impl Pair {
         }
     }
 
-    /// Runs the families on both; what differs, both volumes clean afterwards.
+    /// Runs the families on both. Returns the differences; both volumes are clean afterwards.
     fn compare(&self, families: &[&str], read_only: bool) -> Result<(), String> {
         let (ours, theirs) = (self.image("kernel"), self.image("mount"));
         let options = if read_only { "ro" } else { "" };
@@ -170,8 +170,8 @@ impl Pair {
         Ok(tree)
     }
 
-    /// What the kernel finds on both afterwards is the same. Not for inline data: Linux 6.18 loses bytes of
-    /// such files now and then, which shows once they are read back from the device.
+    /// What the kernel finds on both afterwards is the same. Not for inline data: Linux 6.18
+    /// sometimes loses bytes of such files, which shows once they are read back from the device.
     fn same_trees(&self) -> Result<(), String> {
         if self.name == "inline" {
             return Ok(());
@@ -186,7 +186,7 @@ fn same(outcome: Result<(), String>) {
     }
 }
 
-/// The usual way to mount: the kernel brings writes as programs make them.
+/// The usual mount: the kernel sends writes as programs make them.
 fn general(name: &'static str, options: &str, leave_out: &[&str]) {
     general_mounted(name, options, leave_out, "");
 }

@@ -1,4 +1,4 @@
-//! PostgreSQL on the mount: its data is whole and complete, whoever is killed.
+//! PostgreSQL on the mount: its data is consistent and complete, whichever process is killed.
 //!
 //! ```text
 //!   initdb, pgbench -i ──► pgbench ── SIGKILL to all of postgres, or to the mount's server ─┐
@@ -19,9 +19,10 @@ use std::time::Duration;
 /// Kills of each kind.
 const ROUNDS: usize = 2;
 const LIMIT: Duration = Duration::from_secs(120);
-/// initdb and postgres refuse root; this user is on every machine.
+/// initdb and postgres refuse root; every machine has this user.
 const AS_NOBODY: &str = "setpriv --reuid=nobody --regid=nogroup --clear-groups";
-/// Small, so that much is read and written; memory that its processes share is a file of the mount, too.
+/// Small, so that much is read and written; memory that its processes share is a file of the mount,
+/// too.
 const CONFIGURATION: &str = "
 shared_buffers = 2MB
 min_wal_size = 32MB
@@ -35,14 +36,14 @@ listen_addresses = ''
 struct Database {
     served: Served,
     postgres: Option<Child>,
-    /// Transactions that pgbench was told of as committed.
+    /// Transactions whose commit was acknowledged to pgbench.
     acknowledged: usize,
 }
 
 impl Database {
     fn new() -> Self {
         let served = Served::new(512, "");
-        // Others than root pass to the socket.
+        // Users other than root connect to the socket.
         let open = std::fs::Permissions::from_mode(0o711);
         std::fs::set_permissions(served.outside("."), open).unwrap();
         served
@@ -117,7 +118,7 @@ impl Database {
     fn kill(&mut self) {
         let mut first = self.postgres.take().unwrap();
         let pid = Pid::from_child(&first);
-        // While it stands still it starts no others.
+        // While it is stopped it starts no others.
         kill_process(pid, Signal::STOP).unwrap();
         let list = format!("/proc/{0}/task/{0}/children", pid.as_raw_nonzero());
         let children = std::fs::read_to_string(list).unwrap();
@@ -138,7 +139,7 @@ impl Database {
         assert!(status.success(), "{status}\n{}", self.log());
     }
 
-    /// Lets pgbench work until `end`, called in the middle, has taken the ground from under it.
+    /// Lets pgbench work until `end`, called in the middle, has killed postgres or the server.
     fn worked_until(&mut self, end: impl FnOnce(&mut Self)) {
         let dir = self.socket();
         let mut command = Command::new("setpriv");
@@ -169,7 +170,7 @@ impl Database {
         }
     }
 
-    /// Each transaction moved one sum through four tables: all of it or nothing, and none is missing.
+    /// Each transaction added one amount in four tables: all of it or nothing, and none is missing.
     fn check(&mut self) {
         let sums = self.query(
             "SELECT (SELECT sum(abalance) FROM pgbench_accounts),
@@ -181,12 +182,13 @@ impl Database {
         let found: usize = self.query("SELECT count(*) FROM pgbench_history").parse().unwrap();
         println!("{found} transactions, {} acknowledged", self.acknowledged);
         assert!(found >= self.acknowledged, "{found} of {} are there", self.acknowledged);
-        // What ended with its client was committed without an answer: it counts from now on.
+        // Transactions that ended with their client were committed without an answer: they count
+        // from now on.
         self.acknowledged = found;
         self.client("pg_amcheck", "--install-missing --heapallindexed --parent-check postgres");
     }
 
-    /// Ends it in order: every page's checksum is right, and so is the volume.
+    /// Stops it in order: every page's checksum is right, and so is the volume.
     fn finish(mut self) {
         self.stop();
         self.served.sh(&format!("{AS_NOBODY} {} --check -D data", bin("pg_checksums").display()));
@@ -231,7 +233,7 @@ fn killed_databases_and_killed_mounts_lose_no_transaction() {
         database.start();
         database.check();
     }
-    // Tables written anew, indexes built, space given back.
+    // Rewritten tables, new indexes, freed space.
     database.query("VACUUM FULL ANALYZE");
     database.query("REINDEX DATABASE postgres");
     database.check();

@@ -1,4 +1,4 @@
-//! Who may do what on a mount, where the kernel alone does not see to it.
+//! Permissions on a mount that the kernel alone does not enforce.
 
 use extant_testkit::command::{run, run_args};
 use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
@@ -34,7 +34,7 @@ fn as_user(id: u32, script: &str, file: &Path) -> Output {
     command.args(["sh", "-c", script, "-"]).arg(file).output().unwrap()
 }
 
-/// Others reach the mount, whose parent directory is its maker's.
+/// Gives other users access to the mount, whose parent directory belongs to its creator.
 fn open_parents(dir: &Path) {
     for parent in dir.ancestors().skip(1) {
         let mode = fs::metadata(parent).unwrap().permissions().mode();
@@ -59,7 +59,7 @@ fn a_program_that_was_written_to_lends_nobody_its_owner() {
     });
 }
 
-/// A command that Linux knows with another size, so that it does not ask who may.
+/// A command that Linux knows with another size, so that it does not check the permission.
 fn ask(file: &File, command: u32, word: u32) -> rustix::io::Result<()> {
     let mut words = [0; 64];
     (words[0], words[3]) = (word, 7);
@@ -104,7 +104,7 @@ fn flags_change_by_the_commands_that_linux_checks_alone() {
         }
         let path = path.to_str().unwrap();
         run_args("chattr", &["+d", path]).unwrap().success().unwrap();
-        // It has room for four bytes of a version that is declared with eight.
+        // Its buffer has four bytes for a version that is declared with eight.
         let shown = run_args("lsattr", &["-v", path]).unwrap().success().unwrap();
         assert!(shown.out().contains("d---"), "{}", shown.out());
     });
@@ -116,7 +116,8 @@ fn space_that_another_user_changes_takes_both_set_ids_away() {
     require!(Root, Fuse, E2fsprogs);
     on_a_volume(|dir| {
         open_parents(dir);
-        // What fallocate is asked for, and the mode before and after it: with and without execution by the group.
+        // The mode of fallocate, and the permission bits before and after it: with and without
+        // execution by the group.
         for options in ["-o 0", "--punch-hole -o 0", "--zero-range -o 0"] {
             for (before, after) in [(0o6666, 0o666), (0o6777, 0o777)] {
                 for (group, kept) in [(1000, 0), (1001, 0o2000)] {
@@ -127,7 +128,7 @@ fn space_that_another_user_changes_takes_both_set_ids_away() {
                     let done = as_user(1001, &format!("fallocate {options} -l 4096 \"$1\""), &file);
                     assert!(done.status.success(), "{done:?}");
                     let mode = fs::metadata(&file).unwrap().permissions().mode() & 0o7777;
-                    // A member of the group keeps set-group-ID where it means no execution.
+                    // A member of the group keeps set-group-ID where it does not mean execution.
                     let kept = if before & 0o010 == 0 { kept } else { 0 };
                     assert_eq!(
                         mode,
@@ -160,7 +161,8 @@ fn an_append_only_file_is_touched_and_given_no_other_time() {
     });
 }
 
-/// What `stat` shows of `path`, as the kernel has it (`DONT_SYNC`) or as the server says (`FORCE_SYNC`).
+/// What `stat` shows of `path`, as the kernel has it (`DONT_SYNC`) or as the server says
+/// (`FORCE_SYNC`).
 fn attributes(path: &Path, from: AtFlags) -> [u64; 8] {
     let flags = from | AtFlags::SYMLINK_NOFOLLOW;
     let shown = rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::BASIC_STATS).unwrap();
@@ -181,7 +183,8 @@ fn attributes(path: &Path, from: AtFlags) -> [u64; 8] {
 
 const COPY_RANGE: &str = "copy_file_range";
 
-/// As xfstests generic/277, which changes flags by chattr, and by every other way to change attributes.
+/// As xfstests generic/277, which changes flags by chattr, and by every other way to change
+/// attributes.
 #[test]
 fn no_attribute_that_the_kernel_keeps_is_stale_after_a_change() {
     require!(Root, Fuse, E2fsprogs, Program("setfacl"), Program("setfattr"));
@@ -261,7 +264,7 @@ fn what_takes_a_capability_takes_user_0() {
         let file = dir.join("file");
         fs::write(&file, b"content").unwrap();
         chown(&file, Some(1000), Some(1000)).unwrap();
-        // CAP_SYS_RESOURCE for the flag that puts data into the journal, and to take it away.
+        // CAP_SYS_RESOURCE for setting and clearing the flag for journaled data.
         assert!(!as_user(1000, "chattr +j \"$1\"", &file).status.success());
         assert!(as_user(1000, "chattr +A \"$1\"", &file).status.success());
         assert!(as_user(0, "chattr +j \"$1\"", &file).status.success());
@@ -284,7 +287,8 @@ fn what_takes_a_capability_takes_user_0() {
         let mut shown = [0u32; 64];
         ask_long(&opened, 0x8100_9431, &mut shown).unwrap();
         assert_eq!(shown, label(b"backups"));
-        // FS_IOC_SETVERSION: refused beside checksums of metadata, as by Linux. An unknown one.
+        // FS_IOC_SETVERSION: refused with checksums of metadata, as by Linux. Also an unknown
+        // command.
         for command in [0x4008_7602, 0x4008_6604, 0xC018_58FF] {
             let answer = ask_long(&opened, command, &mut label(b"1"));
             assert_eq!(answer, Err(rustix::io::Errno::NOTTY), "{command:x}");
@@ -313,7 +317,7 @@ fn a_volume_that_is_shut_down_keeps_what_was_written_and_takes_no_more() {
     assert_eq!(fs::read(&path).unwrap(), b"content");
     drop(file);
     mount.kill().unwrap();
-    // Whatever became of the server: what was written is there.
+    // Whatever happened to the server: what was written is there.
     let mount = FuseMount::new(&image, "").unwrap();
     assert_eq!(fs::read(mount.path().join("file")).unwrap(), b"content");
     mount.unmount().unwrap();

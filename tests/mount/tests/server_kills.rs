@@ -1,8 +1,8 @@
-//! The server is killed under several writers: what they were told to be synced is there again.
+//! The server is killed under several writers: what was acknowledged as synced is there again.
 //!
 //! ```text
-//!   writers (processes) ──► the mount ── SIGKILL ──► remount ──► each file is as it was synced, or as
-//!      └──► "about to", "synced" ──► a log outside ─────────────┘   something that was tried since
+//!   writers (processes) ──► the mount ── SIGKILL ──► remount ──► each file is as synced, or as
+//!      └──► "about to", "synced" ──► a log outside ─────────────┘   something tried since
 //! ```
 
 use extant_mount_tests::served::{Served, a_moment, by_linux, effort, moments, ok};
@@ -50,7 +50,7 @@ fn what_was_synced_outlives_the_server() {
         return println!("NOT RUN: Linux' own ext4 cannot be killed");
     }
     let mut rng = moments(30);
-    // A volume each: the files grow.
+    // A volume for each run, because the files grow.
     for _ in 0..effort() {
         kills_on_a_volume(&mut rng, Served::new(256, ""));
     }
@@ -103,7 +103,7 @@ fn kills_on_a_volume(rng: &mut Rng, mut served: Served) {
             println!("round {round}, writer {n}: {tried} steps, {synced} synced");
             writers::judge(served.dir(), &logs, n);
         }
-        // Else the next kill comes to a log that begins with a recovery.
+        // Otherwise the next kill would hit a log that begins with a recovery.
         if rng.below(2) == 0 {
             served.unmount();
             served.mount();
@@ -112,7 +112,8 @@ fn kills_on_a_volume(rng: &mut Rng, mut served: Served) {
     served.finish();
 }
 
-/// `copy_file_range` and `fallocate` through an opening that is synchronous: no request for a sync follows them.
+/// `copy_file_range` and `fallocate` through an opening with O_SYNC: no request for a sync follows
+/// them.
 #[test]
 fn space_and_copies_of_a_synchronous_opening_outlive_the_server() {
     require!(Root, Fuse, Loop, E2fsprogs);
@@ -154,7 +155,8 @@ fn space_and_copies_of_a_synchronous_opening_outlive_the_server() {
     }
 }
 
-/// Writes that go past the kernel's cache: the kernel requests no sync after them, whatever the opening is.
+/// Writes that bypass the kernel's cache: the kernel requests no sync after them, whatever the
+/// flags of the opening are.
 #[test]
 fn synchronous_writes_past_the_kernels_cache_outlive_the_server() {
     require!(Root, Fuse, Loop, E2fsprogs);
@@ -176,7 +178,8 @@ fn synchronous_writes_past_the_kernels_cache_outlive_the_server() {
     }
 }
 
-/// Changes that `chattr +S` and `+D` ask to be durable at their return: no request for a sync follows them.
+/// Changes that `chattr +S` and `+D` require to be durable at their return: no request for a sync
+/// follows them.
 #[test]
 fn what_flags_of_files_make_synchronous_outlives_the_server() {
     require!(Root, Fuse, Loop, E2fsprogs, Program("chattr"));
@@ -200,7 +203,8 @@ fn what_flags_of_files_make_synchronous_outlives_the_server() {
     }
 }
 
-/// One sync after many files are written and closed, as by git with `core.fsyncMethod=batch`: all of them are durable.
+/// One sync after many files were written and closed, as git does with `core.fsyncMethod=batch`:
+/// all of them are durable.
 #[test]
 fn files_that_were_closed_before_a_sync_outlive_the_server() {
     require!(Root, Fuse, Loop, E2fsprogs);
@@ -234,7 +238,8 @@ fn files_that_were_closed_before_a_sync_outlive_the_server() {
     }
 }
 
-/// Script of one guest: `$FIRST` makes the volumes; then writers work on a mount whose byte log is on persistent memory.
+/// Script of one guest: `$FIRST` makes the volumes; then writers work on a mount whose byte log is
+/// on persistent memory.
 const GUEST: &str = r#"
 set -e
 for module in nd_e820 nd_pmem ext4 fuse; do modprobe $MODULES $module; done
@@ -259,14 +264,16 @@ echo > /mnt/work/working
 wait
 "#;
 
-/// What the mount in a guest says when its byte log is on memory that keeps its bytes.
+/// What the mount in a guest prints if its byte log is on persistent memory.
 const DURABLE: &str = "fsync stores into the byte log (clwb): survives a power cut";
 
-/// Power cuts of a guest whose byte log is on persistent memory: `EXTANT_ROUNDS` of them, 3 unless it is set.
+/// Power cuts of a guest whose byte log is on persistent memory: `EXTANT_ROUNDS` of them, 3 unless
+/// it is set.
 ///
-/// Each round ends a guest at a random moment, takes its memory, and recovers on this machine: extant replays the
-/// outer volume, which Linux was using with DAX, takes the image out of it, mounts it, and the writers' logs say
-/// what must be there. The recovered image goes back into the memory, and the next guest goes on with it.
+/// Each round ends a guest at a random moment, takes its memory, and recovers on this machine.
+/// extant replays the outer volume, which Linux was using with DAX, takes the image out of it and
+/// mounts it, and the writers' logs say what must be there. The recovered image goes back into the
+/// memory, and the next guest continues with it.
 #[test]
 #[ignore = "runs machines in an emulator: make guest"]
 fn what_was_synced_to_the_byte_log_outlives_the_power() {
@@ -276,12 +283,12 @@ fn what_was_synced_to_the_byte_log_outlives_the_power() {
     let extant = ok(Extant::get());
     let mut rng = moments(33);
     let scratch = Scratch::new();
-    // The guest has a /dev of its own, so what it shares lies elsewhere.
+    // The guest has a /dev of its own, so the shared directory is elsewhere.
     let shared = tempfile::Builder::new().prefix("extant-guest.").tempdir().unwrap();
     let memory = scratch.file("memory");
     let (mut tried, mut synced) = (0, 0);
     for round in 0..rounds {
-        // A long life makes large files, and large files make the judge slow.
+        // A long session makes large files, and large files make the check slow.
         let first = round % 20 == 0;
         let script = format!(
             "FIRST={} SEED={} EXTANT='{}' WRITER='{}'\n{GUEST}",
@@ -312,7 +319,7 @@ fn what_was_synced_to_the_byte_log_outlives_the_power() {
         }
         ok(mount.unmount());
         ok(e2fsck(&inner, None).expect_clean());
-        // Both copies do not fit side by side.
+        // Both copies do not fit at the same time.
         run(&["rm", outer.to_str().unwrap(), "/volume.img"]);
         run(&["put", outer.to_str().unwrap(), inner.to_str().unwrap(), "/volume.img"]);
         ok(qemu::put_pmem(&outer, &memory));
@@ -333,8 +340,8 @@ mount -t ext4 -o dax=always /dev/pmem0 /mnt/dax
 
 /// Prints the cost of an fsync on a guest's persistent memory, by `extant-bench` at `EXTANT_BENCH`.
 ///
-/// The processor is emulated, so only ratios mean something, and those not much: stores and kernel code slow down by
-/// different factors.
+/// The processor is emulated, so only ratios mean something, and little: stores and kernel code
+/// slow down by different factors.
 #[test]
 #[ignore = "runs a machine in an emulator: make guest"]
 fn figures_of_the_byte_log_on_persistent_memory() {

@@ -1,4 +1,4 @@
-//! SQLite on the mount: what it told its client to be committed is there, whoever is killed.
+//! SQLite on the mount: what it acknowledged as committed is there, whichever process is killed.
 //!
 //! ```text
 //!   sqlite3 ◄── transactions 1, 2, 3, …
@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 
 /// Kills of each kind and journal mode.
 const ROUNDS: usize = 3;
-/// The counter's row is changed and rows of all sizes come with each number.
+/// Each number changes the counter's row and adds rows of all sizes.
 const SCHEMA: &str = "CREATE TABLE IF NOT EXISTS log(n INTEGER PRIMARY KEY, text BLOB NOT NULL);
     CREATE TABLE IF NOT EXISTS total(id INTEGER PRIMARY KEY, n INTEGER);
     CREATE INDEX IF NOT EXISTS texts ON log(substr(text, 1, 20));
@@ -32,7 +32,7 @@ struct Client {
 impl Client {
     /// Commits `from..to`, in `journal` mode with `sync` as its `synchronous`.
     fn start(served: &Served, journal: &str, sync: &str, from: i64, to: i64) -> Self {
-        // A pragma that sets answers with what is set: no number that was committed.
+        // A pragma that sets a value answers with that value, which is no committed number.
         let mut script = format!(
             ".bail on\n.output /dev/null\nPRAGMA journal_mode={journal};\n\
              PRAGMA synchronous={sync};\nPRAGMA wal_autocheckpoint=60;\n.output stdout\n"
@@ -65,8 +65,8 @@ impl Client {
         Self { program, acknowledged }
     }
 
-    /// The client is gone, one way or the other: the last number it was told of, the one before its first
-    /// without one.
+    /// The client has ended, one way or the other. Returns the last number that it acknowledged;
+    /// without one, the number before its first.
     fn ended(mut self) -> i64 {
         self.program.wait().unwrap();
         self.acknowledged.join().unwrap()
@@ -77,7 +77,8 @@ fn query(served: &Served, sql: &str) -> String {
     served.sh(&format!("sqlite3 -bail db '{sql}'")).out().trim().to_owned()
 }
 
-/// The database is whole and holds `1..=last`, the last number acknowledged, and maybe one more.
+/// The database is consistent and contains `1..=last`, the last number acknowledged, and perhaps
+/// one more.
 #[track_caller]
 fn check(served: &Served, acknowledged: i64) -> i64 {
     assert_eq!(query(served, "PRAGMA integrity_check"), "ok");
@@ -95,7 +96,7 @@ fn begin(served: &Served, journal: &str) {
     query(served, &format!("PRAGMA journal_mode={journal}; {SCHEMA}"));
 }
 
-/// Everything committed without a kill, then again and again with one.
+/// Commits everything without a kill, then again and again with one.
 fn client_is_killed(journal: &str, salt: u64) {
     let mut rng = moments(salt);
     let served = Served::new(256, "");
@@ -129,9 +130,10 @@ fn server_is_killed(journal: &str, sync: &str, salt: u64) {
         let mut client = Client::start(&served, journal, sync, last + 1, last + 20_000);
         a_moment(&mut rng, 100, 900);
         if journal == "DELETE" {
-            // It would take the mount's end for a commit: a directory that cannot be opened for one that needs
-            // no sync, and a journal that is no longer found, since the mount is gone, for one that it removed.
-            // The transaction that it is at, that is; the next one needs a sync, which fails.
+            // Otherwise sqlite3 would take the end of the mount for a commit: it treats a directory
+            // that it cannot open as one that needs no sync, and a journal that it no longer finds,
+            // because the mount is gone, as one that it removed. That applies to the present
+            // transaction only; the next one needs a sync, which fails.
             kill_process(Pid::from_child(&client.program), Signal::STOP).unwrap();
         }
         served.kill();
@@ -169,8 +171,8 @@ fn a_killed_client_leaves_a_whole_database_with_a_write_ahead_log() {
 #[test]
 fn a_killed_server_loses_nothing_committed_with_a_rollback_journal() {
     needs!();
-    // EXTRA syncs the directory behind the journal's removal; FULL alone may bring a journal back,
-    // and with it undo the last transaction.
+    // EXTRA syncs the directory after the journal's removal. With FULL alone the journal may come
+    // back, and undo the last transaction.
     server_is_killed("DELETE", "EXTRA", 4);
     server_is_killed("TRUNCATE", "FULL", 5);
 }

@@ -3,7 +3,7 @@
 //! ```text
 //!   stress-ng --verify --temp-path MOUNT, one stressor after the other ──► none reports a failure
 //! ```
-//! Listed are those that Linux' own ext4 passes, without `io`, which syncs the whole machine.
+//! The list has those that Linux' own ext4 passes, without `io`, which syncs the whole machine.
 
 use extant_mount_tests::served::{Served, effort};
 use extant_testkit::require;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const NAMES: &str = "chmod chown dentry dir dirdeep dirmany filename getdent inode-flags link rename symlink \
      touch open utime xattr";
-/// What follows the stressor's name: sizes that two of them have room for.
+/// Options after the stressor's name: sizes for which two of them have space.
 const SIZED: &[(&str, &str)] = &[
     ("fallocate", "--fallocate-bytes 64m"),
     ("hdd", "--hdd-bytes 64m"),
@@ -38,7 +38,7 @@ fn stressed(stressors: &str) {
         let started = std::time::Instant::now();
         let done = served.try_sh(&script, Duration::from_secs(60 + seconds as u64));
         println!("{name}: {} after {:.1} s", done.ending(), started.elapsed().as_secs_f32());
-        // 3 and 4: this machine cannot, or has not enough for it.
+        // 3 and 4: this machine does not support it, or lacks resources for it.
         if !matches!(done.code(), Some(0 | 3 | 4)) {
             failed += &format!("{done}\n");
         }

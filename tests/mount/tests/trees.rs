@@ -1,4 +1,4 @@
-//! Large trees brought to the mount and back by tar, rsync and cp, and taken away again.
+//! Large trees copied to the mount and back by tar, rsync and cp, and removed again.
 //!
 //! ```text
 //!   /usr/include, /usr/share/doc ──tar──► the mount ──cp -a──► the mount ──rsync──► outside
@@ -12,7 +12,7 @@ use extant_testkit::manifest::{Look, Manifest};
 use extant_testkit::populate::populate;
 use extant_testkit::require;
 
-/// Files that make a tree large; what this machine lacks of them is made up.
+/// Files that make a tree large; those that this machine lacks are generated.
 const FILES: usize = 6000;
 
 #[test]
@@ -35,7 +35,7 @@ fn a_large_tree_is_unpacked_copied_and_removed() {
     served.sh("cp -a a b && diff -r --no-dereference a b
          [ $(find b | wc -l) = $(wc -l < $OUT/names) ]
          rsync -aHAX --delete b/ $OUT/back/ && diff -r --no-dereference $OUT/source $OUT/back");
-    // A second run finds nothing to do; after changes it brings just these.
+    // A second run finds nothing to do; after changes it copies just these.
     served.sh("rsync -ac --itemize-changes a/ b/ > $OUT/said && [ ! -s $OUT/said ]
          find b -name '*.h' | head -n 50 | xargs rm -f && rm -rf b/share/doc/[a-g]*
          rsync -aHAX --inplace --delete a/ b/ && diff -r --no-dereference a b");
@@ -66,7 +66,8 @@ fn one_of_everything_is_brought_by_rsync_and_taken_back() {
     let whole = ok(Manifest::walk(from.path()));
     let copy = |from: &std::path::Path, to: &std::path::Path| {
         let (from, to) = (from.display(), to.display());
-        // Times are compared to the nanosecond: a tree made in this very second is not as the copy is.
+        // Times are compared to the nanosecond: a tree made in the same second would differ from
+        // its copy.
         let but = "--exclude=/lost+found --delete --modify-window=-1";
         served.sh(&format!("rsync -aHAX --numeric-ids -S {but} {from}/ {to}/"))
     };
@@ -82,10 +83,11 @@ fn one_of_everything_is_brought_by_rsync_and_taken_back() {
 fn holes_are_found_and_what_is_still_being_written_is_none() {
     require!(Root, Fuse, Loop, E2fsprogs);
     let served = Served::new(128, "");
-    // cp looks for the holes of a file that takes less space than it is long.
+    // cp looks for holes if a file takes less space than its length.
     served.sh("truncate -s 20M holes && printf x >> holes && cp holes copy && cmp holes copy
          [ $(stat -c %b copy) -lt 100 ]");
-    // The shell itself writes: a program that ends would close the file, and send what the kernel holds.
+    // The shell itself writes: a program that ends would close the file, and make the kernel send
+    // what it holds.
     served.sh(
         "{ n=0; while [ $n -lt 3000 ]; do echo line $n; n=$((n + 1)); done; sleep 1; } > written &
          sleep 0.5 && cp written copy2 && wait && cmp written copy2",

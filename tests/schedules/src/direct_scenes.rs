@@ -1,8 +1,9 @@
-//! Entries of direct transfers beside those who want none: who closes the file, and who writes buffered.
+//! Direct transfers beside threads that exclude them: one that closes the file, and one that writes
+//! buffered.
 //!
 //! ```text
 //!   transfer   inode (shared) ► begin ► no lock: bytes move ► end
-//!   queue      the same, but whoever waits for it ends it
+//!   queue      the same, but a thread that waits for it may end it
 //!   closer     close ► inode ► nothing moves ► open
 //!   buffered   inode while no transfer meets its blocks
 //! ```
@@ -40,7 +41,7 @@ pub(crate) mod inode {
     }
 }
 
-/// And of a volume.
+/// What it needs of a volume.
 pub(crate) mod volume {
     use extant_base::BlockSize;
 
@@ -53,7 +54,7 @@ pub(crate) mod volume {
     }
 }
 
-/// Transfers that move bytes of each block now.
+/// The number of transfers that move bytes of each block now.
 #[derive(Default)]
 struct Moving([AtomicU64; 4]);
 
@@ -81,7 +82,7 @@ impl File {
         File { inode: Inode::new(), moving: Moving::default() }
     }
 
-    /// Begins a transfer and says that its bytes move.
+    /// Begins a transfer and marks its bytes as moving.
     fn begin(&self, range: &Range<u64>, helper: Option<Weak<dyn Help>>) -> u64 {
         loop {
             let body = self.inode.body.read();
@@ -146,7 +147,7 @@ fn threads() {
     assert!(!file.inode.directs.any_writes());
 }
 
-/// A queue whose owner does not look at it: who waits finishes what it holds.
+/// A queue whose owner does not poll it: a thread that waits completes what the queue holds.
 struct Queue {
     file: Arc<File>,
     holds: Mutex<Vec<(u64, Range<u64>)>>,
@@ -156,7 +157,7 @@ impl Help for Queue {
     fn help(&self) {
         let holds = std::mem::take(&mut *self.holds.lock());
         if holds.is_empty() {
-            // What has begun is about to come.
+            // What has begun will arrive.
             thread::yield_now();
         }
         for (id, range) in holds {
@@ -199,7 +200,8 @@ fn transfers_beside_who_wants_none() {
 
 #[test]
 fn queues_that_nobody_looks_at() {
-    // Between the beginning of an entry and its place in the queue nothing can be helped: those who wait look again.
+    // Between the start of an entry and its place in the queue no thread can complete it: waiting
+    // threads look again.
     let queue = Scene {
         name: "direct_scenes::queues_that_nobody_looks_at",
         timers: Timers::Never,

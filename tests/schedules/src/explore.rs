@@ -1,4 +1,4 @@
-//! Runs scenes under the explorer, and proves that it finds what is wrong.
+//! Runs scenes under the explorer, and proves that it finds errors.
 //!
 //! ```text
 //!   explore(scene)      random schedules, each with a seed of its own          a failure prints
@@ -6,7 +6,7 @@
 //!   finds(wrong, scene) the same with a wrong form in place: one has to fail
 //! ```
 //!
-//! A schedule fails when an assertion does, when all threads wait, or when it does not end.
+//! A schedule fails if an assertion fails, if all threads wait, or if it does not end.
 
 use crate::model::time;
 use crate::wrong_forms::WRONG_FORMS;
@@ -16,12 +16,12 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// What becomes of those who wait for a time at most.
+/// What happens to a timed wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timers {
-    /// They wait until they are woken: a wake-up that is lost is a deadlock, not a delay.
+    /// It lasts until a wake-up: a lost wake-up is a deadlock, not a delay.
     Never,
-    /// Their time is over when the explorer likes.
+    /// It ends when the explorer chooses.
     Sometimes,
 }
 
@@ -30,7 +30,7 @@ std::thread_local! {
     static TIMERS: Cell<Timers> = const { Cell::new(Timers::Never) };
 }
 
-/// Whether the wrong form `name` is in place.
+/// Whether the wrong form `name` is active.
 pub(crate) fn is_wrong(name: &str) -> bool {
     WRONG.get() == name
 }
@@ -50,13 +50,13 @@ pub(crate) struct Scene {
 /// How the next thread is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Choice {
-    /// Any, each time.
+    /// Any thread, each time.
     Random,
-    /// The one of highest priority; priorities change at so many points, less one.
+    /// The thread of highest priority. Priorities change at this many points, less one.
     Pct(usize),
 }
 
-/// Schedules that share a seed under PCT, which learns from the first how long they are.
+/// Schedules that share a seed under PCT, which learns their length from the first.
 const BATCH: u64 = 25;
 
 const CHOICES: [Choice; 4] = [Choice::Random, Choice::Pct(2), Choice::Pct(3), Choice::Pct(6)];
@@ -73,7 +73,7 @@ impl Choice {
         CHOICES.into_iter().find(|choice| choice.name() == name)
     }
 
-    /// The choice and the seed of schedules from number `n` on, and how many these are.
+    /// The choice and the seed of the schedules from number `n` on, and how many these are.
     fn plan(n: u64, seed: u64) -> (Choice, u64, u64) {
         // Every other schedule is a random one.
         let (round, place) = (n / (2 * BATCH), n % (2 * BATCH));
@@ -86,7 +86,7 @@ impl Choice {
         }
     }
 
-    /// Runs `count` schedules of `scene`; what went wrong.
+    /// Runs `count` schedules of `scene`. Returns what went wrong.
     fn run(self, scene: &Scene, seed: u64, count: u64) -> Result<(), String> {
         TIMERS.set(scene.timers);
         let run = scene.run;
@@ -120,8 +120,8 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// Runs about `schedules` schedules of `scene`, `EXTANT_SOAK` times as many, none of which may fail.
-/// `EXTANT_SEED` chooses others; `EXTANT_SCHEDULE` runs one that failed.
+/// Runs about `schedules` schedules of `scene`, `EXTANT_SOAK` times as many; none may fail.
+/// `EXTANT_SEED` selects others; `EXTANT_SCHEDULE` runs one that failed.
 pub(crate) fn explore(scene: &Scene, schedules: u64) {
     if let Ok(text) = std::env::var("EXTANT_SCHEDULE") {
         let mut parts = text.split(':');
@@ -156,7 +156,8 @@ fn search(scene: &Scene, schedules: u64, first: u64) -> Option<(Choice, u64, Str
     None
 }
 
-/// With the wrong form `name` in place, one of `schedules` schedules of `scene` fails, and says `how`.
+/// With the wrong form `name` active, one of `schedules` schedules of `scene` must fail with a
+/// message that contains `how`.
 pub(crate) fn finds(name: &'static str, scene: &Scene, schedules: u64, how: &str) {
     assert!(WRONG_FORMS.iter().any(|form| form.name == name), "no wrong form {name:?}");
     WRONG.set(name);
@@ -166,7 +167,8 @@ pub(crate) fn finds(name: &'static str, scene: &Scene, schedules: u64, how: &str
     assert!(why.contains(how), "{name}: found, but not by {how:?}: {why}");
 }
 
-/// The scene's runs depend on nothing but the schedule: twice the same schedule is twice the same run.
+/// A run of the scene depends on the schedule alone: the same schedule twice gives the same run
+/// twice.
 pub(crate) fn is_repeatable(scene: &Scene) {
     TIMERS.set(scene.timers);
     let run = scene.run;

@@ -1,15 +1,16 @@
-//! The journal, the page cache and the entries of direct transfers, as they ship, in every order that an explorer
-//! thinks of.
+//! The journal, the page cache and the table of direct transfers, with the code that ships, in
+//! every order that an explorer chooses.
 //!
 //! ```text
-//!   crates/journal ──┐                      ┌─ journal_scenes    handles, commits, checkpoints, power cuts
-//!   crates/pagecache ┼─ build.rs ─► here ───┼─ cache_scenes      writers, readers, flusher, truncation
-//!   fs: in_flight.rs ┘   │                  └─ direct_scenes     transfers beside who wants none
+//!   crates/journal ──┐                     ┌─ journal_scenes  handles, commits, checkpoints, cuts
+//!   crates/pagecache ┼─ build.rs ─► here ──┼─ cache_scenes    writers, readers, flusher, cuts
+//!   fs: in_flight.rs ┘   │                 └─ direct_scenes   transfers, threads that exclude them
 //!                        │ model    locks, threads, time: the explorer's
-//!                        └ wrong_forms    what has to be found
+//!                        └ wrong_forms    what must be found
 //! ```
 //!
-//! `docs/TESTING.md`, "Schedules", says how to run it longer and how to run one schedule again.
+//! `docs/TESTING.md`, "Schedules", describes how to run it longer and how to run one schedule
+//! again.
 
 #[cfg(test)]
 mod cache_scenes;

@@ -1,13 +1,16 @@
-//! The time until which overwrites need nothing of the inode, in every order that the memory model allows.
+//! The time until which fast overwrites need nothing of the inode, in every order that the memory
+//! model allows.
 //!
 //! ```text
 //!   overwrite   quiet? ► folio's lock [ still quiet? ► bytes ]         no lock of the inode's
-//!   change      inode [ be loud ► folio's lock [ settle ] ► … ]        from settling on nobody writes
+//!   change      inode [ be loud ► folio's lock [ settle ] ► … ]        no overwrite after settling
 //!   writer      inode [ bytes ► be quiet ]
 //! ```
 //!
-//! Being loud comes before the folio's lock, and the question is asked under it: so either the overwrite is seen by who
-//! settles, or it sees that the file is loud. `be_loud` and the question are the engine's own lines.
+//! Quiet means that fast overwrites are enabled, loud that they are disabled. A change disables
+//! them before it takes the folio's lock, and an overwrite checks under that lock. So either the
+//! change sees the overwrite, or the overwrite sees that it is disabled. `be_loud` and the check
+//! are the engine's own lines.
 
 use crate::quiet_code::may;
 use loom::sync::atomic::AtomicU64;
@@ -18,11 +21,11 @@ use std::sync::atomic::Ordering;
 pub(crate) struct Inode {
     pub(crate) quiet_until: AtomicU64,
     body: Mutex<()>,
-    /// How often it was written over.
+    /// How often it was overwritten.
     folio: Mutex<u64>,
 }
 
-/// What is done, right or wrong.
+/// The order of the steps, right or wrong.
 #[derive(Clone, Copy)]
 struct Forms {
     overwrite: fn(&Inode),

@@ -1,12 +1,13 @@
-//! Wrong forms of the code, each of which the explorer has to find: where it stands, what is there, and what is wrong.
+//! Wrong forms of the code, each of which the explorer must find: their place, the right form and
+//! the wrong one.
 
-/// A place in the sources, and what would be wrong there.
+/// A place in the sources, and a wrong form of the code there.
 #[allow(dead_code, reason = "the build script reads what the tests do not")]
 pub(crate) struct WrongForm {
     pub(crate) name: &'static str,
-    /// Module and file below its folder.
+    /// Module, and file below its folder.
     pub(crate) file: &'static str,
-    /// What stands before the place, so that it is found once.
+    /// The text before the place, which makes the match unique.
     pub(crate) before: &'static str,
     pub(crate) right: &'static str,
     pub(crate) wrong: &'static str,
@@ -21,7 +22,7 @@ const fn form(
 }
 
 pub(crate) const WRONG_FORMS: &[WrongForm] = &[
-    // Journal: who waits is told.
+    // Journal: waiting threads are notified.
     form(
         "nobody is told that handles may start again",
         "journal/commit/transactions.rs",
@@ -165,7 +166,7 @@ pub(crate) const WRONG_FORMS: &[WrongForm] = &[
             "folio.file.is_none()",
         ],
     ),
-    // Page cache: the account, and who waits on it.
+    // Page cache: the account, and the threads that wait for it.
     form(
         "a folio that loses its mark leaves its bytes in the account",
         "pagecache/cache.rs",

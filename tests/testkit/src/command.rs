@@ -1,10 +1,10 @@
-//! Runs a program with a time limit and keeps what it said.
+//! Runs a program with a time limit and captures its output.
 //!
-//! The program gets a process group of its own, so that a time-out ends its children too:
+//! The program runs in its own process group, so that a time-out also ends its children:
 //!
 //! ```text
 //!   spawn ──► wait (thread) ──► status ──► Finished
-//!     └── time is up ──► kill the group ──► Finished { timed_out }
+//!     └── time-out ──► kill the group ──► Finished { timed_out }
 //! ```
 
 use std::fmt;
@@ -15,7 +15,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// What a program left behind.
+/// How a program ended, and its output.
 #[derive(Debug)]
 pub struct Finished {
     /// The program and its arguments, for messages.
@@ -26,7 +26,7 @@ pub struct Finished {
     pub stdout: Vec<u8>,
     /// Everything it wrote to standard error.
     pub stderr: Vec<u8>,
-    /// It was killed because its time was up.
+    /// It was killed at the time limit.
     pub timed_out: bool,
 }
 
@@ -130,7 +130,7 @@ fn read_all<R: Read + Send + 'static>(from: Option<R>) -> std::thread::JoinHandl
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(mut from) = from {
-            // What was read before an error is still worth showing.
+            // Output that was read before an error is still worth printing.
             let _ = from.read_to_end(&mut bytes);
         }
         bytes

@@ -1,8 +1,9 @@
-//! Volumes damaged in one way each, kept outside the repository (their licence is not ours).
+//! Volumes with one kind of damage each. They are kept outside the repository, because of their
+//! licence.
 //!
-//! `$EXTANT_SHARED`, or the folder `shared` beside the repository's own, holds
-//! `data/damaged-images/{index.tsv, NAME.img.gz}`. Where it is absent, that is said and nothing
-//! fails: the project must pass without it.
+//! `$EXTANT_SHARED`, or the folder `shared` next to the repository, contains
+//! `data/damaged-images/{index.tsv, NAME.img.gz}`. If it is missing, the tests say so and pass: the
+//! project must pass without it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,15 +17,15 @@ pub struct DamagedImage {
     pub name: String,
     /// Its size unpacked.
     pub bytes: u64,
-    /// The exit status of `e2fsck -fn` 1.47.0; `None` where that never ended.
+    /// The exit status of `e2fsck -fn` 1.47.0; `None` if it did not end.
     pub e2fsck_exit: Option<i32>,
-    /// What e2fsck found first.
+    /// The first finding of e2fsck.
     pub first_finding: String,
     packed: PathBuf,
 }
 
 impl DamagedImage {
-    /// e2fsck found errors, so a checker has to find some.
+    /// e2fsck found errors, so `extant check` must find some, too.
     pub fn has_errors(&self) -> bool {
         matches!(self.e2fsck_exit, Some(4 | 8 | 12))
     }
@@ -39,7 +40,7 @@ impl DamagedImage {
     }
 }
 
-/// All of them in the index's order; `None` when they are not on this machine.
+/// All of them, in the order of the index; `None` if they are not on this machine.
 pub fn images() -> Option<Vec<DamagedImage>> {
     let dir = shared_dir().join("data/damaged-images");
     let Ok(index) = std::fs::read_to_string(dir.join("index.tsv")) else {
@@ -59,14 +60,14 @@ pub fn images() -> Option<Vec<DamagedImage>> {
     Some(index.lines().skip(1).filter_map(line).collect())
 }
 
-/// The folder of material that is used where it exists and never needed.
+/// The folder of optional material: used if it exists, never required.
 pub fn shared_dir() -> PathBuf {
     if let Some(dir) = std::env::var_os("EXTANT_SHARED") {
         return dir.into();
     }
     let root = workspace_dir();
     let beside = root.parent().unwrap_or(&root).join("shared");
-    // A worktree lies one level deeper than the repository.
+    // A worktree is one level deeper than the repository.
     let above = root.ancestors().nth(2).map(|dir| dir.join("shared"));
     if beside.exists() { beside } else { above.filter(|p| p.exists()).unwrap_or(beside) }
 }

@@ -1,4 +1,4 @@
-//! mke2fs, e2fsck, debugfs, dumpe2fs: the format's own tools, called as a user calls them.
+//! mke2fs, e2fsck, debugfs, dumpe2fs: e2fsprogs, called as a user calls it.
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -10,17 +10,17 @@ use crate::scratch::{Scratch, copy_sparse, make_sparse};
 
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// What `e2fsck -fn` said of a volume.
+/// The result of `e2fsck -fn`.
 #[derive(Debug)]
 pub struct FsckReport {
     /// Exit status: 0 clean, 4 errors left, 8 could not run, 12 both; -1 ended by a signal or time.
     pub exit: i32,
-    /// All it printed.
+    /// Its whole output.
     pub text: String,
 }
 
 impl FsckReport {
-    /// Nothing found.
+    /// e2fsck found nothing.
     pub fn clean(&self) -> bool {
         self.exit == 0
     }
@@ -40,10 +40,10 @@ fn is_progress(line: &str) -> bool {
     line.starts_with("Pass ") || line.starts_with("e2fsck 1.")
 }
 
-/// Runs `e2fsck -fn` on `img`. `journal` is the external journal's image, if it has one.
+/// Runs `e2fsck -fn` on `img`. `journal` is the image of the external journal, if there is one.
 ///
-/// e2fsck looks at the volume as it is: recover its journal first. Of one with extant's own feature `data_csum`, which
-/// it refuses, it is given a copy without that bit.
+/// e2fsck checks the volume as it is, so recover its journal first. e2fsck refuses a volume with
+/// extant's own feature `data_csum`; it gets a copy with that bit cleared.
 pub fn e2fsck(img: &Path, journal: Option<&Path>) -> FsckReport {
     if has_data_csum(img) {
         let scratch = Scratch::new();
@@ -67,11 +67,12 @@ pub fn e2fsck(img: &Path, journal: Option<&Path>) -> FsckReport {
     }
 }
 
-/// Where the superblock has its read-only compatible features.
+/// The offset of the superblock's read-only compatible features.
 const RO_COMPAT: usize = 0x64;
 
-/// Clears extant's own feature `data_csum` in the superblock of `img`, an image that nobody needs: what is left is a
-/// volume that e2fsck knows. Others are left as they are.
+/// Clears extant's own feature `data_csum` in the superblock of `img`, so that e2fsck knows all its
+/// features. The image may not be used as an extant volume afterwards. An image without that
+/// feature is not changed.
 pub fn clear_data_csum(img: &Path) -> Result<(), String> {
     let told = |error: std::io::Error| format!("{}: {error}", img.display());
     if !has_data_csum(img) {
@@ -86,12 +87,13 @@ pub fn clear_data_csum(img: &Path) -> Result<(), String> {
     file.write_all_at(&sb, 1024).map_err(told)
 }
 
-/// Whether a volume has extant's own feature `data_csum`: Linux mounts it read-only.
+/// Whether a volume has extant's own feature `data_csum`, with which Linux mounts it read-only.
 pub fn has_data_csum(img: &Path) -> bool {
     bytes_at(img, 1024 + RO_COMPAT as u64 + 3).is_some_and(|[byte]| byte & 0x40 != 0)
 }
 
-/// Whether an image is one of several that make a volume: who writes to it alone parts it from the others.
+/// Whether an image is one of several members of a volume. A program that writes to one member
+/// alone makes it differ from the others.
 pub fn is_member(img: &Path) -> bool {
     bytes_at(img, 512).is_some_and(|magic| magic == *b"extantMB")
 }
@@ -102,7 +104,7 @@ fn bytes_at<const N: usize>(img: &Path, at: u64) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// CRC32C as ext4 has it, bit by bit: a judge uses nothing of what it judges.
+/// CRC32C as ext4 uses it, bit by bit: a judge uses no code of what it judges.
 fn crc32c(bytes: &[u8]) -> u32 {
     bytes.iter().fold(!0, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| match crc & 1 {
@@ -112,8 +114,8 @@ fn crc32c(bytes: &[u8]) -> u32 {
     })
 }
 
-/// Runs one debugfs command on `img`, read-only. `Err` when it failed or complained: debugfs
-/// itself always exits 0, and says what is wrong on standard error.
+/// Runs one debugfs command on `img`, read-only. `Err` if it failed or wrote to standard error:
+/// debugfs always exits with 0 and reports errors there.
 pub fn debugfs(img: &Path, request: &str) -> Result<String, String> {
     let done = run(Command::new("debugfs").args(["-R", request]).arg(img), LIMIT)?.success()?;
     let complaints: Vec<String> = done
@@ -140,16 +142,16 @@ pub fn dumpe2fs(img: &Path) -> Result<String, String> {
     Ok(done.out())
 }
 
-/// Runs `dumpe2fs -h` on `img`: the superblock as text. Unlike [`dumpe2fs`] it reads no bitmaps, which
-/// do not match their checksums yet while the journal of a crashed volume holds newer copies.
+/// Runs `dumpe2fs -h` on `img`: the superblock as text. Unlike [`dumpe2fs`] it reads no bitmaps.
+/// After a crash these do not match their checksums while the journal holds newer copies.
 pub fn dumpe2fs_superblock(img: &Path) -> Result<String, String> {
     let done = run(Command::new("dumpe2fs").arg("-h").arg(img), LIMIT)?.success()?;
     Ok(done.out())
 }
 
-/// Makes a volume of `bytes` at `img` with `options` (words split at spaces, `-t ext4` unless a
-/// type is named), filled from `from` where given. `-E hash_alg=X` is handed to tune2fs, which
-/// knows it.
+/// Makes a volume of `bytes` at `img` with `options` (split at spaces, `-t ext4` unless they name a
+/// type), and fills it from `from` if given. `-E hash_alg=X` goes to tune2fs, because mke2fs does
+/// not know it.
 pub fn mke2fs(img: &Path, bytes: u64, options: &str, from: Option<&Path>) -> Result<(), String> {
     make_sparse(img, bytes)?;
     let mut command = Command::new("mke2fs");
@@ -200,7 +202,7 @@ mod tests {
         assert!(debugfs(&img, "stat <2>").unwrap().contains("Type: directory"));
         assert!(debugfs(&img, "stat /nothing").is_err());
 
-        // Group 0's block bitmap loses its checksum and its truth.
+        // Now group 0's block bitmap is wrong and does not match its checksum.
         let text = dumpe2fs(&img).unwrap();
         let bitmap = text.split("Block bitmap at ").nth(1).unwrap();
         let block: u64 = bitmap.split([' ', ',', '\n']).next().unwrap().parse().unwrap();

@@ -1,4 +1,4 @@
-//! The `extant` command as a test calls it: found or built once, run within limits.
+//! The `extant` command as a test calls it: found or built once, and run within limits.
 //!
 //! ```text
 //!   $EXTANT_BIN, or cargo build -p extant-cli  ──►  prlimit --as=… extant VERB …  ──►  Finished
@@ -14,7 +14,8 @@ use crate::command::{Finished, run};
 use crate::manifest::Manifest;
 use crate::scratch::{target_dir, workspace_dir};
 
-/// Address space a call may use: more means that an image decided how much to allocate.
+/// The address space that a call may use. A call that needs more lets an image decide how much to
+/// allocate.
 pub const ADDRESS_SPACE_BYTES: u64 = 2 << 30;
 
 /// The exit status of a Rust program that panicked.
@@ -29,7 +30,7 @@ pub struct Extant {
 }
 
 impl Extant {
-    /// `$EXTANT_BIN` where set, else the debug build of `extant-cli`, built once.
+    /// `$EXTANT_BIN` if set, otherwise the debug build of `extant-cli`, built once.
     pub fn get() -> Result<Self, String> {
         static BIN: OnceLock<Result<PathBuf, String>> = OnceLock::new();
         let find = || match std::env::var_os("EXTANT_BIN") {
@@ -40,7 +41,7 @@ impl Extant {
         Ok(Self { bin, limit: Duration::from_secs(120) })
     }
 
-    /// Where the program is.
+    /// The path of the program.
     pub fn bin(&self) -> &Path {
         &self.bin
     }
@@ -50,8 +51,8 @@ impl Extant {
         Self { limit, ..self.clone() }
     }
 
-    /// Runs `extant ARGS`. `Err` when it could not start, panicked, was ended by a signal or took
-    /// too long: that is never right. Any other exit status is for the caller to judge.
+    /// Runs `extant ARGS`. `Err` if it could not start, panicked, was ended by a signal or took too
+    /// long: each of these is a defect. The caller judges any other exit status.
     pub fn run<S: AsRef<OsStr>>(&self, args: &[S]) -> Result<Finished, String> {
         let mut command = Command::new("prlimit");
         command.arg(format!("--as={ADDRESS_SPACE_BYTES}")).arg("--core=0").arg(&self.bin);
@@ -65,7 +66,8 @@ impl Extant {
         Ok(done)
     }
 
-    /// `extant tree IMG --json --hash` as a manifest. `Err` also when it exits with other than 0.
+    /// `extant tree IMG --json --hash` as a manifest. `Err` also if it exits with a status other
+    /// than 0.
     pub fn manifest(&self, img: &Path) -> Result<Manifest, String> {
         let done = self.tree(img)?;
         if !done.ok() {
@@ -75,7 +77,7 @@ impl Extant {
         Manifest::from_json_lines(&done.out())
     }
 
-    /// The same where entries may be unreadable: encrypted ones have no content to show.
+    /// The same for trees with unreadable entries: the content of encrypted ones cannot be shown.
     pub fn manifest_in_part(&self, img: &Path) -> Result<Manifest, String> {
         Manifest::from_json_lines(&self.tree(img)?.out())
     }
@@ -101,7 +103,8 @@ fn build(bin: &str) -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command
-        // As `cargo test --workspace` chose the features: what that built is not built again.
+        // The same features as `cargo test --workspace` selects, so that cargo does not build
+        // anything twice.
         .args(["build", "--quiet", "--workspace", "--bin", bin])
         .current_dir(workspace_dir());
     run(&mut command, Duration::from_secs(900))?.success()?;

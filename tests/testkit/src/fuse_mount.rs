@@ -9,7 +9,7 @@ use crate::extant::Extant;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A mounted volume and the server behind it. Dropping it ends both, also after a panic.
+/// A mounted volume and its server. Dropping it ends both, also after a panic.
 #[derive(Debug)]
 pub struct FuseMount {
     extant: Extant,
@@ -19,7 +19,7 @@ pub struct FuseMount {
 }
 
 impl FuseMount {
-    /// Mounts `img` in the foreground of a server of our own; `options` as behind `-o`.
+    /// Mounts `img` with a server in the foreground; `options` are those after `-o`.
     pub fn new(img: &Path, options: &str) -> Result<Self, String> {
         let extant = Extant::get()?;
         let dir = tempfile::Builder::new().prefix("extant-fuse.").tempdir();
@@ -53,12 +53,12 @@ impl FuseMount {
         Err(format!("extant mount did not come up: {}", self.log()))
     }
 
-    /// The directory it is mounted on.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// What the server noted so far.
+    /// What the server has printed so far.
     pub fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -68,12 +68,13 @@ impl FuseMount {
         self.server.as_ref().map(Child::id)
     }
 
-    /// `extant unmount`; the server's exit status is 0, and it noted nothing.
+    /// Runs `extant unmount`. The server must exit with 0 and must have printed nothing.
     pub fn unmount(mut self) -> Result<(), String> {
         let mut command = Command::new(self.extant.bin());
         command.arg("unmount").arg(self.path());
         let mut done = run(&mut command, LIMIT)?;
-        // A program that another thread starts holds our descriptors between fork and exec.
+        // Between fork and exec, a program that another thread starts has copies of our
+        // descriptors.
         for _ in 0..50 {
             if done.ok() || !done.err().contains("busy") {
                 break;
@@ -91,7 +92,7 @@ impl FuseMount {
         }
     }
 
-    /// Ends the server at once, as a power cut would, and takes the dead mount away.
+    /// Kills the server at once and removes the dead mount.
     pub fn kill(mut self) -> Result<(), String> {
         self.end();
         Ok(())

@@ -1,4 +1,4 @@
-//! Which judges this machine has, and what a test does without one.
+//! Which judges this machine has, and what a test does if one is missing.
 //!
 //! ```text
 //!   present            ──► the test runs
@@ -27,16 +27,16 @@ pub enum Judge {
     Uml,
     /// `/dev/fuse` and the right to mount it.
     Fuse,
-    /// A program by its command: [`program`] finds it.
+    /// A program, named by its command; [`program`] finds it.
     Program(&'static str),
 }
 
-/// True when tests run as the project's own checks, where nothing may be left out.
+/// True if the tests run as part of CI, where no judge may be missing.
 pub fn in_ci() -> bool {
     std::env::var_os("CI").is_some_and(|v| v == "true" || v == "1")
 }
 
-/// `Ok` when `judge` is there; else what is missing and how to get it.
+/// `Ok` if `judge` is available; otherwise the error says what is missing and how to get it.
 pub fn available(judge: Judge) -> Result<(), String> {
     match judge {
         Judge::Root => root(),
@@ -51,8 +51,9 @@ pub fn available(judge: Judge) -> Result<(), String> {
     }
 }
 
-/// Where the command `name` is: in `$PATH`, in the folders of administrators, or, for PostgreSQL,
-/// which Debian keeps beside them, in the newest version's own. `Err` says how to get it.
+/// The path of the command `name`: in `$PATH`, in the folders of administrators, or, for
+/// PostgreSQL, in the folder of its newest version, where Debian keeps it. `Err` says how to get
+/// it.
 pub fn program(name: &str) -> Result<PathBuf, String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut dirs: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -66,8 +67,8 @@ pub fn program(name: &str) -> Result<PathBuf, String> {
     found.ok_or_else(|| format!("there is no {name}; tests/setup-judges installs it"))
 }
 
-/// True when all of `judges` are there. Prints the reason and returns false when one is not;
-/// panics instead under `CI=true`. Use [`require!`](crate::require), which returns for you.
+/// True if all of `judges` are available. If one is not, prints the reason and returns false, or
+/// panics under `CI=true`. Use [`require!`](crate::require), which returns from the test.
 pub fn require(judges: &[Judge]) -> bool {
     for &judge in judges {
         if let Err(reason) = available(judge) {
@@ -79,7 +80,7 @@ pub fn require(judges: &[Judge]) -> bool {
     true
 }
 
-/// Returns from the test when a judge is missing (fails it under `CI=true`).
+/// Returns from the test if a judge is missing (fails the test under `CI=true`).
 ///
 /// `require!(Root, Loop, E2fsprogs, Program("rsync"));`
 #[macro_export]

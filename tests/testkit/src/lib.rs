@@ -1,4 +1,4 @@
-//! The judges that nobody here wrote, and the volumes to put before them.
+//! The judges that are not part of the project, and the volumes that they judge.
 //!
 //! ```text
 //!   populate, scenario ──► kernel_images ──► image, manifest, must-survive list
@@ -8,9 +8,9 @@
 //!                 └────────► manifest::diff ◄── e2fsprogs · loop mount · user-mode Linux
 //! ```
 //!
-//! Nothing in here links against the engine: `extant` is called as a command, as a user calls it.
-//! A judge that is missing makes a test return early with a printed reason; under `CI=true` it
-//! fails the test instead ([`require!`]).
+//! Nothing in this crate links against the engine: it calls `extant` as a command, as a user does.
+//! If a judge is missing, a test prints the reason and returns early; under `CI=true` it fails
+//! ([`require!`]).
 
 pub mod command;
 pub mod damaged;

@@ -1,7 +1,7 @@
 //! A clean volume mounted by this machine's own kernel, unmounted on drop.
 //!
-//! **Clean volumes only.** Replaying some journals hits a bug in the kernel and leaves the machine
-//! hanging: crashed and damaged volumes go to [`Uml`](crate::uml::Uml).
+//! **Clean volumes only.** Replay of some journals hits a bug in the kernel and hangs the machine.
+//! Crashed and damaged volumes go to [`Uml`](crate::uml::Uml).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,12 +11,12 @@ use crate::command::{Finished, run};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// How often a mount or unmount that the kernel refuses as busy is tried again.
+/// How often a mount or unmount is tried again that the kernel refuses as busy.
 const BUSY_TRIES: usize = 50;
 /// The time between two tries.
 const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
-/// A mounted volume. Dropping it unmounts and gives the loop devices back, also after a panic.
+/// A mounted volume. Dropping it unmounts it and frees the loop devices, also after a panic.
 #[derive(Debug)]
 pub struct LoopMount {
     dir: tempfile::TempDir,
@@ -35,7 +35,7 @@ impl LoopMount {
         Self::mount(img, None, options)
     }
 
-    /// Mounts `img` with its external journal; `options` as they are.
+    /// Mounts `img` with its external journal; `options` are passed unchanged.
     pub fn mount(img: &Path, journal: Option<&Path>, options: &str) -> Result<Self, String> {
         let dir = tempfile::Builder::new().prefix("extant-mnt.").tempdir();
         let dir = dir.map_err(|e| format!("no mount point: {e}"))?;
@@ -48,8 +48,8 @@ impl LoopMount {
             }
             None => None,
         };
-        // Another process that looks for a free loop device claims each one it tries for a moment,
-        // also the one that `mount` has just set up: the kernel then refuses the mount as busy.
+        // Another process that looks for a free loop device briefly claims each one that it tries,
+        // also the one that `mount` has just set up. The kernel then refuses the mount as busy.
         let mut done = mount_ext4(&all, img, dir.path())?;
         for _ in 0..BUSY_TRIES {
             if done.ok() || !done.err().contains("busy") {
@@ -62,12 +62,12 @@ impl LoopMount {
         Ok(Self { dir, journal, mounted: true })
     }
 
-    /// The directory it is mounted on.
+    /// The mount point.
     pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    /// Unmounts and reports what went wrong, where drop would only print it.
+    /// Unmounts and returns the error, which drop would only print.
     pub fn unmount(mut self) -> Result<(), String> {
         self.leave()
     }
@@ -76,7 +76,8 @@ impl LoopMount {
         if !std::mem::take(&mut self.mounted) {
             return Ok(());
         }
-        // A program that another thread starts holds our descriptors between fork and exec.
+        // Between fork and exec, a program that another thread starts has copies of our
+        // descriptors.
         let mut done = run(Command::new("umount").arg(self.dir.path()), LIMIT)?;
         for _ in 0..BUSY_TRIES {
             if done.ok() || !done.err().contains("busy") {
@@ -86,7 +87,7 @@ impl LoopMount {
             done = run(Command::new("umount").arg(self.dir.path()), LIMIT)?;
         }
         if !done.ok() {
-            // Busy: detach it now, it goes when its last user goes.
+            // Busy: detach it now; it disappears when its last user ends.
             run(Command::new("umount").arg("-l").arg(self.dir.path()), LIMIT)?.success()?;
         }
         self.journal = None;

@@ -1,17 +1,20 @@
-//! A machine of its own: QEMU runs Debian's kernel with persistent memory, and is killed as power fails.
+//! A separate machine: QEMU runs Debian's kernel with persistent memory, and is killed to simulate
+//! a power cut.
 //!
 //! ```text
 //!   host                                     guest
 //!   /                ── 9p, read-only ──►    /               programs and libraries
 //!   shared directory ── 9p ─────────────►    /mnt/work       init, script, what comes back
-//!   memory file      ── its RAM ────────►    memory; 512 MiB .. 896 MiB of it is /dev/pmem0, with DAX
+//!   memory file      ── its RAM ────────►    memory; 512 .. 896 MiB of it are /dev/pmem0, with DAX
 //! ```
 //!
-//! The memory is a file, so its bytes are there after QEMU was killed, as those of persistent memory are after a
-//! power cut. All stores that the guest has executed are in it: a cache line that should have been written back and
-//! was not is not lost here, as it would be in a machine. The crash suites model the cache for that.
+//! The memory is a file, so its bytes remain after QEMU was killed, like those of persistent memory
+//! after a power cut. They contain all stores that the guest executed. A cache line that was not
+//! written back is not lost here, although a real machine would lose it. The crash suites model the
+//! cache for that.
 //!
-//! The processor is emulated: times inside the guest say nothing about a machine, ratios say little.
+//! The processor is emulated: times in the guest say nothing about a real machine, and ratios say
+//! little.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
@@ -29,13 +32,13 @@ pub const PMEM_BYTES: u64 = 384 << 20;
 /// All memory of the guest, in bytes.
 const MEMORY_BYTES: u64 = 1 << 30;
 
-/// QEMU with a kernel for it.
+/// QEMU with a guest kernel.
 #[derive(Debug, Clone)]
 pub struct Qemu {
     home: PathBuf,
 }
 
-/// A guest that runs. Dropping it kills it.
+/// A running guest. Dropping it kills it.
 #[derive(Debug)]
 pub struct Guest {
     child: Child,
@@ -43,7 +46,7 @@ pub struct Guest {
 }
 
 impl Qemu {
-    /// The one under the target directory, fetched from Debian and set up on first use.
+    /// The one in the target directory, fetched from Debian and set up on first use.
     pub fn get() -> Result<Self, String> {
         let home = target_dir().join("judges").join("qemu");
         let setup = workspace_dir().join("tests/testkit/qemu/setup");
@@ -51,11 +54,11 @@ impl Qemu {
         Ok(Self { home })
     }
 
-    /// Starts a guest that runs `script` (sh) with its persistent memory in `memory`, a file that is made where it
-    /// is missing and keeps its bytes from guest to guest.
+    /// Starts a guest that runs `script` (sh) with its persistent memory in `memory`. That file is
+    /// created if it is missing, and keeps its bytes from guest to guest.
     ///
-    /// `shared` is the guest's `/mnt/work`. `$MODULES` in the script is the argument that lets `modprobe` find the
-    /// modules of `nd_e820`, `nd_pmem`, `ext4` and `fuse`.
+    /// `shared` is the guest's `/mnt/work`. In the script, `$MODULES` is the argument with which
+    /// `modprobe` finds the modules of `nd_e820`, `nd_pmem`, `ext4` and `fuse`.
     pub fn start(&self, script: &str, shared: &Path, memory: &Path) -> Result<Guest, String> {
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(memory);
         file.and_then(|file| file.set_len(MEMORY_BYTES))
@@ -132,7 +135,8 @@ impl Qemu {
 }
 
 impl Guest {
-    /// Waits until the script has made the file `name` in the shared directory, for at most `limit`.
+    /// Waits until the script has created the file `name` in the shared directory, for at most
+    /// `limit`.
     pub fn wait_for(&mut self, name: &str, limit: Duration) -> Result<(), String> {
         let end = Instant::now() + limit;
         while !self.shared.join(name).exists() {
@@ -165,7 +169,7 @@ impl Drop for Guest {
     }
 }
 
-/// Copies the persistent memory of a guest that has ended from `memory` to a new image at `to`.
+/// Copies the persistent memory of an ended guest from `memory` to a new image at `to`.
 pub fn take_pmem(memory: &Path, to: &Path) -> Result<(), String> {
     let copy = || -> std::io::Result<()> {
         let mut from = File::open(memory)?;
@@ -175,7 +179,7 @@ pub fn take_pmem(memory: &Path, to: &Path) -> Result<(), String> {
     copy().map_err(|e| format!("{} to {}: {e}", memory.display(), to.display()))
 }
 
-/// Copies the image at `from` into the persistent memory of the next guest with `memory`.
+/// Copies the image at `from` into `memory`, the persistent memory of the next guest.
 pub fn put_pmem(from: &Path, memory: &Path) -> Result<(), String> {
     let copy = || -> std::io::Result<()> {
         let mut to = OpenOptions::new().write(true).open(memory)?;

@@ -1,4 +1,4 @@
-//! Runs the cases of a group, two at a time, and tells of every one in a line.
+//! Runs the cases of a group, two at a time, and prints a line for each.
 //!
 //! ```text
 //!   kernel_clean: b1k: ok, 2345 entries (1.2 s)
@@ -15,10 +15,10 @@ use std::time::Instant;
 /// How many cases run at the same time.
 const LANES: usize = 2;
 
-/// One group at a time in a test program, whatever its number of threads.
+/// A test program runs one group at a time, whatever its number of threads.
 static GROUP: Mutex<()> = Mutex::new(());
 
-/// Runs [`try_cases`] and panics at the end when any case failed, naming them all.
+/// Runs [`try_cases`] and panics at the end if any case failed, naming all of them.
 pub fn run_cases<C: Sync>(
     group: &str,
     cases: &[C],
@@ -28,25 +28,26 @@ pub fn run_cases<C: Sync>(
     expect_none(group, &try_cases(group, cases, name, work));
 }
 
-/// Panics with the list of `failures`, if there are any.
+/// Panics with the list of `failures` unless it is empty.
 pub fn expect_none(group: &str, failures: &[String]) {
     let count = failures.len();
     assert!(failures.is_empty(), "{group}: {count} failed:\n  {}", failures.join("\n  "));
 }
 
-/// Runs `work` on each of `cases` and prints a line for each; `name` tells a case's name. What
-/// `work` returns is shown behind `ok` or as the failure. Returns the failures, each with its
-/// case's name.
+/// Runs `work` on each of `cases` and prints a line for each; `name` returns the name of a case.
+/// The line shows what `work` returns, after `ok` or as the failure. Returns the failures, each
+/// with the name of its case.
 ///
-/// The group's last line goes past the capture of `cargo test`; the lines of the cases show when the
-/// group fails, or with `--nocapture`. `EXTANT_CASE=TEXT` runs only the cases with `TEXT` in their name.
+/// The last line of the group bypasses the capture of `cargo test`. The lines of the cases show if
+/// the group fails, or with `--nocapture`. `EXTANT_CASE=TEXT` runs only the cases with `TEXT` in
+/// their name.
 pub fn try_cases<C: Sync>(
     group: &str,
     cases: &[C],
     name: impl Fn(&C) -> String + Sync,
     work: impl Fn(&C) -> Result<String, String> + Sync,
 ) -> Vec<String> {
-    // A group that failed has no state to leave behind.
+    // A group that failed leaves no inconsistent state.
     let _one = GROUP.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let only = std::env::var("EXTANT_CASE").unwrap_or_default();
     let cases: Vec<&C> = cases.iter().filter(|case| name(case).contains(&only)).collect();
@@ -76,7 +77,7 @@ pub fn try_cases<C: Sync>(
     let failed = failed.into_inner().expect("no lane panics");
     let (bad, all) = (failed.len(), cases.len());
     let secs = began.elapsed().as_secs_f32();
-    // Past the capture of cargo test, which shows what a passing test prints to nobody.
+    // Bypasses the capture of `cargo test`, which hides the output of tests that pass.
     let _ = writeln!(std::io::stderr(), "{group}: {} of {all} cases ok ({secs:.0} s)", all - bad);
     failed
 }

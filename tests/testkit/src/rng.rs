@@ -1,4 +1,4 @@
-//! Bytes and numbers that a seed decides, the same on every machine (splitmix64).
+//! Bytes and numbers determined by a seed, the same on every machine (splitmix64).
 
 /// A stream of numbers from one seed.
 #[derive(Debug, Clone)]
@@ -25,7 +25,7 @@ impl Rng {
     }
 }
 
-/// `len` bytes decided by `seed`.
+/// `len` bytes determined by `seed`.
 pub fn bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut rng = Rng::new(seed);
     let mut out = Vec::with_capacity(len + 8);

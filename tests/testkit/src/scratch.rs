@@ -1,19 +1,19 @@
-//! A directory for one case's images, gone when it is dropped.
+//! A directory for the images of one case, removed when it is dropped.
 //!
-//! Images are sparse and short-lived, so they live in memory (`/dev/shm`) where there is room:
-//! a loop device over a file there has no disk in its way. Else under the target directory.
+//! Images are sparse and short-lived, so they are in memory (`/dev/shm`) if there is space: a loop
+//! device over such a file does not wait for a disk. Otherwise they are in the target directory.
 
 use std::path::{Path, PathBuf};
 
-/// Free bytes below which `/dev/shm` is left alone.
+/// With less free space than this, in bytes, `/dev/shm` is not used.
 const ROOM_BYTES: u64 = 3 << 30;
 
-/// A directory of our own; removed with all it holds on drop, also after a panic.
+/// A private directory, removed with its content on drop, also after a panic.
 #[derive(Debug)]
 pub struct Scratch(tempfile::TempDir);
 
 impl Scratch {
-    /// A fresh empty directory. Panics when none can be made: nothing can be tested then.
+    /// A new empty directory. Panics if none can be made, because no test can run then.
     pub fn new() -> Self {
         let base = base();
         let dir = tempfile::Builder::new().prefix("extant-test.").tempdir_in(&base);
@@ -32,7 +32,7 @@ impl Scratch {
 }
 
 impl Drop for Scratch {
-    /// What was copied out of a volume may be marked so that it cannot be removed.
+    /// Files copied from a volume may have flags that forbid their removal.
     fn drop(&mut self) {
         if std::fs::remove_dir_all(self.path()).is_err() {
             let mut command = std::process::Command::new("chattr");
@@ -70,7 +70,7 @@ pub fn workspace_dir() -> PathBuf {
     here.ancestors().nth(2).expect("tests/testkit lies two levels down").to_path_buf()
 }
 
-/// The folder that cargo builds into.
+/// Cargo's target folder.
 pub fn target_dir() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(dir) => workspace_dir().join(dir),
@@ -78,14 +78,14 @@ pub fn target_dir() -> PathBuf {
     }
 }
 
-/// Copies a file and keeps its holes. `Err` names both files.
+/// Copies a file and preserves its holes. `Err` names both files.
 pub fn copy_sparse(from: &Path, to: &Path) -> Result<(), String> {
     let mut command = std::process::Command::new("cp");
     command.args(["--sparse=always", "--"]).arg(from).arg(to);
     crate::command::run(&mut command, std::time::Duration::from_secs(120))?.success().map(drop)
 }
 
-/// Makes a file of `bytes` that is one hole, in place of any older one.
+/// Makes a file of `bytes` that is one hole; replaces any existing one.
 pub fn make_sparse(path: &Path, bytes: u64) -> Result<(), String> {
     let file = std::fs::File::create(path).map_err(|e| format!("{}: {e}", path.display()))?;
     file.set_len(bytes).map_err(|e| format!("{}: {e}", path.display()))
@@ -102,7 +102,7 @@ mod tests {
         let path = scratch.path().to_owned();
         std::fs::create_dir_all(path.join("out/dir")).unwrap();
         std::fs::write(path.join("out/dir/file"), b"x").unwrap();
-        // Only root may do that, and not every filesystem takes it.
+        // Only root may do that, and not every filesystem supports it.
         for marked in ["out/dir/file", "out/dir"] {
             let _ = Command::new("chattr").arg("+i").arg(path.join(marked)).output();
         }

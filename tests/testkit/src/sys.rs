@@ -1,4 +1,4 @@
-//! The few ioctls that no safe crate offers, behind safe functions.
+//! The few ioctls that no safe crate has, as safe functions.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -35,21 +35,21 @@ fn ioctl<T: Copy>(fd: impl AsFd, request: libc::c_ulong, arg: &mut T) -> io::Res
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The inode's flags as `FS_IOC_GETFLAGS` gives them.
+/// The inode's flags, as `FS_IOC_GETFLAGS` returns them.
 pub fn flags(fd: impl AsFd) -> io::Result<u32> {
-    // The request says 8 bytes, ext4 writes 4: room for both.
+    // The request encodes 8 bytes, ext4 writes 4: the buffer fits both.
     let mut flags = [0u32; 2];
     ioctl(fd, FS_IOC_GETFLAGS, &mut flags)?;
     Ok(flags[0])
 }
 
-/// Adds `flags` to the inode's flags.
+/// Sets `flags` in the inode's flags.
 pub fn add_flags(fd: impl AsFd, flags: u32) -> io::Result<()> {
     let mut all = [self::flags(fd.as_fd())? | flags, 0];
     ioctl(fd, FS_IOC_SETFLAGS, &mut all)
 }
 
-/// Takes `flags` from the inode's flags.
+/// Clears `flags` in the inode's flags.
 pub fn clear_flags(fd: impl AsFd, flags: u32) -> io::Result<()> {
     let mut all = [self::flags(fd.as_fd())? & !flags, 0];
     ioctl(fd, FS_IOC_SETFLAGS, &mut all)
@@ -62,7 +62,7 @@ pub fn project(fd: impl AsFd) -> io::Result<u32> {
     Ok(xattr.projid)
 }
 
-/// Sets the inode's project id; `inherit`: what is made inside gets it too.
+/// Sets the inode's project id; with `inherit`, files created inside get it, too.
 pub fn set_project(fd: impl AsFd, project: u32, inherit: bool) -> io::Result<()> {
     let mut xattr = FsXattr::default();
     ioctl(fd.as_fd(), FS_IOC_FSGETXATTR, &mut xattr)?;
@@ -73,7 +73,7 @@ pub fn set_project(fd: impl AsFd, project: u32, inherit: bool) -> io::Result<()>
     ioctl(fd, FS_IOC_FSSETXATTR, &mut xattr)
 }
 
-/// Cuts an ext4 volume off from its device at once, without writing the log: as a power cut.
+/// Cuts an ext4 volume off from its device at once, without writing the log, like a power cut.
 pub fn shut_down(fd: impl AsFd) -> io::Result<()> {
     let mut how = SHUTDOWN_NO_LOG_FLUSH;
     ioctl(fd, EXT4_IOC_SHUTDOWN, &mut how)
@@ -94,7 +94,7 @@ pub fn set_encryption_policy(
     ioctl(fd, FS_IOC_SET_ENCRYPTION_POLICY, &mut policy)
 }
 
-/// Hands the kernel a raw encryption key for the volume of `fd`; returns the key's identifier.
+/// Gives the kernel a raw encryption key for the volume of `fd`; returns the key's identifier.
 pub fn add_encryption_key(fd: impl AsFd, key: &[u8; 64]) -> io::Result<[u8; 16]> {
     const FS_IOC_ADD_ENCRYPTION_KEY: libc::c_ulong = 0xc050_6617;
     let mut arg = [0u8; 80 + 64];

@@ -1,6 +1,6 @@
 //! User-mode Linux: a real kernel in an ordinary process, two seconds from start to power-off.
 //!
-//! The judge for crashed or damaged volumes: where recovery hits a kernel bug, only the guest ends.
+//! It judges crashed and damaged volumes: a kernel bug that a recovery hits ends only the guest.
 //!
 //! ```text
 //!   host                                guest
@@ -17,7 +17,7 @@ use std::time::Duration;
 use crate::command::run;
 use crate::scratch::{Scratch, target_dir, workspace_dir};
 
-/// Most images one guest takes.
+/// The most images that one guest takes.
 pub const IMAGES_MAX: usize = 16;
 
 /// An installed user-mode Linux.
@@ -29,16 +29,16 @@ pub struct Uml {
 /// How a guest ended.
 #[derive(Debug)]
 pub struct GuestEnd {
-    /// The script's exit status; `None` when the kernel panicked or its time was up.
+    /// The script's exit status; `None` if the kernel panicked or the time was over.
     pub exit: Option<i32>,
     /// What the script printed, both outputs.
     pub text: String,
-    /// The kernel's console, for the panic's message.
+    /// The kernel's console, which has the message of a panic.
     pub console: String,
 }
 
 impl GuestEnd {
-    /// `Ok` when the script ended with 0; else what is known.
+    /// `Ok` if the script ended with 0; otherwise what is known.
     pub fn success(self) -> Result<Self, String> {
         if self.exit == Some(0) { Ok(self) } else { Err(self.to_string()) }
     }
@@ -62,7 +62,7 @@ impl std::fmt::Display for GuestEnd {
 }
 
 impl Uml {
-    /// The one under the target directory, fetched from Debian and set up on first use.
+    /// The one in the target directory, fetched from Debian and set up on first use.
     pub fn get() -> Result<Self, String> {
         static HOME: OnceLock<Result<Uml, String>> = OnceLock::new();
         HOME.get_or_init(Self::set_up).clone()
@@ -80,8 +80,8 @@ impl Uml {
     /// Runs `script` (sh) in a new guest, for at most `limit`.
     ///
     /// `images` are its block devices in order, `/dev/ubda` first, at most [`IMAGES_MAX`]. `shared`
-    /// is its `/mnt/work`. In the script `$KIT` is the `extant-testkit` command and `$MODULES` the
-    /// argument that lets `modprobe` find the guest's modules; `/dev/shm/m` is an empty directory
+    /// is its `/mnt/work`. In the script, `$KIT` is the `extant-testkit` command and `$MODULES` the
+    /// argument with which `modprobe` finds the guest's modules; `/dev/shm/m` is an empty directory
     /// to mount on.
     pub fn run(
         &self,

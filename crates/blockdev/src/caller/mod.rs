@@ -1,15 +1,16 @@
-//! Memory that a caller lends for a transfer, in the shape of the kernel's iterator.
+//! Memory that a caller lends for a transfer, modelled on the kernel's `iov_iter`.
 //!
 //! ```text
 //!   ├──── taken ────┬──────────────── left ────────────────┤
-//!                   │ copy_out, copy_in, lend  ──► moves right, by what they did
-//!      revert(n) ◄──┘                                       a short copy stops where the memory faults
+//!                   │ copy_out, copy_in, lend  ──► move right by the bytes that they handled
+//!      revert(n) ◄──┘                              a short copy stops where the memory faults
 //!   fault_in(n)     makes the next bytes present: may sleep, may call the filesystem
 //! ```
 //!
-//! Who holds a lock that a fault could ask for copies with [`Faults::Off`]; after a short copy it gives back
-//! what it took, lets go of the lock, faults the bytes in and starts again. Two ways lead through a memory:
-//! copies, which are stable from then on, and [`Span`]s, which the device reads or fills in place.
+//! A caller that holds a lock which a page fault could need copies with [`Faults::Off`]. After a
+//! short copy it reverts the bytes that it took, releases the lock, faults the memory in and starts
+//! again. Memory is used in two ways: by copies, which do not change afterwards, and by [`Span`]s,
+//! which the device reads or fills in place.
 
 mod owned;
 mod shared;
@@ -26,9 +27,9 @@ pub use span::Span;
 /// Whether a copy may wait for pages that are not present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Faults {
-    /// It may: no lock is held that bringing them in could ask for.
+    /// It may: the caller holds no lock that a page fault could need.
     Allowed,
-    /// It stops short of them.
+    /// It stops before the first page that is not present.
     Off,
 }
 
@@ -41,41 +42,44 @@ pub enum Access {
     Write,
 }
 
-/// Bytes of a caller, one after the other; see the module's picture.
+/// Bytes of a caller, one after the other; see the picture at the top of this module.
 ///
-/// `'m` is how long lent spans stay good. A copy never fails: it says how many bytes it did, and 0 with
-/// [`Faults::Allowed`] means that the memory is not there (`EFAULT`).
+/// `'m` is how long lent spans stay valid. A copy never fails: it returns how many bytes it copied.
+/// Zero bytes with [`Faults::Allowed`] mean that the memory is not there (`EFAULT`).
 pub trait CallerMemory<'m> {
-    /// How many bytes are left from here on.
+    /// How many bytes are left from the current position on.
     fn left(&self) -> usize;
 
-    /// Copies the next bytes to `to`: how many, fewer only at the end and where the memory faults.
+    /// Copies the next bytes to `to` and returns how many. The copy is short only at the end and
+    /// where the memory faults.
     fn copy_out(&mut self, to: &mut [u8], faults: Faults) -> usize;
 
-    /// Copies `from` over the next bytes: how many, as [`copy_out`](CallerMemory::copy_out).
+    /// Copies `from` over the next bytes and returns how many, as
+    /// [`copy_out`](CallerMemory::copy_out).
     fn copy_in(&mut self, from: &[u8], faults: Faults) -> usize;
 
-    /// Brings the next `len` bytes in, for who will do `access` to them: how many of them are there now.
-    /// Moves nothing.
+    /// Makes the next `len` bytes present for an `access` that follows. Returns how many of them
+    /// are present now. The position does not move.
     fn fault_in(&mut self, len: usize, access: Access) -> usize {
         let _ = access;
         len.min(self.left())
     }
 
-    /// Whether no copy of it comes short but at its end: who copies a long transfer in pieces may then send off the
-    /// first before it has the last.
+    /// Whether a copy is never short except at the end. A caller that copies a long transfer in
+    /// pieces may then submit the first piece before it has copied the last.
     fn is_present(&self) -> bool {
         false
     }
 
-    /// Gives the last `len` bytes back: they are the next ones again.
+    /// Moves the position back over the last `len` bytes: they are the next ones again.
     ///
     /// # Panics
-    /// If so many were never taken, or a span of memory that is to be filled is still lent.
+    /// If fewer bytes were taken, or if a span of memory that is to be filled is still lent.
     fn revert(&mut self, len: usize);
 
-    /// Lends the next bytes, at most `most`, in place; `None` where there are none to lend: then they are
-    /// copied. Whoever looks at or fills them meanwhile, and what they hold then, is the caller's affair.
+    /// Lends the next bytes in place, at most `most`. `None` where there are none to lend: then the
+    /// bytes are copied. The caller is responsible for other accesses to these bytes while they are
+    /// lent, and for what they then hold.
     fn lend(&mut self, most: usize, access: Access) -> Option<Span<'m>>;
 }
 

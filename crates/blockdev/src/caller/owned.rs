@@ -1,4 +1,4 @@
-//! A buffer that goes with its transfer and comes back with it.
+//! A buffer that the transfer owns and returns.
 
 use super::{Access, CallerMemory, Faults, Span};
 use crate::aligned::AlignedBuf;
@@ -6,9 +6,10 @@ use std::any::Any;
 use std::cell::UnsafeCell;
 use std::sync::Arc;
 
-/// An aligned buffer, lent to devices without a borrow: for transfers that nobody waits for in one place.
+/// An aligned buffer, lent to devices without a borrow: for transfers that no single function waits
+/// for.
 ///
-/// Its bytes are its owner's again once the last span is gone, see [`OwnedMemory::into_buf`].
+/// The owner has the bytes back when the last span is dropped; see [`OwnedMemory::into_buf`].
 #[derive(Debug)]
 pub struct OwnedMemory {
     shared: Arc<Shared>,
@@ -23,15 +24,18 @@ struct Shared(UnsafeCell<AlignedBuf>);
 mod raw {
     use super::{Access, AlignedBuf, Any, Arc, OwnedMemory, Shared, Span};
 
-    // SAFETY: the buffer is reached through spans, each part by one of them, or by its owner when there is none.
+    // SAFETY: the buffer is accessed through spans, each part by one span, or by its owner while no
+    // span is lent.
     unsafe impl Sync for Shared {}
 
     impl OwnedMemory {
-        /// `n` bytes from `at` on, which the cursor has passed: lent once, for `revert` panics while a span is lent.
+        /// `n` bytes from `at` on, which the cursor has passed. They are lent once: `revert` panics
+        /// while a span is lent.
         pub(super) fn part(&self, at: usize, n: usize, access: Access) -> Span<'static> {
             assert!(at <= self.len && n <= self.len - at, "a part of the buffer");
             let keep: Arc<dyn Any + Send + Sync> = self.shared.clone();
-            // SAFETY: the buffer's memory does not move and lives as long as `keep`; the part lies in it.
+            // SAFETY: the buffer's memory does not move and lives as long as `keep`; the part lies
+            // in it.
             unsafe {
                 let buf: &AlignedBuf = &*self.shared.0.get();
                 Span::quiet(buf.start().add(at), n, access, Some(keep))
@@ -47,7 +51,7 @@ impl OwnedMemory {
         OwnedMemory { shared: Arc::new(Shared(UnsafeCell::new(buf))), len, at: 0 }
     }
 
-    /// The buffer again; `None` while a device has a part of it.
+    /// Returns the buffer, or `None` while a device still has a part of it.
     pub fn into_buf(self) -> Option<AlignedBuf> {
         Arc::try_unwrap(self.shared).ok().map(|shared| shared.0.into_inner())
     }

@@ -1,4 +1,4 @@
-//! Memory that other threads change at any time, as a guest's or another process's.
+//! Memory that other threads may change at any time, like that of a guest or of another process.
 
 use super::{Access, CallerMemory, Faults, Span};
 use std::any::Any;
@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Aligned memory that threads share without a lock: every access is an atomic one of a word of 8 bytes.
+/// Aligned memory that threads share without a lock: every access is an atomic access of an 8-byte
+/// word.
 ///
-/// Threads that copy bytes to ranges beside each other lose none, also where the ranges share a word. A model of guest
-/// memory: a real guest's implements [`CallerMemory`] outside of this crate, with [`Span::shared`], whose rules hold.
+/// Threads that copy bytes to neighbouring ranges lose none, even where the ranges share a word.
+/// This is a model of guest memory. A real guest's memory implements [`CallerMemory`] outside of
+/// this crate, with [`Span::shared`], and must keep the rules of that function.
 #[derive(Debug)]
 pub struct SharedMemory {
     pages: Box<[Page]>,
@@ -26,17 +28,17 @@ impl SharedMemory {
         SharedMemory { pages: (0..len.div_ceil(4096)).map(|_| page()).collect() }
     }
 
-    /// How many bytes.
+    /// The length in bytes.
     pub fn len(&self) -> usize {
         self.pages.len() * 4096
     }
 
-    /// Whether there is none.
+    /// Whether it holds no byte.
     pub fn is_empty(&self) -> bool {
         self.pages.is_empty()
     }
 
-    /// Sets the word of 8 bytes that holds byte `at`.
+    /// Sets the 8-byte word that holds byte `at`.
     pub fn store(&self, at: usize, word: u64) {
         self.pages[at / 4096].0[at % 4096 / 8].store(word, Relaxed);
     }
@@ -47,7 +49,7 @@ impl SharedMemory {
     }
 }
 
-/// `len` bytes of shared memory from a start on, as a caller's.
+/// `len` bytes of shared memory from a start on, as memory of a caller.
 #[derive(Clone, Debug)]
 pub struct SharedCursor {
     memory: Arc<SharedMemory>,
@@ -60,7 +62,7 @@ impl SharedCursor {
     /// The bytes `start..start + len` of `memory`.
     ///
     /// # Panics
-    /// If they are not all there.
+    /// If the range does not lie wholly in `memory`.
     pub fn new(memory: Arc<SharedMemory>, start: usize, len: usize) -> SharedCursor {
         assert!(start <= memory.len() && len <= memory.len() - start, "a part of the memory");
         SharedCursor { memory, start, len, at: 0 }
@@ -73,8 +75,8 @@ impl SharedCursor {
         let n = most.min(self.len - self.at);
         let keep: Arc<dyn Any + Send + Sync> = self.memory.clone();
         let base = self.memory.pages.as_ptr().cast::<u8>().cast_mut();
-        // SAFETY: the part lies in the pages, which are whole words, live as long as `keep`, and are accessed as
-        // `AtomicU64` only; the pointer reaches all of them.
+        // SAFETY: the part lies in the pages. They are whole words, live as long as `keep`, and are
+        // accessed as `AtomicU64` only; the pointer reaches all of them.
         let span = unsafe { Span::shared(base.add(self.start + self.at), n, access, Some(keep)) };
         self.at += n;
         span

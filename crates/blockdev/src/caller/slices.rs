@@ -6,18 +6,19 @@ use std::io::{IoSlice, IoSliceMut};
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-/// Where in several pieces one stands.
+/// A position in a sequence of pieces.
 #[derive(Clone, Debug, Default)]
 struct Cursor {
-    /// Bytes passed.
+    /// Bytes passed in all pieces together.
     at: usize,
-    /// The piece, and the byte in it.
+    /// The current piece, and the byte in it.
     piece: usize,
     within: usize,
 }
 
 impl Cursor {
-    /// The next bytes of one piece, at most `most`: which piece, from where, how many. `None` at the end.
+    /// The next bytes of one piece, at most `most`: the piece's index, the first byte in it, the
+    /// length. `None` at the end.
     fn next(
         &mut self,
         most: usize,
@@ -45,7 +46,7 @@ impl Cursor {
     }
 }
 
-/// Bytes to write: nobody changes them while they are borrowed.
+/// Bytes to write. They do not change while they are borrowed.
 #[derive(Clone, Debug)]
 pub struct Source<'m> {
     one: [&'m [u8]; 1],
@@ -60,7 +61,7 @@ impl<'m> Source<'m> {
         Source { one: [bytes], pieces: None, len: bytes.len(), cursor: Cursor::default() }
     }
 
-    /// Those of several slices.
+    /// The bytes of several slices.
     pub fn vectored(pieces: &'m [IoSlice<'m>]) -> Source<'m> {
         let len = pieces.iter().fold(0usize, |sum, piece| sum.saturating_add(piece.len()));
         Source { one: [&[]], pieces: Some(pieces), len, cursor: Cursor::default() }
@@ -100,7 +101,7 @@ impl<'m> CallerMemory<'m> for Source<'m> {
         done
     }
 
-    /// Nothing: it is only to be read.
+    /// Copies nothing: a source is only read.
     fn copy_in(&mut self, _: &[u8], _: Faults) -> usize {
         0
     }
@@ -129,7 +130,7 @@ pub struct Target<'m> {
     pieces: Vec<(*mut u8, usize)>,
     len: usize,
     cursor: Cursor,
-    /// Each span that is lent holds one.
+    /// Each lent span holds one clone.
     loans: Arc<()>,
     _memory: PhantomData<&'m mut [u8]>,
 }
@@ -138,17 +139,18 @@ pub struct Target<'m> {
 mod raw {
     use super::{Access, Any, Arc, Span, Target};
 
-    // SAFETY: it is exclusive borrows, which may go to another thread.
+    // SAFETY: the pieces are exclusive borrows, which may move to another thread.
     unsafe impl Send for Target<'_> {}
 
     impl<'m> Target<'m> {
-        /// The bytes from `from` on of a piece, which are borrowed for `'m` and lent only once: `revert` panics while a
-        /// span is lent, so no other span or copy meets them.
+        /// `n` bytes of a piece from `from` on, which are borrowed for `'m` and lent only once:
+        /// `revert` panics while a span is lent, so no other span or copy touches them.
         pub(super) fn part(&mut self, (piece, from, n): (usize, usize, usize)) -> Span<'m> {
             let (start, len) = self.pieces[piece];
             assert!(from + n <= len, "a part of the piece");
             let keep: Arc<dyn Any + Send + Sync> = self.loans.clone();
-            // SAFETY: the piece is borrowed exclusively for `'m`, the part lies in it, and the cursor has passed it.
+            // SAFETY: the piece is borrowed exclusively for `'m`, the part lies in it, and the
+            // cursor has passed it.
             unsafe { Span::quiet(start.add(from), n, Access::Write, Some(keep)) }
         }
     }
@@ -160,7 +162,7 @@ impl<'m> Target<'m> {
         Target::of_pieces(vec![(bytes.as_mut_ptr(), bytes.len())])
     }
 
-    /// Those of several slices.
+    /// All bytes of several slices.
     pub fn vectored(pieces: &'m mut [IoSliceMut<'_>]) -> Target<'m> {
         Target::of_pieces(
             pieces.iter_mut().map(|piece| (piece.as_mut_ptr(), piece.len())).collect(),

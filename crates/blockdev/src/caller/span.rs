@@ -1,14 +1,16 @@
-//! Bytes of somebody else's memory, for the device alone: nobody reads them through this.
+//! A range of a caller's memory that only a device uses.
 //!
 //! ```text
-//!   quiet     no other code touches them while the span lives: a slice may be made of them
-//!   shared    others may change them at any time: only copied by atomic words of 8 bytes, or handed to the kernel
+//!   quiet     exclusive: no other code touches the bytes while the span lives; may be a slice
+//!   shared    others may change the bytes at any time: they are only copied, by atomic 8-byte
+//!             words, or handed to the kernel
 //! ```
 //!
-//! Shared memory has one rule: every access of this process to it is an atomic access of an aligned word of 8 bytes
-//! ([`AtomicU64`]). The first and the last word of a span are accessed as a whole, also where the span has a part of
-//! them only. Other processes and the kernel are outside of Rust's memory model: whatever they store, and by whatever
-//! size, a load here returns some bytes, old or new ones, and each aligned word is loaded once.
+//! Shared memory has one rule: every access of this process to it is an atomic access of an aligned
+//! 8-byte word ([`AtomicU64`]). The first and the last word of a span are accessed as a whole, even
+//! where the span contains only a part of them. Other processes and the kernel are outside of
+//! Rust's memory model: whatever they store, and in whatever size, a load here returns either old
+//! or new bytes, and loads each aligned word once.
 
 use super::Access;
 use crate::shared_words::{self, WORD};
@@ -24,14 +26,16 @@ pub struct Span<'m> {
     len: usize,
     access: Access,
     is_shared: bool,
-    /// What has to live as long as the span.
+    /// Keeps the memory alive as long as the span.
     _keep: Option<Arc<dyn Any + Send + Sync>>,
     _memory: PhantomData<&'m [u8]>,
 }
 
-// SAFETY: a span is an address that the maker vouched for, valid from any thread, and `keep` is `Send + Sync`.
+// SAFETY: a span is an address that its creator guarantees, valid from any thread; `keep` is `Send
+// + Sync`.
 unsafe impl Send for Span<'_> {}
-// SAFETY: a shared span gives out nothing but its address and length.
+// SAFETY: a shared reference to a span gives out its address, its length, and bytes that do not
+// change or are read as atomic words.
 unsafe impl Sync for Span<'_> {}
 
 impl<'m> Span<'m> {
@@ -61,16 +65,17 @@ impl<'m> Span<'m> {
         }
     }
 
-    /// Memory that others may use at the same time, as a guest's.
+    /// Memory that others may use at the same time, such as a guest's.
     ///
     /// # Safety
     /// For `'m`, and as long as `keep` lives:
-    /// - `len` bytes from `start` on, and the rest of the aligned words of 8 bytes that the first and the last of them
-    ///   lie in, belong to one allocation or mapping that `start` may reach; they are initialised, readable, and
-    ///   for [`Access::Write`] writable.
-    /// - Code of this process accesses these words by [`AtomicU64`] at multiples of 8 only, as
-    ///   [`SharedMemory`](super::SharedMemory) does: neither by atomics of another size nor, while a thread may store
-    ///   to them, by plain loads and stores. No `&[u8]` and no `&mut` to them exists.
+    /// - `len` bytes from `start` on, and the rest of the aligned 8-byte words in which the first
+    ///   and the last byte lie, belong to one allocation or mapping that `start` may access. They
+    ///   are initialised and readable, and for [`Access::Write`] writable.
+    /// - Code of this process accesses these words only as [`AtomicU64`] at multiples of 8, as
+    ///   [`SharedMemory`](super::SharedMemory) does: not by atomics of another size and, while a
+    ///   thread may store to them, not by plain loads and stores. No `&[u8]` and no `&mut` to them
+    ///   exists.
     /// - Other processes, a guest and the kernel may change them at any time and in any way.
     ///
     /// # Panics
@@ -85,11 +90,11 @@ impl<'m> Span<'m> {
         Span { start, len, access, is_shared: true, _keep: keep, _memory: PhantomData }
     }
 
-    /// Memory that nobody else uses meanwhile, whoever owns it.
+    /// Exclusive memory: no other code uses it while the span lives, whoever owns it.
     ///
     /// # Safety
-    /// As [`Span::shared`]; and while the span lives nobody else changes the bytes, or for [`Access::Write`]
-    /// looks at them.
+    /// As [`Span::shared`]. In addition, while the span lives no other code changes the bytes and,
+    /// for [`Access::Write`], no other code reads them.
     pub(crate) unsafe fn quiet(
         start: *mut u8,
         len: usize,
@@ -99,17 +104,17 @@ impl<'m> Span<'m> {
         Span { start, len, access, is_shared: false, _keep: keep, _memory: PhantomData }
     }
 
-    /// How many bytes.
+    /// The length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has none.
+    /// Whether it holds no byte.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// What the device may do with them.
+    /// What the device may do with the bytes.
     pub fn access(&self) -> Access {
         self.access
     }
@@ -119,7 +124,8 @@ impl<'m> Span<'m> {
         (self.start as usize).is_multiple_of(align)
     }
 
-    /// Shows the bytes, in order: in place, or, where others may change them, a copy of a few at a time.
+    /// Passes the bytes to `look`, in order: in place, or, where others may change them, as copies
+    /// of at most 4 KiB.
     pub fn look(&self, look: &mut dyn FnMut(&[u8])) {
         if let Some(bytes) = self.quiet_bytes() {
             return look(bytes);
@@ -135,22 +141,23 @@ impl<'m> Span<'m> {
         }
     }
 
-    /// Where it is.
+    /// The address of the first byte.
     pub(crate) fn start(&self) -> *mut u8 {
         self.start
     }
 
-    /// The bytes, where nobody changes them.
+    /// The bytes, where no other code changes them; `None` for a shared span.
     pub(crate) fn quiet_bytes(&self) -> Option<&[u8]> {
         if self.is_shared {
             return None;
         }
-        // SAFETY: the maker of a quiet span vouched for the range as long as the span lives, and that nobody
-        // changes it; `quiet_bytes_mut` takes the span exclusively.
+        // SAFETY: the creator of an exclusive span guarantees the range as long as the span lives,
+        // and that no other code changes it; `quiet_bytes_mut` takes the span exclusively.
         Some(unsafe { std::slice::from_raw_parts(self.start, self.len) })
     }
 
-    /// The bytes to fill, where nobody else uses them.
+    /// The bytes to fill, where no other code uses them; `None` for a shared span or one that is
+    /// only read.
     pub(crate) fn quiet_bytes_mut(&mut self) -> Option<&mut [u8]> {
         if self.is_shared || self.access != Access::Write {
             return None;
@@ -159,7 +166,8 @@ impl<'m> Span<'m> {
         Some(unsafe { std::slice::from_raw_parts_mut(self.start, self.len) })
     }
 
-    /// Copies all of them to `to`, which is as long; what others change meanwhile is there or not.
+    /// Copies the whole span to `to`, which has the same length. Changes that others make meanwhile
+    /// may or may not be in it.
     pub(crate) fn load(&self, to: &mut [u8]) {
         assert_eq!(to.len(), self.len, "a copy of a whole span");
         match self.quiet_bytes() {
@@ -171,7 +179,7 @@ impl<'m> Span<'m> {
         }
     }
 
-    /// Copies `from`, which is as long, over all of them.
+    /// Copies `from`, which has the same length, over the whole span.
     pub(crate) fn store(&mut self, from: &[u8]) {
         assert_eq!(from.len(), self.len, "a copy of a whole span");
         assert_eq!(self.access, Access::Write, "a span that is to be filled");
@@ -184,7 +192,7 @@ impl<'m> Span<'m> {
         }
     }
 
-    /// The words of a shared span, and which byte of them is its first.
+    /// The words of a shared span, and the index of the span's first byte in the first word.
     fn words(&self) -> (&[AtomicU64], usize) {
         assert!(self.is_shared, "a slice is not accessed by atomics");
         if self.len == 0 {
@@ -192,8 +200,9 @@ impl<'m> Span<'m> {
         }
         let first = self.start.addr() % WORD;
         let count = (first + self.len).div_ceil(WORD);
-        // SAFETY: the maker of a shared span vouched for all bytes of these words, for their lifetime, and that every
-        // other access to them is atomic and of this size; stores go here only with `Access::Write`.
+        // SAFETY: the creator of a shared span guarantees all bytes of these words for their
+        // lifetime, and that every other access to them is atomic and of this size. Stores need a
+        // span with `Access::Write`.
         let words = unsafe { std::slice::from_raw_parts(self.start.sub(first).cast(), count) };
         (words, first)
     }

@@ -1,16 +1,17 @@
-//! Copies of memory that only a device will read: past the caches, where that is worth it.
+//! Copies of memory that only a device will read: they bypass the CPU's caches where that is
+//! faster.
 //!
-//! Lines that a device has read have to be fetched before an ordinary store changes them, and push out others. A
-//! stream of whole lines does neither. Who looks at the copy, or hands it to the device while it lies in the caches, copies
-//! less at a time.
+//! After a device has read cache lines, an ordinary store to them has to fetch them again, and
+//! evicts other lines. Streaming stores of whole lines do neither. A caller that reads the copy, or
+//! passes it to the device while it is still in the caches, copies fewer bytes at a time.
 
-/// Bytes of a copy from which on.
+/// Copies of at least this many bytes use streaming stores.
 #[cfg_attr(miri, allow(dead_code))]
 const WORTH: usize = 32 << 10;
 
-/// Copies `from` to `to`, which is as long and will be read by a device, if at all.
+/// Copies `from` to `to`, which has the same length. No code reads `to` except, possibly, a device.
 pub(super) fn copy(to: &mut [u8], from: &[u8]) {
-    // Miri knows no stores past the caches.
+    // Miri does not support streaming stores.
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if from.len() >= WORTH && to.as_ptr().cast::<Line>().is_aligned() && from.len() == to.len() {
         let (lines, rest) = from.as_chunks::<64>();
@@ -22,7 +23,7 @@ pub(super) fn copy(to: &mut [u8], from: &[u8]) {
     to.copy_from_slice(from);
 }
 
-/// A line of the processor's caches.
+/// A cache line.
 #[cfg(all(target_arch = "x86_64", not(miri)))]
 #[repr(align(64))]
 struct Line(#[allow(dead_code, reason = "for its alignment")] [u8; 64]);
@@ -35,8 +36,8 @@ fn stream(to: &mut [u8], lines: &[[u8; 64]]) {
     let mut at = to.as_mut_ptr().cast::<__m128i>();
     for line in lines {
         let from = line.as_ptr().cast::<__m128i>();
-        // SAFETY: SSE2 is part of x86_64. `from` has 64 readable bytes; `at` is aligned to a line by who calls, and as
-        // many lines as there are lie in `to`.
+        // SAFETY: SSE2 is part of x86_64. `from` has 64 readable bytes. The caller aligned `at` to
+        // a line, and `to` has as many lines as `lines`.
         unsafe {
             for n in 0..4 {
                 _mm_stream_si128(at.add(n), _mm_loadu_si128(from.add(n)));
@@ -44,7 +45,7 @@ fn stream(to: &mut [u8], lines: &[[u8; 64]]) {
             at = at.add(4);
         }
     }
-    // SAFETY: as above. Until it, others may see older bytes.
+    // SAFETY: as above. Until this fence, other threads may see older bytes.
     unsafe { _mm_sfence() };
 }
 

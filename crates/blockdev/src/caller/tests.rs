@@ -3,7 +3,8 @@ use crate::AlignedBuf;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
 
-/// Takes `taken` bytes, gives `back` of them back, and takes the rest: what `rest` and the whole hold.
+/// Takes `taken` bytes, reverts `back` of them, and takes the rest: the bytes of the rest, and of
+/// the whole memory.
 fn walk<'m>(memory: &mut dyn CallerMemory<'m>, taken: usize, back: usize) -> (Vec<u8>, Vec<u8>) {
     let len = memory.left();
     let mut first = vec![0; taken];
@@ -89,7 +90,8 @@ fn threads_copy_beside_each_other_in_shared_memory() {
     let memory = Arc::new(SharedMemory::zeroed(4096));
     let rounds = if cfg!(miri) { 20 } else { 10_000 };
     std::thread::scope(|scope| {
-        // The second range shares its first word with the first one, its last word with the third one.
+        // The second range shares its first word with the first one, its last word with the third
+        // one.
         for (start, len) in [(0, 13), (13, 30), (43, 21)] {
             let memory = &memory;
             scope.spawn(move || {

@@ -1,12 +1,12 @@
-//! How operations land on a device: in another order, in parts.
+//! How operations land on a device: reordered, or in part.
 //!
 //! ```text
 //!   issued:   a a a a          landed:   a a b b      in order
-//!                 b b b b                a a a a      the other way round
+//!                 b b b b                a a a a      reordered
 //!                                        a . . a      torn: some sectors only
 //! ```
 //!
-//! A store through a window tears between its words of 8 bytes, all else between sectors.
+//! A store through a window tears between 8-byte words, every other operation between sectors.
 
 use super::Step;
 use crate::device::BlockDevice;
@@ -15,15 +15,15 @@ use crate::recorder::Op;
 use extant_base::{ByteOffset, Result};
 use std::ops::Range;
 
-/// What a device writes whole or not at all.
+/// Bytes that a device writes completely or not at all.
 const SECTOR: u64 = 512;
-/// What a store writes whole or not at all.
+/// Bytes that a store writes completely or not at all.
 const WORD: u64 = 8;
-/// Ranges with more sectors than this tear in one place only.
+/// Ranges with more sectors than this tear at one place only.
 const MASK_SECTORS: u64 = 4096;
 
-/// Another order for operations of which some overlap, or `None` when none do. Nothing passes a
-/// forced-unit-access write: it landed when it returned.
+/// Another order for operations of which some overlap, or `None` when none do. No operation moves
+/// across a forced write, which had landed when it returned.
 pub(super) fn reorder(log: &[Op], steps: &[Step], random: &mut Random) -> Option<Vec<Step>> {
     let mut steps = steps.to_vec();
     let mut changed = false;
@@ -43,7 +43,7 @@ pub(super) fn reorder(log: &[Op], steps: &[Step], random: &mut Random) -> Option
         } else if let Some((n, m)) =
             pairs.find(|(n, m)| overlap(log[before[*n]].range(), log[before[*m]].range()))
         {
-            // The draw left every overlap as it was: turn one round by hand.
+            // The random order changed no overlap: exchange one overlapping pair.
             let (n, m) = (place(before[n])?, place(before[m])?);
             run.swap(n, m);
             changed = true;
@@ -56,18 +56,19 @@ fn overlap((a, a_len): (ByteOffset, u64), (b, b_len): (ByteOffset, u64)) -> bool
     a.0 < b.0.saturating_add(b_len) && b.0 < a.0.saturating_add(a_len)
 }
 
-/// What `op` writes whole or not at all.
+/// The unit that `op` writes completely or not at all, in bytes.
 fn unit(op: &Op) -> u64 {
     if matches!(op, Op::Store { .. }) { WORD } else { SECTOR }
 }
 
-/// How many sectors, or words, an operation touches.
+/// How many sectors, or words for a store, an operation touches.
 pub(super) fn parts_of(op: &Op) -> u64 {
     let ((at, len), unit) = (op.range(), unit(op));
     if len == 0 { 0 } else { (at.0 + len).div_ceil(unit) - at.0 / unit }
 }
 
-/// Some of the sectors of an operation, neither none nor all: the first, the last, or any.
+/// Some of the sectors of an operation, neither none nor all: the first ones, the last ones, or
+/// any.
 pub(super) fn tear(op: &Op, random: &mut Random) -> Vec<Range<u64>> {
     let (range, unit) = (op.range(), unit(op));
     let (start, end) = (range.0.0, range.0.0 + range.1);
@@ -88,7 +89,7 @@ pub(super) fn tear(op: &Op, random: &mut Random) -> Vec<Range<u64>> {
     }
 }
 
-/// Lets an operation land on `image`, wholly or in `parts` (bytes of the device).
+/// Applies an operation to `image`, completely or only its `parts` (byte ranges of the device).
 pub(super) fn apply(image: &MemoryDevice, op: &Op, parts: Option<&[Range<u64>]>) {
     let (at, len) = op.range();
     let all = at.0..at.0 + len;
@@ -107,7 +108,7 @@ pub(super) fn apply(image: &MemoryDevice, op: &Op, parts: Option<&[Range<u64>]>)
     }
 }
 
-/// A small generator of numbers that follow from a seed (splitmix64).
+/// A small pseudo-random generator (splitmix64): one seed gives one sequence.
 pub(super) struct Random(u64);
 
 impl Random {

@@ -1,11 +1,11 @@
-//! Writing cache lines back, by the best instruction that the CPU has.
+//! Writing cache lines back with the best instruction that the CPU has.
 //!
 //! ```text
 //!   CPUID 7.0 EBX bit 24 ─► CLWB        bit 23 ─► CLFLUSHOPT        1 EDX bit 19 ─► CLFLUSH
-//!                           any order, so a fence behind them       one after the other
+//!                           in any order: a fence must follow       one after the other
 //! ```
 //!
-//! Other architectures have no way here, so no window is offered there.
+//! Other architectures have no implementation here, so they offer no window.
 //! Source: Intel SDM volume 2, CLWB, CLFLUSHOPT, CLFLUSH, SFENCE, CPUID.
 
 use super::Way;
@@ -26,10 +26,10 @@ impl Lines {
 
 #[cfg(target_arch = "x86_64")]
 impl Lines {
-    /// What the CPU has, or `None`.
+    /// The best instruction that the CPU has, or `None`.
     pub(super) fn detect() -> Option<Lines> {
         use core::arch::x86_64::{__cpuid, __cpuid_count};
-        // SAFETY: every x86-64 CPU has CPUID, and nobody asks it for a leaf above the largest.
+        // SAFETY: every x86-64 CPU has CPUID, and no leaf above the largest one is requested.
         #[allow(unused_unsafe)]
         let (one, seven) = unsafe {
             let largest = __cpuid(0).eax;
@@ -45,17 +45,17 @@ impl Lines {
         line.is_power_of_two().then_some(Lines { way, line })
     }
 
-    /// The ways that this CPU has, for tests.
+    /// All instructions that this CPU has, for tests.
     #[cfg(test)]
     pub(super) fn all() -> Vec<Lines> {
         let Some(best) = Lines::detect() else { return Vec::new() };
         let known = [Way::Clwb, Way::ClflushOpt, Way::Clflush];
-        // Each of them implies those behind it.
+        // Each of them implies those after it.
         let first = known.iter().position(|way| *way == best.way).unwrap_or(known.len());
         known[first..].iter().map(|way| Lines { way: *way, ..best }).collect()
     }
 
-    /// Sends the lines of `len` bytes from `start` on their way.
+    /// Starts the write-back of the cache lines that contain `len` bytes from `start` on.
     ///
     /// # Safety
     /// The bytes are mapped.
@@ -63,9 +63,9 @@ impl Lines {
         let end = start as usize + len;
         let mut line = start as usize & !(self.line - 1);
         while line < end {
-            // SAFETY: `detect` has seen the instruction. It changes no memory, only where its
-            // newest bytes are kept; the line holds a byte that the caller keeps mapped, and pages
-            // are whole lines, so it is mapped as a whole.
+            // SAFETY: `detect` has found the instruction. It changes no memory, only where the
+            // newest bytes are kept. The line holds a byte that the caller keeps mapped, and a page
+            // consists of whole lines, so all of the line is mapped.
             unsafe {
                 match self.way {
                     Way::Clwb => {
@@ -83,7 +83,7 @@ impl Lines {
         }
     }
 
-    /// Waits for the lines sent before.
+    /// Waits for the write-backs started before.
     pub(super) fn fence(self) {
         // SAFETY: every x86-64 CPU has SFENCE.
         #[allow(unused_unsafe)]
@@ -105,7 +105,7 @@ impl Lines {
     }
 
     /// # Safety
-    /// None is needed: there is no value to call this on.
+    /// No condition: no value exists on which this could be called.
     pub(super) unsafe fn write_back(self, _: *const u8, _: usize) {
         unreachable!("there is no way on this architecture");
     }

@@ -1,9 +1,9 @@
-//! A file's bytes in memory.
+//! A window onto a file: the file's bytes, mapped into memory.
 //!
 //! ```text
 //!   file      ──┬───────────────┬─ window ─┬──────
 //!   pages       ├──────┬──────┬─┴────┬─────┴┐
-//!   map         └─────────────┴──────┴──────┘    whole pages; words of 8 bytes are the unit
+//!   map         └─────────────┴──────┴──────┘    whole pages, accessed in 8-byte words
 //!                             skip ─►│
 //! ```
 
@@ -22,21 +22,21 @@ use std::sync::atomic::AtomicU64;
 /// A window onto a mapped file.
 pub(super) struct MappedFile {
     map: NonNull<AtomicU64>,
-    /// Bytes mapped, whole words.
+    /// Mapped bytes, a multiple of the page size.
     map_bytes: usize,
     /// Bytes from the map's start to the window's.
     skip: usize,
     len: u64,
-    /// Where the window starts in the file.
+    /// Offset of the window in the file.
     at: u64,
-    /// The file; `None` for a block device, whose metadata tells no length.
+    /// The file; `None` for a block device, whose metadata does not give its length.
     sized: Option<File>,
     lines: Lines,
     persistence_domain: PersistenceDomain,
 }
 
-/// A window onto `len` bytes of `file` from `at` on, which lie below its end and whose space is
-/// reserved; `None` where the system, the CPU or `mode` offers none.
+/// A window onto `len` bytes of `file` from `at` on. They lie below the file's end and their space
+/// is reserved. `None` where the system, the CPU or `mode` offers no window.
 pub(crate) fn map_file(
     file: &File,
     (at, len): (u64, u64),
@@ -55,9 +55,9 @@ pub(crate) fn map_file(
     }
     let mapped = |flags| {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the address is the system's choice, so nothing that exists is mapped over. What
-        // other processes do to the file is seen through atomic words only; a file that shrinks is
-        // the business of `refuse_if_cut`.
+        // SAFETY: the system chooses the address, so nothing that exists is mapped over. Changes
+        // that other processes make to the file are seen through atomic words only. `refuse_if_cut`
+        // handles a file that shrinks.
         unsafe { rustix::mm::mmap(std::ptr::null_mut(), map_bytes, protection, flags, file, start) }
     };
     let durable = mapped(MapFlags::SHARED_VALIDATE | MapFlags::SYNC);
@@ -86,7 +86,7 @@ pub(crate) fn map_file(
 }
 
 impl MappedFile {
-    /// Fails when the file no longer reaches to the window's end.
+    /// Fails when the file no longer reaches the window's end.
     fn refuse_if_cut(&self, op: IoOp, at: u64, len: u64) -> Result<()> {
         let Some(file) = &self.sized else { return Ok(()) };
         let there = match rustix::fs::fstat(file) {
@@ -104,8 +104,8 @@ impl MappedFile {
 
     /// All words of the map.
     fn words(&self) -> &[AtomicU64] {
-        // SAFETY: `map` is what `mmap` gave for `map_bytes` bytes, whole pages: aligned, and mapped
-        // until `drop`. Any bytes are a legal `AtomicU64`, and it allows for other writers.
+        // SAFETY: `map` is what `mmap` returned for `map_bytes` bytes: whole pages, aligned, and
+        // mapped until `drop`. Any bytes are a valid `AtomicU64`, and other writers are allowed.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr(), self.map_bytes / 8) }
     }
 }
@@ -132,7 +132,8 @@ impl Dax for MappedFile {
     fn write_back(&self, at: u64, len: u64) -> Result<()> {
         check_window(IoOp::Flush, self.len, at, len)?;
         let start = self.skip + at as usize;
-        // The stores before come first: to the compiler the instruction is a call that may read.
+        // The stores made before are not moved after this: to the compiler the instruction is a
+        // call that may read memory.
         // SAFETY: the range lies in the window, which is mapped until `drop`.
         unsafe {
             let start = self.map.as_ptr().cast::<u8>().add(start);
@@ -157,14 +158,14 @@ impl Dax for MappedFile {
 
 impl Drop for MappedFile {
     fn drop(&mut self) {
-        // SAFETY: exactly what `mmap` gave, and nobody has a view of it any more: `words` lends
-        // from `self`.
+        // SAFETY: this is exactly what `mmap` returned, and no reference to it is left: `words`
+        // borrows from `self`.
         let unmapped = unsafe { rustix::mm::munmap(self.map.as_ptr().cast(), self.map_bytes) };
         debug_assert!(unmapped.is_ok());
     }
 }
 
-// SAFETY: the map belongs to this value alone, and is read and written through atomic words only.
+// SAFETY: this value alone owns the map, which is read and written through atomic words only.
 unsafe impl Send for MappedFile {}
 // SAFETY: as above; a shared reference gives no other access.
 unsafe impl Sync for MappedFile {}

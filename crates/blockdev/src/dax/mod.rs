@@ -1,26 +1,28 @@
-//! A device's bytes as memory: stored without I/O, durable by lines of the CPU's cache.
+//! A device's bytes as memory (DAX): stores need no I/O, and become durable by cache-line
+//! write-back.
 //!
 //! ```text
-//!   store ──► cache of the CPU ──write_back──► on the way ──fence──► as safe as `persistence_domain` says
-//!             a line goes by itself, or not at all: until the fence any of them may be lost,
-//!             and of one line any words of 8 bytes; a word is never torn
+//!   store ──► cache of the CPU ──write_back──► started ──fence──► in its `persistence_domain`
+//!             the CPU may evict a line at any time. Until the fence any line may be lost, and of
+//!             one line any of its 8-byte words; a word is never torn
 //!
 //!                          file with DAX (MAP_SYNC)     any other file, tmpfs      MemoryDevice
 //!   DaxMode::Never         no window                    no window                  Power
-//!   DaxMode::IfDurable     Power                        no window                  (it dies with
+//!   DaxMode::IfDurable     Power                        no window                  (lost with
 //!   DaxMode::Always        Power                        ProcessCrash               its process)
 //! ```
 //!
-//! A window offered for a file that is not persistent memory is memory of the page cache: writing lines
-//! back moves them to RAM, which outlives the process and not the power. Whoever needs more
-//! there writes and flushes.
+//! A window onto a file that is not in persistent memory is memory of the page cache. Writing lines
+//! back moves them to RAM, which survives the end of the process but not a power cut. A caller that
+//! needs more writes to the device and flushes it.
 //!
 //! # A file that shrinks under its window
-//! Touching a page behind the end of its file kills the process (SIGBUS). The lock of
-//! [`FileOptions`](crate::FileOptions) keeps everybody out who asks for it; before each store and load
-//! the file's length is looked at, and one that was cut answers with an error; its space is reserved
-//! when the window opens. What is left is a file cut between that look and the copy, by somebody who
-//! ignored the lock, and memory that fails. A block device that goes away ends the same way.
+//! An access to a page past the end of the file kills the process (SIGBUS). Three measures prevent
+//! it: the lock of [`FileOptions`](crate::FileOptions) keeps out every program that uses locks;
+//! each store and load first checks the file's length, and fails if the file was cut; the file's
+//! space is reserved when the window opens. Two cases remain: a program that ignores the lock cuts
+//! the file between the check and the copy, and memory that fails. A block device that is removed
+//! ends the process, too.
 
 mod cpu;
 mod map;
@@ -33,14 +35,14 @@ use crate::device::check_range;
 use extant_base::{ByteOffset, IoOp, Result};
 use std::fmt;
 
-/// Bytes that a cache writes back as one.
+/// Bytes that a CPU cache writes back as one line.
 pub const LINE_BYTES: u64 = 64;
 
-/// A range of a device's bytes, reachable as memory. All offsets count from its start; a range that
-/// does not lie wholly inside is an error and nothing moves.
+/// A range of a device's bytes, accessible as memory. All offsets count from its start. A range
+/// that does not lie wholly inside is an error, and nothing is moved.
 ///
-/// Stores and loads of overlapping ranges from several threads may mix, by words of 8 bytes. Ranges that do not overlap
-/// do not disturb each other, also where they share a word.
+/// Concurrent stores and loads of overlapping ranges may mix, in units of 8-byte words. Ranges that
+/// do not overlap do not affect each other, even where they share a word.
 pub trait Dax: Send + Sync {
     /// The length in bytes.
     fn len(&self) -> u64;
@@ -50,47 +52,50 @@ pub trait Dax: Send + Sync {
         self.len() == 0
     }
 
-    /// Puts `bytes` at `at`: seen by every reader of the device at once, durable after
-    /// [`write_back`](Dax::write_back) and [`fence`](Dax::fence). A word of 8 bytes is never torn.
+    /// Stores `bytes` at `at`. Every reader of the device sees them at once. They are durable after
+    /// [`write_back`](Dax::write_back) and [`fence`](Dax::fence). An 8-byte word is never torn.
     ///
-    /// Errors: `Device`, when the bytes are no longer there to be stored to.
+    /// # Errors
+    /// `Device` when the bytes can no longer be accessed, for example because the file was cut.
     fn store(&self, at: u64, bytes: &[u8]) -> Result<()>;
 
     /// Fills `buf` with the bytes from `at` on.
     fn load(&self, at: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// Sends the cache lines of a range on their way.
+    /// Starts the write-back of the cache lines of a range.
     fn write_back(&self, at: u64, len: u64) -> Result<()>;
 
-    /// Waits until everything sent on its way before is where [`persistence_domain`](Dax::persistence_domain) says.
+    /// Waits until every write-back started before has reached
+    /// [`persistence_domain`](Dax::persistence_domain).
     fn fence(&self) -> Result<()>;
 
-    /// What bytes survive when they were stored, written back and fenced.
+    /// What bytes survive after they were stored, written back and fenced.
     fn persistence_domain(&self) -> PersistenceDomain;
 
-    /// How lines are written back.
+    /// The instruction by which lines are written back.
     fn way(&self) -> Way;
 }
 
-/// What survives. Ordered: the later one includes the earlier.
+/// What stored bytes survive. Ordered: a later value includes the earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PersistenceDomain {
-    /// The end of the process, whatever ends it; not the loss of power, nor of the system.
+    /// The end of the process for whatever reason, but neither a crash of the system nor a power
+    /// cut.
     ProcessCrash,
-    /// The loss of power.
+    /// A power cut.
     Power,
 }
 
-/// By what lines are written back.
+/// How lines are written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Way {
     /// CLWB: the line may stay in the cache.
     Clwb,
     /// CLFLUSHOPT: the line leaves the cache.
     ClflushOpt,
-    /// CLFLUSH: the line leaves the cache, one after the other.
+    /// CLFLUSH: the line leaves the cache; lines are written back one after the other.
     Clflush,
-    /// Nothing needs to be written back: the device is memory of this process.
+    /// No write-back is needed: the device is memory of this process.
     Memory,
 }
 
@@ -105,12 +110,12 @@ impl fmt::Display for Way {
     }
 }
 
-/// Whether a file's bytes may be reached as memory.
+/// Whether a file's bytes may be accessed as memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DaxMode {
     /// No.
     Never,
-    /// Where that is durable against the loss of power: `MAP_SYNC`.
+    /// Where a fence makes stores survive a power cut (`MAP_SYNC`).
     #[default]
     IfDurable,
     /// Wherever the system can map the file; see [`Dax::persistence_domain`].
@@ -122,7 +127,7 @@ fn check_window(op: IoOp, window_len: u64, at: u64, len: u64) -> Result<()> {
     check_range(op, window_len, ByteOffset(at), len)
 }
 
-/// The parts of a range that lie in one line each, as (start, length).
+/// Splits a range at line borders: the parts as (start, length).
 pub(crate) fn lines(at: u64, len: u64) -> impl Iterator<Item = (u64, u64)> {
     let end = at + len;
     let mut pos = at;

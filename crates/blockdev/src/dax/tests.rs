@@ -88,7 +88,7 @@ fn a_file_is_mapped_only_as_far_as_its_option_allows() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
     assert!(file(&path, DaxMode::Never).dax(ByteOffset(0), LEN).is_none());
-    // Where the files of tests lie on persistent memory there is a window, and it says so.
+    // Where the test files lie on persistent memory there is a window, and its domain is `Power`.
     if let Some(dax) = file(&path, DaxMode::IfDurable).dax(ByteOffset(0), LEN) {
         assert_eq!(dax.persistence_domain(), PersistenceDomain::Power);
     } else if offered() {
@@ -114,7 +114,7 @@ fn a_file_that_was_cut_is_an_error_and_not_the_end_of_the_process() {
     let somebody = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
     somebody.set_len(0).unwrap();
     assert!(dax.store(0, b"x").is_err() && dax.load(0, &mut [0]).is_err());
-    // The device still believes in its length; a new window is not given.
+    // The device keeps its recorded length, but offers no new window.
     assert!(device.dax(ByteOffset(32 << 10), 32 << 10).is_none());
     somebody.set_len(LEN).unwrap();
     dax.store(0, b"again").unwrap();

@@ -1,4 +1,4 @@
-//! Windows of devices that are made of something else.
+//! Windows of devices that are not files.
 //!
 //! ```text
 //!   MemoryDax     the chunks of a MemoryDevice
@@ -55,7 +55,7 @@ impl Dax for MemoryDax {
     }
 }
 
-/// A window behind a [`Fence`].
+/// A window that a [`Fence`] can close.
 pub(crate) struct FencedDax {
     pub(crate) inner: Arc<dyn Dax>,
     pub(crate) fence: Fence,
@@ -100,7 +100,7 @@ impl Dax for FencedDax {
     }
 }
 
-/// Counts one operation of a kind at a range, and fails it when it is to fail.
+/// Counts one operation of a kind on a range, and fails it when a rule says so.
 pub(crate) type Judge = dyn Fn(IoOp, ByteOffset, u64) -> Result<()> + Send + Sync;
 
 /// A window whose stores count as writes, and whose fences as flushes.
@@ -143,7 +143,7 @@ impl Dax for FaultyDax {
     }
 }
 
-/// A window that writes down what is done to it, line by line.
+/// A window that records its operations, line by line.
 pub(crate) struct RecordedDax {
     pub(crate) inner: Arc<dyn Dax>,
     /// Where the window starts on the recorded device.

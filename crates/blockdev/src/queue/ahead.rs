@@ -1,12 +1,13 @@
-//! The transfers of one call: the next ones are made while the device has those before.
+//! The transfers of one call: the caller prepares the next ones while the device works on those
+//! before.
 //!
 //! ```text
-//!   next() ─► under way, up to AHEAD ─► landed()        the caller's thread: copies, sums, compares
-//!              io_uring, or one after the other
+//!   next() ─► in flight, up to AHEAD ─► landed()     in the caller's thread: copies, checksums
+//!             io_uring, or one after the other
 //! ```
 //!
-//! Rings are kept for the next call: to make one costs more than a short transfer. The rings' memory is not mapped in a
-//! process that was forked, which makes its own.
+//! Rings are kept for the next call, because setting up a ring costs more than a short transfer. A
+//! forked process does not have the memory of its parent's rings mapped, so it sets up its own.
 
 use super::now::{transfer_checked, whole_for_kernel};
 use super::ring::Ring;
@@ -15,9 +16,9 @@ use crate::device::BlockDevice;
 use io_uring::IoUring;
 use parking_lot::Mutex;
 
-/// Transfers of one call that are under way at a time.
+/// The most transfers of one call in flight.
 const AHEAD: usize = 16;
-/// Rings that wait for the next call.
+/// The most rings that are kept for later calls.
 const IDLE_MAX: usize = 8;
 
 static IDLE: Mutex<Idle> = Mutex::new(Idle { process: 0, rings: Vec::new() });
@@ -28,7 +29,8 @@ struct Idle {
 }
 
 impl Idle {
-    /// The rings of this process. Those of its parent are left as they are: to give them back would touch their memory.
+    /// The rings of this process. Those of its parent are not dropped: dropping them would access
+    /// their memory.
     fn rings(&mut self) -> &mut Vec<IoUring> {
         let process = std::process::id();
         if self.process != process {
@@ -39,8 +41,9 @@ impl Idle {
     }
 }
 
-/// Does the transfers that `next` gives, several at a time where the device has a descriptor, and hands each to
-/// `landed` when it is over, in any order; returns when all are. After one that fails `next` is not asked again.
+/// Runs the transfers that `next` returns, several at a time where the device has a descriptor.
+/// Passes each to `landed` when it has ended, in any order, and returns when all have ended. After
+/// a failure `next` is not called again.
 pub fn transfer_all<'m>(
     device: &dyn BlockDevice,
     mut next: impl FnMut() -> Option<Request<'m>>,

@@ -1,16 +1,16 @@
-//! Many transfers of one device at a time, each with its own answer.
+//! Many transfers of one device at a time, each with its own result.
 //!
 //! ```text
-//!   submit(request) ──► under way, at most `depth` ──► wait() ──► completion: the request's memory, its result
+//!   submit(request) ──► in flight, at most `depth` ──► wait() ──► completion: request, result
 //!                            │
 //!             Ring      io_uring, where the device has a descriptor and the system allows it
 //!             Threads   positional I/O, up to 8 at a time
-//!             Inline    at once, in the caller's thread and in order: memory, recorders, faults
+//!             Inline    immediately, in the caller's thread, in order: memory, recorders, faults
 //! ```
 //!
-//! A request's memory belongs to the queue until its completion is handed out, and a queue that is dropped
-//! first waits for what is under way. Memory that is only borrowed needs a [`scope`], which cannot be left
-//! before; a queue of its own takes what lives as long as it is needed.
+//! A request's memory belongs to the queue until its completion is returned. A queue that is
+//! dropped first waits for all transfers in flight. Borrowed memory needs a [`scope`], which waits
+//! before it returns; a `Queue` outside of a scope takes only memory that is not borrowed.
 
 mod ahead;
 mod now;
@@ -31,17 +31,17 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use threads::Threads;
 
-/// What a transfer moves its bytes from or to.
+/// The memory that a transfer reads or fills.
 #[derive(Debug)]
 pub enum Memory<'m> {
-    /// Lent pieces, one after the other.
+    /// Lent spans, one after the other.
     Lent(Vec<Span<'m>>),
-    /// A buffer of its own, whole.
+    /// A whole buffer that the request owns.
     Owned(PooledBuf),
 }
 
 impl Memory<'_> {
-    /// How many bytes.
+    /// The length in bytes.
     pub fn len(&self) -> usize {
         match self {
             Memory::Lent(spans) => {
@@ -51,12 +51,12 @@ impl Memory<'_> {
         }
     }
 
-    /// Whether there are none.
+    /// Whether it holds no byte.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Where the pieces are.
+    /// The addresses and lengths of the pieces.
     fn vectors(&self) -> Vec<libc::iovec> {
         match self {
             Memory::Lent(spans) => spans
@@ -69,7 +69,7 @@ impl Memory<'_> {
         }
     }
 
-    /// Whether all of it may be filled.
+    /// Whether all of it allows `access`.
     fn allows(&self, access: Access) -> bool {
         match self {
             Memory::Lent(spans) => {
@@ -83,13 +83,13 @@ impl Memory<'_> {
 /// One transfer.
 #[derive(Debug)]
 pub struct Request<'m> {
-    /// The caller's own mark.
+    /// A value that the caller chooses; the completion returns it.
     pub tag: u64,
     /// [`Access::Read`] of memory writes to the device, [`Access::Write`] reads from it.
     pub access: Access,
-    /// Where on the device.
+    /// The position on the device.
     pub at: ByteOffset,
-    /// Which bytes.
+    /// The memory to read or fill.
     pub memory: Memory<'m>,
 }
 
@@ -101,7 +101,7 @@ impl Request<'_> {
         }
     }
 
-    /// Fails where the device would refuse it unseen.
+    /// Fails where the device would refuse the request without any transfer.
     fn check(&self, device: &dyn BlockDevice) -> Result<()> {
         if self.access == Access::Read && device.is_read_only() {
             return Err(Error::ReadOnly);
@@ -113,20 +113,20 @@ impl Request<'_> {
     }
 }
 
-/// A transfer that is over.
+/// A transfer that has ended.
 #[derive(Debug)]
 pub struct Completion<'m> {
-    /// The transfer; its memory is its caller's again.
+    /// The request; its memory belongs to the caller again.
     pub request: Request<'m>,
-    /// Whether every byte was moved.
+    /// `Ok` when every byte was moved.
     pub result: Result<()>,
 }
 
-/// How a queue does its work.
+/// How a queue runs its transfers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueueWay {
-    /// The best of the others that can be had: a ring, or threads where the device has a descriptor and io_uring
-    /// is forbidden; inline for other devices.
+    /// The best way available: a ring where the device has a descriptor, threads where io_uring is
+    /// forbidden, and inline for other devices.
     #[default]
     Auto,
     /// io_uring.
@@ -143,7 +143,7 @@ enum Way<'m> {
     Inline,
 }
 
-/// A queue of one device; see the module's picture.
+/// A queue of one device; see the picture at the top of this module.
 ///
 /// # Examples
 ///
@@ -163,12 +163,12 @@ enum Way<'m> {
 /// # Ok::<(), extant_base::Error>(())
 /// ```
 pub struct Queue<'m> {
-    /// Dropped before `device`, which what is under way uses.
+    /// Declared before `device`, so dropped before it: transfers in flight use the device.
     way: Way<'m>,
     device: Arc<dyn BlockDevice>,
     depth: usize,
     done: VecDeque<Completion<'m>>,
-    /// Neither longer nor shorter lifetimes will do: see [`scope`].
+    /// Invariant in `'m`: neither a longer nor a shorter lifetime is allowed, see [`scope`].
     _memory: PhantomData<fn(&'m ()) -> &'m ()>,
 }
 
@@ -179,15 +179,15 @@ impl std::fmt::Debug for Queue<'_> {
 }
 
 impl Queue<'static> {
-    /// A queue of up to `depth` transfers at a time, at least 1. `way` is a wish where it cannot be had: io_uring
-    /// may be forbidden, and a device without a descriptor has no ring.
+    /// A queue with up to `depth` transfers in flight, 1 to 4096. `way` is a preference: io_uring
+    /// may be forbidden, and a device without a descriptor has no ring; threads replace the ring.
     pub fn new(device: Arc<dyn BlockDevice>, depth: usize, way: QueueWay) -> Queue<'static> {
         Queue::open(device, depth, way)
     }
 }
 
-/// Runs `work` with a queue for memory that is borrowed for `'m`; returns when nothing is under way any more, also
-/// when `work` panics.
+/// Runs `work` with a queue for memory that is borrowed for `'m`. Returns, or continues a panic of
+/// `work`, when no transfer is in flight any more.
 pub fn scope<'m, R>(
     device: Arc<dyn BlockDevice>,
     depth: usize,
@@ -195,7 +195,8 @@ pub fn scope<'m, R>(
     work: impl FnOnce(&mut QueueScope<'_, 'm>) -> R,
 ) -> R {
     let mut queue = Queue::open(device, depth, way);
-    // `work` cannot take the queue out of here: dropped at the end, it waits.
+    // `work` cannot move the queue out of this function. The drop at the end waits for all
+    // transfers.
     work(&mut QueueScope { queue: &mut queue })
 }
 
@@ -210,18 +211,20 @@ impl std::fmt::Debug for QueueScope<'_, '_> {
     }
 }
 
-/// What a queue does, its own or that of a scope.
+/// The operations of a queue, with or without a scope.
 pub trait DriveQueue<'m> {
-    /// Starts a transfer; with `depth` under way, waits for one of them first. It is on its way when
-    /// [`wait`](DriveQueue::wait) or [`kick`](DriveQueue::kick) returns at the latest.
+    /// Starts a transfer. With `depth` transfers in flight it waits for one of them first. The
+    /// kernel may see the request only when [`wait`](DriveQueue::wait) or
+    /// [`kick`](DriveQueue::kick) is called.
     fn submit(&mut self, request: Request<'m>);
-    /// Sends off what was submitted.
+    /// Sends all submitted requests to the kernel.
     fn kick(&mut self);
-    /// Waits for one transfer that is over; `None` when none is under way. They come in any order.
+    /// Waits for a transfer to end and returns it; `None` when none is in flight. The order is
+    /// arbitrary.
     fn wait(&mut self) -> Option<Completion<'m>>;
-    /// One that is over already.
+    /// Returns a transfer that has ended, without waiting; `None` when there is none.
     fn poll(&mut self) -> Option<Completion<'m>>;
-    /// How many were submitted and not handed out.
+    /// How many transfers were submitted and not yet returned.
     fn in_flight(&self) -> usize;
 }
 
@@ -276,7 +279,7 @@ impl<'m> Queue<'m> {
         Queue { device, depth, way, done: VecDeque::new(), _memory: PhantomData }
     }
 
-    /// How it works.
+    /// The way in which this queue runs its transfers.
     pub fn way(&self) -> QueueWay {
         match self.way {
             Way::Ring(_) => QueueWay::Ring,
@@ -307,7 +310,7 @@ impl<'m> Queue<'m> {
             }
             Way::Ring(ring) => match now::whole_for_kernel(&*self.device, &request) {
                 Some(target) => ring.submit(target, request),
-                // The device's own call knows what to do.
+                // The device's own methods handle it.
                 None => {
                     let result = now::transfer_checked(&*self.device, &mut request);
                     self.done.push_back(Completion { request, result });
@@ -355,7 +358,7 @@ impl<'m> Queue<'m> {
         }
     }
 
-    /// Waits for one of those under way.
+    /// Waits for one of the transfers in flight.
     fn reap(&mut self) -> Option<Completion<'m>> {
         match &mut self.way {
             Way::Ring(ring) => ring.wait(&*self.device),

@@ -1,8 +1,9 @@
-//! One transfer, now: the kernel's positional call where the device has a descriptor, else the device's own.
+//! One transfer, run immediately: by a positional system call where the device has a descriptor,
+//! else by the device.
 //!
 //! ```text
-//!   place, length, memory aligned ──► preadv, pwritev on the descriptor ── short or refused ──┐
-//!   anything else ───────────────────────────────────────────────────────────────────────────► device
+//!   aligned: offset, length, memory ─► preadv, pwritev on the descriptor ─ short ─┐
+//!   everything else ──────────────────────────────────────────────────────────────┴─► device
 //! ```
 
 use super::{Memory, Request};
@@ -14,17 +15,18 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::LazyLock;
 
-/// Copies of memory that others may change go in pieces of this size.
+/// The first bounce buffer of a read into shared memory has at most this size.
 const PIECE: usize = 256 << 10;
-/// The most pieces one system call takes (`IOV_MAX`).
+/// The most pieces that one system call takes (`IOV_MAX`).
 const MAX_PIECES: usize = 1024;
 
-/// For devices that want a slice of memory that nobody may have one of.
+/// Bounce buffers: a device needs a slice, and none may be made of shared memory.
 static STABLE: LazyLock<BufPool> = LazyLock::new(|| BufPool::new(1 << 20));
 
-/// Does one transfer and returns when it is over.
+/// Runs one transfer and returns when it has ended.
 ///
-/// Errors: as [`BlockDevice::read_at`] and [`BlockDevice::write_at`].
+/// # Errors
+/// As [`BlockDevice::read_at`] and [`BlockDevice::write_at`].
 pub fn transfer(device: &dyn BlockDevice, request: &mut Request<'_>) -> Result<()> {
     request.check(device)?;
     transfer_checked(device, request)
@@ -40,21 +42,22 @@ pub(super) fn transfer_checked(device: &dyn BlockDevice, request: &mut Request<'
     }
     match moved {
         Ok(done) if done == request.memory.len() => Ok(()),
-        // A rule of alignment that nobody told us, or the end of a short one: the device knows.
+        // An alignment rule that the system did not report, or a short transfer: the device repeats
+        // it all.
         Ok(_) => by_device(device, request),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => by_device(device, request),
         Err(error) => Err(failed(request.op(), request.at, request.memory.len() as u64, error)),
     }
 }
 
-/// Where the kernel takes a request as it is.
+/// The file and offset of a request that goes to the kernel unchanged.
 #[derive(Clone, Copy)]
 pub(super) struct Target {
     pub file: RawFd,
     pub at: u64,
 }
 
-/// `None`: it is for the device's own calls.
+/// Returns `None` for a request that needs the device's own methods.
 pub(super) fn whole_for_kernel(device: &dyn BlockDevice, request: &Request<'_>) -> Option<Target> {
     let descriptor = device.descriptor()?;
     let align = descriptor.align;
@@ -72,14 +75,15 @@ pub(super) fn whole_for_kernel(device: &dyn BlockDevice, request: &Request<'_>) 
     fits.then_some(Target { file: descriptor.file.as_raw_fd(), at })
 }
 
-/// Moves bytes until all are moved or the kernel moves none: how many.
+/// Makes one system call, repeated when a signal interrupts it. Returns the number of bytes moved.
 fn positional(target: Target, request: &Request<'_>) -> io::Result<usize> {
     let vectors = request.memory.vectors();
     let count = i32::try_from(vectors.len()).unwrap_or(i32::MAX);
     loop {
         let at = target.at as i64;
-        // SAFETY: the vectors name memory that the request holds, readable, and writable where `check` saw that it
-        // is to be filled; the descriptor is the device's, which is borrowed.
+        // SAFETY: the vectors describe memory that the request holds. It is readable, and `check`
+        // found it writable where it is to be filled. The descriptor belongs to the device, which
+        // is borrowed.
         let done = unsafe {
             match request.access {
                 Access::Read => libc::pwritev(target.file, vectors.as_ptr(), count, at),
@@ -98,7 +102,7 @@ fn positional(target: Target, request: &Request<'_>) -> io::Result<usize> {
     }
 }
 
-/// The device's own calls. Memory that others may change is copied aside first.
+/// Runs a transfer by the device's own methods. Shared memory goes through a bounce buffer.
 pub(super) fn by_device(device: &dyn BlockDevice, request: &mut Request<'_>) -> Result<()> {
     let at = request.at;
     match (&mut request.memory, request.access) {

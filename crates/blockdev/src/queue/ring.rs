@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   slot n   request + its vectors, boxed      user_data = n
-//!            submit ──► entry in the ring ──► kick: one system call for all ──► completion ──► slot free
+//!            submit ──► entry in the ring ──► kick: one system call ──► completion ──► slot free
 //! ```
 //!
-//! A slot keeps its request, so its memory, until the kernel has answered; a ring that is dropped waits for
-//! all answers.
+//! A slot keeps its request, and so the memory, until the kernel has completed it. A ring that is
+//! dropped waits for all completions.
 
 use super::now::{Target, by_device};
 use super::{Completion, Memory, Request};
@@ -16,38 +16,38 @@ use io_uring::{IoUring, opcode, types};
 use std::io;
 
 pub(super) struct Ring<'m> {
-    /// There until [`Ring::into_idle`].
+    /// Present until [`Ring::into_idle`].
     ring: Option<IoUring>,
     slots: Vec<Option<Slot<'m>>>,
     free: Vec<u32>,
-    /// Entries that the kernel was not told of.
+    /// Entries that the kernel has not seen yet.
     unsent: usize,
 }
 
 struct Slot<'m> {
     request: Request<'m>,
-    /// What the kernel reads the places from, for requests of several pieces.
+    /// The vectors that the kernel reads, for requests of several pieces.
     vectors: Vec<libc::iovec>,
 }
 
-// SAFETY: the vectors point into the request's memory, which may go to another thread.
+// SAFETY: the vectors point into the request's memory, which may move to another thread.
 unsafe impl Send for Slot<'_> {}
 
 impl<'m> Ring<'m> {
-    /// A ring for `depth` transfers. Errors: what the system says where io_uring is forbidden.
+    /// A ring for `depth` transfers. Errors: the system's, where io_uring is forbidden.
     pub(super) fn new(depth: usize) -> io::Result<Ring<'m>> {
         let entries = u32::try_from(depth).unwrap_or(4096).next_power_of_two();
         let ring = IoUring::builder().dontfork().build(entries)?;
         Ok(Ring::around(ring, depth))
     }
 
-    /// As [`Ring::new`], of what another one of that depth left.
+    /// As [`Ring::new`], from the io_uring that an earlier `Ring` of this depth returned.
     pub(super) fn around(ring: IoUring, depth: usize) -> Ring<'m> {
         let slots = (0..depth).map(|_| None).collect();
         Ring { ring: Some(ring), slots, free: (0..depth as u32).rev().collect(), unsent: 0 }
     }
 
-    /// What another one may be made of; `None` while something is under way.
+    /// Returns the io_uring for reuse, or `None` while a transfer is in flight.
     pub(super) fn into_idle(mut self) -> Option<IoUring> {
         if self.under_way() == 0 && self.unsent == 0 { self.ring.take() } else { None }
     }
@@ -60,7 +60,7 @@ impl<'m> Ring<'m> {
         self.slots.len() - self.free.len()
     }
 
-    /// The caller keeps to the depth.
+    /// Queues one transfer. The caller has fewer than `depth` in flight.
     pub(super) fn submit(&mut self, target: Target, request: Request<'m>) {
         let n = self.free.pop().expect("fewer than `depth` are under way");
         let vectors = match &request.memory {
@@ -92,15 +92,16 @@ impl<'m> Ring<'m> {
                 .build(),
         };
         let entry = entry.user_data(n.into());
-        // SAFETY: what the entry points at is in the slot, which stays until the completion with its number; the
-        // descriptor is that of the device, which whoever drives the ring holds longer than it.
+        // SAFETY: all that the entry points to is in the slot, which stays until the completion
+        // with its number. The descriptor belongs to the device, which the caller keeps longer than
+        // the ring.
         while unsafe { self.ring().submission().push(&entry) }.is_err() {
             self.kick();
         }
         self.unsent += 1;
     }
 
-    /// Tells the kernel of all entries.
+    /// Sends all entries to the kernel.
     pub(super) fn kick(&mut self) {
         let mut patience = 0;
         while self.unsent > 0 {
@@ -144,7 +145,8 @@ impl<'m> Ring<'m> {
         }
         let result = match usize::try_from(result) {
             Ok(done) if done == len => Ok(()),
-            // Short, or refused for a rule that nobody told: the device's own call does it all.
+            // Short, or refused by an alignment rule that the system did not report: the device's
+            // own methods repeat it all.
             Ok(_) => by_device(device, &mut request),
             Err(_) if [libc::EINVAL, libc::EAGAIN, libc::EINTR].contains(&-result) => {
                 by_device(device, &mut request)
@@ -158,7 +160,8 @@ impl<'m> Ring<'m> {
     }
 }
 
-/// Until the kernel has answered, its memory cannot be let go of: a ring that will not work at all ends the process.
+/// Pauses before a retry. The kernel may use the memory of a request until it has completed it, so
+/// the memory cannot be released: a ring that fails permanently ends the process.
 fn pause_or_give_up(error: &io::Error, patience: &mut u32) {
     if matches!(error.raw_os_error(), Some(libc::EINTR)) {
         return;

@@ -4,7 +4,7 @@ use crate::{CallerMemory, SharedCursor, SharedMemory, Source, Target};
 
 const WAYS: [QueueWay; 4] = [QueueWay::Auto, QueueWay::Ring, QueueWay::Threads, QueueWay::Inline];
 
-/// A file on disk, opened both ways, and a device in memory.
+/// A file on disk, opened with and without direct I/O, and a device in memory.
 fn devices(dir: &tempfile::TempDir) -> Vec<Arc<dyn BlockDevice>> {
     let file = |name: &str, direct| -> Arc<dyn BlockDevice> {
         Arc::new(FileOptions::new().direct(direct).create(dir.path().join(name), 1 << 20).unwrap())
@@ -96,7 +96,7 @@ fn borrowed_memory_is_moved_within_its_scope() {
                     let at = ByteOffset(4096 + n * 4096);
                     queue.submit(Request { tag: n, access: Access::Write, at, memory });
                 }
-                // Left with all of them under way.
+                // The scope ends with all of them in flight.
             });
             assert_eq!(&back[..], &bytes[..]);
         }
@@ -201,7 +201,7 @@ fn the_transfers_of_one_call_all_arrive_and_stop_behind_a_failure() {
             seen.sort_unstable();
             assert_eq!(seen, (0..40).collect::<Vec<_>>());
         }
-        // The third is behind the end.
+        // The third lies past the end.
         let (mut given, mut failed) = (0, 0);
         let give = || {
             given += 1;

@@ -1,4 +1,4 @@
-//! Transfers on threads, each doing one after the other.
+//! Transfers on threads, one at a time on each.
 //!
 //! ```text
 //!   submit ──► todo ──► thread: positional I/O ──► done ──► wait
@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-/// More at a time help no disk that has no ring.
+/// A disk that has no ring gains nothing from more threads.
 const MOST: usize = 8;
 
 pub(super) struct Threads<'m> {
@@ -36,7 +36,7 @@ struct Shared {
 
 #[derive(Default)]
 struct Lists {
-    /// Their memory lives as long as the queue does: see `submit`.
+    /// The memory of these requests is valid as long as the queue exists: see `submit`.
     todo: VecDeque<Request<'static>>,
     done: VecDeque<(Request<'static>, Result<()>)>,
     idle: usize,
@@ -62,8 +62,8 @@ impl<'m> Threads<'m> {
     }
 
     pub(super) fn submit(&mut self, request: Request<'m>) {
-        // SAFETY: only the lifetime changes. The request comes back before this queue is gone (`drop` waits for
-        // all), and the queue lives no longer than `'m`: see `scope`.
+        // SAFETY: only the lifetime changes. The request is returned or dropped before this queue
+        // is gone (`drop` waits for all), and the queue lives no longer than `'m`: see `scope`.
         let request = unsafe { std::mem::transmute::<Request<'m>, Request<'static>>(request) };
         self.under_way += 1;
         let mut lists = self.shared.lists.lock();
@@ -77,7 +77,7 @@ impl<'m> Threads<'m> {
                 std::thread::Builder::new().name("extant-io".into()).spawn(move || shared.serve());
             match started {
                 Ok(thread) => self.threads.push(thread),
-                // No thread at all: this one does it.
+                // No thread could be started: this one runs the transfer.
                 Err(_) if self.threads.is_empty() => self.shared.serve_one(),
                 Err(_) => {}
             }
@@ -139,7 +139,7 @@ impl Drop for Threads<'_> {
         self.shared.lists.lock().ends = true;
         self.shared.work.notify_all();
         for thread in self.threads.drain(..) {
-            // It catches panics.
+            // The thread catches panics of the device.
             let _ = thread.join();
         }
     }

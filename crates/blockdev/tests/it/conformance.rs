@@ -1,4 +1,4 @@
-//! Every device against one table of rules.
+//! All kinds of devices, checked against one table of rules.
 //!
 //! ```text
 //!   file  file+direct  memory  slice  overlay  recorder  faulty  Arc  Box      devices
@@ -47,7 +47,7 @@ fn devices(dir: &TempDir) -> Vec<(&'static str, Box<dyn BlockDevice>)> {
     ]
 }
 
-/// A device and what it has to hold.
+/// A device and the bytes that it should hold.
 struct Twin<'a> {
     name: &'a str,
     device: &'a dyn BlockDevice,

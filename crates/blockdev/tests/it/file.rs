@@ -1,4 +1,4 @@
-//! What only files have: opening, locks, lengths, holes, direct transfers.
+//! What only file devices have: opening, locks, lengths, holes, direct transfers.
 //!
 //! ```text
 //!   create ──► lock ──► write ──► drop (unlock) ──► open
@@ -132,7 +132,7 @@ fn direct_and_cached_transfers_see_each_other() {
     let path = dir.path().join("volume");
     let device = FileOptions::new().direct(true).create(&path, 8 * MIB).unwrap();
     if !device.is_direct() {
-        // The place of the test has no direct transfers; everything goes through the page cache.
+        // The filesystem of the test has no direct I/O; all transfers go through the page cache.
         return;
     }
     assert!(device.alignment() >= 4096);
@@ -141,16 +141,16 @@ fn direct_and_cached_transfers_see_each_other() {
     for round in 0..50u64 {
         let base = round % 7 * MIB;
         large.fill(round as u8 + 1);
-        // Cached by a read, then changed behind the cache's back.
+        // Cached by a read, then changed on the disk by a direct write.
         device.read_at(ByteOffset(base + 5000), &mut small).unwrap();
         device.write_at(ByteOffset(base), &large).unwrap();
         device.read_at(ByteOffset(base + 5000), &mut small).unwrap();
         assert_eq!(small, [round as u8 + 1; 16], "a small read after a direct write");
-        // Dirty in the cache, then read around it.
+        // Dirty in the cache, then read directly.
         device.write_at(ByteOffset(base + 9000), &[200; 16]).unwrap();
         device.read_at(ByteOffset(base), &mut large).unwrap();
         assert_eq!(large[9000..9016], [200; 16], "a direct read after a small write");
-        // Dirty in the cache, then written over around it.
+        // Dirty in the cache, then overwritten directly.
         large.fill(round as u8 + 100);
         device.write_at(ByteOffset(base), &large).unwrap();
         device.flush().unwrap();
@@ -195,7 +195,8 @@ fn small_writes_beside_direct_ones_are_never_lost() {
     }
 }
 
-/// Asserts that while one of two ways to the same bytes is open for writing the other is not opened for it.
+/// Asserts that while one of two ways to the same bytes is open for writing, the other one cannot
+/// be opened for writing.
 fn assert_not_both_written(one: &std::path::Path, other: &std::path::Path, why: &str) {
     for (first, second) in [(one, other), (other, one)] {
         let writer = FileDevice::open_rw(first).unwrap();
@@ -218,7 +219,7 @@ fn a_loop_device_whose_file_lost_its_name_and_that_file_are_not_both_written() {
     fs::hard_link(&name, &link).unwrap();
     let device = LoopDevice::attach(&link).unwrap();
     assert_not_both_written(device.path(), &name, "both names are there");
-    // The path in sysfs means nothing, and then another file.
+    // The path in sysfs names no file, and then another file.
     fs::remove_file(&link).unwrap();
     assert_not_both_written(device.path(), &name, "the device's name of it is gone");
     fs::write(format!("{} (deleted)", link.display()), vec![0; 1 << 20]).unwrap();

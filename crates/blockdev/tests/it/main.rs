@@ -1,4 +1,4 @@
-//! Devices by what they offer to other crates.
+//! Devices, tested by what they offer to other crates.
 
 mod conformance;
 mod file;

@@ -1,4 +1,4 @@
-//! The C library and the Python module, used as strangers use them.
+//! The C library and the Python module, used as external programs use them.
 
 mod common;
 mod stranger;

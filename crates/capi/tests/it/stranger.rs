@@ -1,4 +1,5 @@
-//! A C program is compiled against the installed library, as pkg-config says, and linked both ways.
+//! Compiles a C program with the installed library, with the flags of pkg-config, and links it both
+//! ways.
 
 use crate::common::{home, library, run};
 use extant_testkit::e2fsprogs;
@@ -26,7 +27,7 @@ impl Installed {
         self.prefix.join("lib")
     }
 
-    /// What `pkg-config ARGS extant` says, word by word.
+    /// The words of `pkg-config ARGS extant`.
     fn config(&self, args: &[&str]) -> Vec<String> {
         let mut config = Command::new("pkg-config");
         config.args(args).arg("extant").env("PKG_CONFIG_PATH", self.lib().join("pkgconfig"));
@@ -72,7 +73,7 @@ fn a_c_program_uses_the_shared_library() {
 fn a_c_program_uses_the_static_library() {
     let dir = tempfile::tempdir().unwrap();
     let installed = Installed::below(dir.path());
-    // Where there is no shared one the linker takes the archive.
+    // Without the shared library the linker takes the archive.
     std::fs::remove_file(installed.lib().join("libextant.so")).unwrap();
     let program = installed.compiled(dir.path(), &installed.config(&["--static", "--libs"]));
     std::fs::remove_dir_all(&installed.prefix).unwrap();

@@ -1,4 +1,4 @@
-//! The Python wheel: made, installed with pip where nothing else is, and used.
+//! The Python wheel: built, installed with pip into an empty environment, and used.
 
 use crate::common::{home, library, run};
 use extant_testkit::e2fsprogs;
@@ -14,7 +14,7 @@ fn a_python_program_uses_the_wheel() {
     typed(here);
 }
 
-/// Pythons that run threads side by side, by the names that they are installed under.
+/// Pythons without a global interpreter lock, by the names of their programs.
 const FREE_THREADED: [&str; 3] = ["python3.14t", "python3.13t", "python3.13-nogil"];
 
 #[test]
@@ -26,12 +26,13 @@ fn a_program_of_a_free_threaded_python_uses_the_wheel() {
     };
     let dir = tempfile::tempdir().unwrap();
     used_by(python, dir.path());
-    // A module that is not made for it would have brought the lock back.
+    // A module that does not declare support would have enabled the lock again.
     let program = "import sys, extant; sys.exit(sys._is_gil_enabled())";
     run(Command::new("env/bin/python").args(["-I", "-c", program]).current_dir(dir.path()));
 }
 
-/// Installs the wheel in an environment of `python`, and runs the program that uses all of it, with threads.
+/// Installs the wheel in an environment of `python`, and runs a program that uses all of it from
+/// several threads.
 fn used_by(python: &str, here: &Path) {
     let script = home().join("../../packaging/wheel");
     let mut make = Command::new(script);
@@ -43,7 +44,7 @@ fn used_by(python: &str, here: &Path) {
         .current_dir(here));
     fs::create_dir_all(here.join("source/etc")).unwrap();
     fs::write(here.join("source/etc/hostname"), "built\n").unwrap();
-    // What the command's help names, a line for each verb.
+    // The options that the command's help lists, one line for each.
     let left_to_the_command = ["output", "force", "json", "quiet", "reproducible", "help"];
     let options = ["build", "tune"].map(|verb| {
         let help = home().join(format!("../cli/tests/help/{verb}.txt"));
@@ -58,7 +59,7 @@ fn used_by(python: &str, here: &Path) {
     });
     assert!(options[0].contains("source-date-epoch") && options[1].contains("mount-text"));
     fs::write(here.join("options"), options.join("\n")).unwrap();
-    // -I: no module is found by way of the folder or the environment.
+    // -I: Python searches no module in the current directory or by the environment.
     let mut program = Command::new("env/bin/python");
     run(program.arg("-I").arg(home().join("tests/stranger.py")).current_dir(here));
     for image in ["built.img", "new.img", "options.img", "sized.img"] {
@@ -66,7 +67,8 @@ fn used_by(python: &str, here: &Path) {
     }
 }
 
-/// The stubs say what the module has, and a program that uses it is typed by them.
+/// The stubs describe what the module has, and a program that uses it passes a type check with
+/// them.
 fn typed(here: &Path) {
     if Command::new("stubtest").arg("--help").output().is_err() {
         assert!(std::env::var_os("CI").is_none(), "CI needs mypy; tests/setup-judges installs it");
@@ -76,7 +78,7 @@ fn typed(here: &Path) {
     let mut lib = fs::read_dir(here.join("env/lib")).unwrap().flatten().map(|entry| entry.path());
     let python = lib.find(|path| path.to_string_lossy().contains("/python3"));
     let modules = python.expect("an environment has its modules").join("site-packages/extant");
-    // Beside nothing else that an environment holds.
+    // In an environment that contains nothing else.
     fs::create_dir(here.join("typed")).unwrap();
     run(Command::new("cp").arg("-r").arg(modules).arg(here.join("typed")));
     fs::write(here.join("right.py"), RIGHT).unwrap();
@@ -86,7 +88,7 @@ fn typed(here: &Path) {
         command.args(args).current_dir(here).env("MYPYPATH", "typed").env("PYTHONPATH", "typed");
         command
     };
-    // The library lies among the modules, and is none.
+    // The library lies among the modules, but is not a module.
     fs::write(here.join("no-module"), "extant.libextant\n").unwrap();
     run(&mut mypy(
         "stubtest",

@@ -1,14 +1,14 @@
-//! Which clusters are in use, and which more than once.
+//! Which clusters are in use, and which are claimed more than once.
 //!
 //! ```text
 //!   group 0            group 1      group 2
-//!   ┌──────────────┐   ┌────────┐                claimed   runs, as long as they are few
-//!   │ 0..3, 4..=32 │   │ 1110…1 │   │    –           or bits, one a cluster
-//!   └──────────────┘   └────────┘                shared    bits, made when one is claimed again
+//!   ┌──────────────┐   ┌────────┐                claimed   runs while they are few,
+//!   │ 0..3, 4..=32 │   │ 1110…1 │   │    –                otherwise one bit per cluster
+//!   └──────────────┘   └────────┘                shared    bits, from the first double claim on
 //! ```
 //!
-//! Long files make few runs, so a full volume of 64 TiB takes some bytes a group, not the 2 GiB that its bits have.
-//! Claims come from all threads; each group has a lock, held for one claim.
+//! Long files make few runs, so a full volume of 64 TiB needs a few bytes per group instead of 2
+//! GiB of bits. All threads make claims; each group has a lock, which is held for one claim.
 
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{BlockNr, GroupNr};
@@ -18,20 +18,20 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Runs that a group may have before bits take their place: 256 bytes of them.
+/// How many runs a group may have before it changes to bits: 256 bytes of runs.
 const RUNS_MAX: usize = 32;
 
 /// The clusters of one group that were claimed.
 #[derive(Debug)]
 enum Claimed {
-    /// Sorted, none beside the next.
+    /// Sorted and not adjacent.
     Runs(Vec<Range<u32>>),
-    /// One bit a cluster.
+    /// One bit per cluster.
     Bits(Box<[u64]>),
 }
 
 impl Claimed {
-    /// Adds `bits`; those that were in before are given to `again`.
+    /// Adds `bits`, and passes those that were already claimed to `again`.
     fn add(&mut self, bits: Range<u32>, clusters: u32, again: impl FnMut(Range<u32>)) {
         match self {
             Claimed::Bits(words) => add_bits(words, bits, again),
@@ -80,7 +80,7 @@ pub(super) struct Usage {
     /// Bits of groups in which clusters were claimed again.
     shared: Mutex<HashMap<u32, Box<[u64]>>>,
     shared_clusters: AtomicU64,
-    /// Clusters that may still be claimed before the volume is taken for a trap.
+    /// How many more clusters may be claimed before the check treats the volume as forged.
     budget: AtomicU64,
 }
 
@@ -96,7 +96,7 @@ impl Usage {
         }
     }
 
-    /// The clusters of `blocks`, group by group, as bits; what lies outside the groups is left out.
+    /// The clusters of `blocks` as bits, group by group. Blocks outside the groups are omitted.
     fn parts(&self, blocks: Range<u64>) -> impl Iterator<Item = (u32, Range<u32>)> + use<> {
         let geometry = self.geometry;
         let range = geometry.block_range();
@@ -117,7 +117,7 @@ impl Usage {
         })
     }
 
-    /// Claims the clusters of `blocks`. Gives the number that were claimed before.
+    /// Claims the clusters of `blocks`. Returns how many were claimed before.
     pub(super) fn claim(&self, blocks: Range<u64>) -> u64 {
         let mut count = 0;
         for (group, bits) in self.parts(blocks) {
@@ -130,14 +130,15 @@ impl Usage {
         count
     }
 
-    /// Claims clusters that may be claimed before: metadata of one group in one cluster.
+    /// Claims clusters that may be claimed already, because metadata of one group may share a
+    /// cluster.
     pub(super) fn mark(&self, blocks: Range<u64>) {
         for (group, bits) in self.parts(blocks) {
             self.add(group, bits);
         }
     }
 
-    /// Claims bits of a group. Gives those that were claimed before.
+    /// Claims bits of a group. Returns those that were claimed before.
     fn add(&self, group: u32, bits: Range<u32>) -> Vec<Range<u32>> {
         let mut again: Vec<Range<u32>> = Vec::new();
         let clusters = self.geometry.clusters_per_group();
@@ -148,7 +149,7 @@ impl Usage {
         again
     }
 
-    /// Notes that these were claimed again.
+    /// Records that these clusters were claimed again.
     fn share(&self, group: u32, again: Vec<Range<u32>>) {
         let words = (self.geometry.clusters_per_group() as usize).div_ceil(64);
         let mut shared = self.shared.lock();
@@ -163,7 +164,8 @@ impl Usage {
         self.shared_clusters.fetch_add(fresh, Ordering::Relaxed);
     }
 
-    /// Takes `clusters` off the budget; false when it is used up: many maps name the same blocks.
+    /// Takes `clusters` from the budget. Returns false if it is used up, which happens when many
+    /// maps contain the same blocks.
     pub(super) fn spend(&self, clusters: u64) -> bool {
         self.budget
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(clusters))
@@ -202,7 +204,7 @@ impl Usage {
         runs
     }
 
-    /// Sets the bits of one group's claimed clusters in `map`, which has one bit a cluster.
+    /// Sets the bits of one group's claimed clusters in `map`, which has one bit per cluster.
     pub(super) fn fill(&self, group: GroupNr, map: &mut [u8]) {
         match &*self.claimed[group.0 as usize].lock() {
             Claimed::Runs(runs) => {
@@ -218,7 +220,7 @@ impl Usage {
         }
     }
 
-    /// Bytes that the claims take, about.
+    /// The approximate memory of the claims, in bytes.
     #[cfg(test)]
     fn bytes(&self) -> usize {
         let of = |claimed: &Mutex<Claimed>| match &*claimed.lock() {
@@ -229,7 +231,7 @@ impl Usage {
     }
 }
 
-/// The words that `bits` touch, and which bits of each.
+/// The indexes of the words that contain `bits`, and the mask of bits in each.
 fn masks(bits: Range<u32>) -> impl Iterator<Item = (usize, u64)> {
     let (start, end) = (bits.start as usize, bits.end as usize);
     (start / 64..end.div_ceil(64)).map(move |word| {

@@ -1,7 +1,7 @@
-//! Data against its sums, all of it.
+//! Comparing all data with its checksums.
 //!
 //! ```text
-//!   inodes ──group by group, in parallel──► runs ──by place──► pieces of 4 MiB ──in parallel──► read, sum, compare
+//!   inodes ──group by group──► runs ──in disk order──► pieces of 4 MiB ──► read, compute, compare
 //! ```
 
 use super::Pass;
@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes that are read at a time.
+/// How many bytes one read covers.
 const PIECE: usize = 4 << 20;
 
 #[derive(Default)]
@@ -34,13 +34,13 @@ impl Passed for Runs {
     }
 
     fn damage(&mut self, _: Error) -> Result<()> {
-        // The other passes told of it.
+        // Other passes have reported it.
         Ok(())
     }
 }
 
-/// Checks each block of the checksum file, and with `data` all data, or what of it lies `within` these bytes; how many
-/// blocks of data were looked at, where any were to be.
+/// Checks each block of the checksum file; with `data`, also all data, or the part of it that lies
+/// `within` these bytes. Returns how many data blocks were checked, if data was to be checked.
 pub(super) fn run(view: &View<'_>, data: bool, within: Option<&[Range<u64>]>) -> Option<u64> {
     if !view.has_ro_compat(RoCompat::DATA_CSUM) {
         return None;
@@ -69,7 +69,7 @@ fn check_file(view: &View<'_>, volume: &Volume) {
     let size = volume.block_size();
     let blocks = data_sums::file_blocks(size, volume.geometry().blocks_count());
     let words = data_sums::words_per_block(size);
-    // As many as stand for about a group's worth of blocks.
+    // As many checksum blocks as cover about one group of blocks.
     let at_once = (u64::from(volume.geometry().blocks_per_group()) / words).max(1);
     let items = usize::try_from(blocks.div_ceil(at_once)).unwrap_or(usize::MAX);
     let look = |bytes: &mut Vec<u8>, item: usize| {
@@ -119,7 +119,7 @@ fn check_data(view: &View<'_>, volume: &Volume, within: Option<&[Range<u64>]>) -
     total
 }
 
-/// What of `run` lies `within` these bytes, in whole blocks.
+/// The part of `run` that lies `within` these bytes, rounded to whole blocks.
 fn parts(run: CoveredRun, log2: u32, within: Option<&[Range<u64>]>) -> Vec<CoveredRun> {
     let Some(within) = within else { return vec![run] };
     let end = run.block.0 + u64::from(run.len);
@@ -142,7 +142,7 @@ fn check_piece(view: &View<'_>, volume: &Volume, run: &CoveredRun, bytes: &mut V
     let at = Site::of_ino(run.ino);
     let words = match volume.load_sums(run.block, run.len) {
         Ok(words) => words,
-        // Told with the checksum file itself.
+        // Already reported with the checksum file itself.
         Err(Error::Corrupt { .. }) => return,
         Err(error) => return view.corrupt(&error, ""),
     };

@@ -1,4 +1,4 @@
-//! What is known of each inode in use, in one word each.
+//! The state of each inode in use, in one word per inode.
 //!
 //! ```text
 //!   63          52 51    48 47         32 31                    0
@@ -7,22 +7,22 @@
 //!   └─────────────┴────────┴─────────────┴───────────────────────┘
 //! ```
 //!
-//! Words come in parts of 4096 inodes, made when one of them is in use.
+//! The words are allocated in parts of 4096 inodes, once an inode of the part is in use.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const PART: usize = 4096;
 
-/// In use: it has links, or the volume keeps it for itself.
+/// In use: it has links, or the volume reserves it for itself.
 pub(super) const IN_USE: u64 = 1 << 52;
-/// Holds an attribute's value.
+/// Value inode.
 pub(super) const VALUE: u64 = 1 << 53;
-/// The volume's own: no name leads to it.
+/// An internal inode of the volume, without a name.
 pub(super) const HIDDEN: u64 = 1 << 54;
-/// On an orphan record: without links, and still in use.
+/// Has an orphan record: without links but still in use.
 pub(super) const ORPHAN: u64 = 1 << 55;
-/// Names the mode's type; see `State::kind`.
+/// The type from the mode; see `State::kind`.
 const KIND_SHIFT: u32 = 48;
 
 /// The state of one inode.
@@ -38,7 +38,7 @@ impl State {
         self.0 & mark != 0
     }
 
-    /// Bits 12 to 15 of the mode, in place.
+    /// Bits 12 to 15 of the mode, not shifted.
     pub(super) fn mode_type(self) -> u16 {
         ((self.0 >> KIND_SHIFT) as u16) << 12
     }
@@ -73,7 +73,7 @@ impl Inodes {
         self.parts[index / PART].get()?.get(index % PART)
     }
 
-    /// Stores what was found of `ino`, which must be in the volume.
+    /// Stores the state of `ino`, which must be a number of this volume.
     pub(super) fn set(&self, ino: u32, state: State) {
         let index = (ino - 1) as usize;
         let part =
@@ -81,7 +81,7 @@ impl Inodes {
         part[index % PART].store(state.0, Ordering::Relaxed);
     }
 
-    /// What is known of `ino`; all zero when it is not in use or not in the volume.
+    /// The state of `ino`; zero if it is not in use or not a number of this volume.
     pub(super) fn get(&self, ino: u32) -> State {
         State(self.word(ino).map_or(0, |word| word.load(Ordering::Relaxed)))
     }
@@ -89,7 +89,8 @@ impl Inodes {
     /// Counts one more link to `ino`, if it is in use.
     pub(super) fn count_link(&self, ino: u32) {
         if let Some(word) = self.word(ino) {
-            // 2^32 entries take more than 2^35 bytes of directories: the count stays in its place.
+            // More than 2^32 entries would need more than 2^35 bytes of directories, so the count
+            // does not overflow.
             word.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -105,7 +106,7 @@ impl Inodes {
         })
     }
 
-    /// Whether any inode of `first..=last` is in use.
+    /// Whether any inode of `first..=last` may be in use.
     pub(super) fn any_in(&self, first: u32, last: u32) -> bool {
         let parts = (first - 1) as usize / PART..=(last - 1) as usize / PART;
         parts.into_iter().any(|n| self.parts.get(n).is_some_and(|part| part.get().is_some()))

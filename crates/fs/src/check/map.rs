@@ -1,4 +1,4 @@
-//! Walking the blocks of one inode, however it maps them, as far as they can be walked.
+//! Walking the blocks of one inode, for both kinds of map, as far as the map is valid.
 //!
 //! ```text
 //!   i_block ─┬─ extent tree ─► node? ─► checked whole ─► runs ─► Sink::data
@@ -6,8 +6,8 @@
 //!            └─ block map ───► pointer block? ─► pointers, joined to runs
 //! ```
 //!
-//! A node is read once for each inode that names it, if the sink lets it: the sink refuses blocks
-//! that are claimed already, so that no map can make the walk long.
+//! Each node is read once for each inode that points to it, if the sink permits it. The sink
+//! refuses blocks that are already claimed, so a forged map cannot make the walk endless.
 
 use super::view::View;
 use extant_base::{BlockNr, Error, Ino, Site, What};
@@ -15,7 +15,7 @@ use extant_ondisk::block_map::{DIRECT, pointers};
 use extant_ondisk::extent::{ExtentNode, ExtentState, NodeRules};
 use extant_ondisk::inode::I_BLOCK_SIZE;
 
-/// Blocks side by side, in the file and on the volume.
+/// Blocks that are adjacent in the file and on the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     pub(super) logical: u32,
@@ -24,17 +24,18 @@ pub(super) struct Run {
     pub(super) written: bool,
 }
 
-/// What a walk meets.
+/// Receives what a walk finds.
 pub(super) trait Sink {
-    /// A run of data, in logical order. False ends the walk.
+    /// A run of data, in logical order. Returning false ends the walk.
     fn data(&mut self, run: Run) -> bool;
-    /// A block that holds more of the map, `level` levels above the data. False: it is not walked.
+    /// A block with more of the map, `level` levels above the data. If this returns false, it is
+    /// not walked.
     fn node(&mut self, block: u64, level: u32) -> bool;
-    /// Something that stands in the way; the walk goes on beside it. False ends the walk.
+    /// Damage; the walk continues with the next part. Returning false ends the walk.
     fn wrong(&mut self, error: Error) -> bool;
 }
 
-/// Buffers for nodes, one a level, kept between walks.
+/// Buffers for nodes, one per level, reused by later walks.
 #[derive(Default)]
 pub(super) struct Buffers(Vec<Vec<u8>>);
 
@@ -46,7 +47,7 @@ impl Buffers {
     }
 }
 
-/// An inode's map, as its slot holds it.
+/// An inode's map as stored in its slot.
 pub(super) struct Map<'a> {
     pub(super) ino: Ino,
     pub(super) extents: bool,
@@ -90,7 +91,7 @@ impl Walk<'_, '_> {
                 return false;
             }
         }
-        // The depth falls with every level, so this ends.
+        // The depth decreases with every level, so the recursion ends.
         for (n, index) in node.indexes().enumerate() {
             if !self.sink.node(index.child.0, u32::from(node.depth())) {
                 continue;
@@ -126,7 +127,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// One pointer: a data block at level 0, a block of pointers above.
+    /// One pointer: to a data block at level 0, to a block of pointers above that.
     fn pointer(
         &mut self,
         pointer: u32,
@@ -184,7 +185,7 @@ impl Walk<'_, '_> {
     }
 }
 
-/// Gathers the runs of a map, for a file that is read itself: the journal, a quota file.
+/// Collects the runs of a map, for a file that the check itself reads: the journal, a quota file.
 pub(super) struct Gather {
     pub(super) runs: Vec<Run>,
     pub(super) whole: bool,
@@ -193,12 +194,12 @@ pub(super) struct Gather {
 }
 
 impl Gather {
-    /// A gatherer of at most `limit` runs.
+    /// Collects at most `limit` runs.
     pub(super) fn new(limit: usize) -> Gather {
         Gather { runs: Vec::new(), whole: true, limit, nodes: hashbrown::HashSet::new() }
     }
 
-    /// Where logical block `block` lies, if it is written.
+    /// The block of logical block `block`, if it is written.
     pub(super) fn locate(&self, block: u32) -> Option<BlockNr> {
         let n = self.runs.partition_point(|run| run.logical <= block).checked_sub(1)?;
         let run = self.runs[n];
@@ -206,7 +207,7 @@ impl Gather {
         (within < run.len && run.written).then(|| BlockNr(run.physical + u64::from(within)))
     }
 
-    /// Whether the blocks `0..blocks` are all there and written.
+    /// Whether the blocks `0..blocks` all exist and are written.
     pub(super) fn has_no_hole(&self, blocks: u32) -> bool {
         let mut next = 0u32;
         for run in &self.runs {

@@ -1,21 +1,21 @@
-//! Checks a whole volume and changes nothing.
+//! Checking a whole volume without changing it.
 //!
 //! ```text
-//!   pass 0   superblock, its copies, descriptors, places     ──► View: what the rest believes
+//!   pass 0   superblock, its backups, descriptors, layout    ──► View, on which all passes rely
 //!   pass 1   inode tables, in order, in parallel             ──► Inodes, Usage, notes for later
-//!     1b     who owns blocks that were claimed twice
+//!     1b     the owners of blocks that were claimed twice
 //!     1c     attribute blocks, value inodes, symlink blocks, the volume's own files
-//!   pass 2   directory blocks, by place, in parallel         ──► counted links, parents
-//!   pass 3   every directory hangs on the root
+//!   pass 2   directory blocks, in disk order, in parallel    ──► counted links, parents
+//!   pass 3   every directory is reachable from the root
 //!   pass 4   link and reference counts
-//!   pass 5   bitmaps and counts against what was found
-//!   data     the checksum file; with [`Options::data`] all data against it
+//!   pass 5   bitmaps and counts compared with what was found
+//!   data     the checksum file; with [`Options::data`] all data against its checksums
 //! ```
 //!
-//! Every rule is one [`What`]. Nothing read from the device is believed before it is
-//! checked, and a damaged structure ends only the walk of what hangs on it. Memory: two bits per
-//! cluster and 8 bytes per inode of the parts of the volume that are in use, 16 bytes per directory
-//! block, 16 bytes per name of the directories being looked at.
+//! Every rule is one [`What`]. Nothing that was read from the device is used before it is checked.
+//! A damaged structure ends only the walk of what depends on it. Memory: two bits per cluster and 8
+//! bytes per inode in the used parts of the volume, 16 bytes per directory block, and 16 bytes per
+//! name of the directories in progress.
 
 mod claim;
 mod data;
@@ -44,20 +44,20 @@ use std::ops::Range;
 use std::sync::Arc;
 use view::View;
 
-/// How to check.
+/// Options of a check.
 #[derive(Clone)]
 pub struct Options {
-    /// Threads at work, 1..=64. Each takes about 3 MiB.
+    /// Worker threads, 1..=64. Each uses about 3 MiB.
     pub threads: usize,
-    /// Findings that are kept; the others are counted.
+    /// How many findings are kept. Further ones are only counted.
     pub findings_limit: usize,
     /// Whether a volume that needs recovery is recovered in memory before it is checked.
     pub recover: bool,
-    /// Whether the copies of the superblock are looked at, too.
+    /// Whether the backup superblocks are checked, too.
     pub backups: bool,
-    /// Whether data is read and held against its sums, where the volume has them.
+    /// Whether data is read and compared with its checksums, if the volume has them.
     pub data: bool,
-    /// Of the data only what lies in these bytes of the volume, ascending.
+    /// Limits the data that is read to these byte ranges of the volume, in ascending order.
     pub data_within: Option<Vec<Range<u64>>>,
     /// The device of the volume's external journal.
     pub journal: Option<Arc<dyn BlockDevice>>,
@@ -79,7 +79,7 @@ impl fmt::Debug for Options {
 
 impl Default for Options {
     fn default() -> Options {
-        // More than there are processors: most of them wait for the device.
+        // More threads than processors, because most of them wait for the device.
         let threads = std::thread::available_parallelism().map_or(1, usize::from) * 4;
         let threads = threads.max(8);
         let (recover, backups, data, data_within) = (true, true, false, None);
@@ -103,11 +103,11 @@ pub enum Pass {
     Counts,
     /// Bitmaps.
     Bitmaps,
-    /// Data against its sums.
+    /// Data against its checksums.
     Data,
 }
 
-/// Hears how far a check is. Called from several threads.
+/// Receives the progress of a check. Called from several threads.
 pub trait Progress: Sync {
     /// A part begins.
     fn begin(&self, pass: Pass) {
@@ -120,15 +120,17 @@ pub trait Progress: Sync {
     }
 }
 
-/// Hears nothing.
+/// Ignores the progress.
 impl Progress for () {}
 
 /// Checks the volume on `device`. Nothing is written to it.
 ///
-/// A volume that needs recovery is recovered in memory first. Damage is never an error here: it
-/// stands in the report.
-/// Errors: `Unsupported` for a volume with an unknown incompatible feature or an external journal's
-/// device; `Device` when the superblock cannot be read.
+/// A volume that needs recovery is recovered in memory first. Damage is not an error of the call;
+/// it is reported as findings.
+///
+/// # Errors
+/// `Unsupported` for a volume with an unknown incompatible feature or an external journal's device;
+/// `Device` if the superblock cannot be read.
 ///
 /// # Examples
 ///
@@ -198,7 +200,7 @@ fn run(mut view: View<'_>, data: bool, within: Option<&[Range<u64>]>) -> Result<
     Ok(tables.stats)
 }
 
-/// The volume as its journal says it should be, in memory over `device`.
+/// The volume after recovery of its journal, in memory over `device`.
 fn recovered(
     device: &Arc<dyn BlockDevice>,
     options: &Options,
@@ -218,7 +220,7 @@ fn recovered(
     Ok(overlay)
 }
 
-/// The finding that an error is, if it is about what stands on the disk.
+/// The finding that corresponds to an error about the volume's content.
 fn finding_of(error: &Error) -> (What, Site, Option<String>) {
     match error {
         Error::Corrupt { what, at } => (*what, *at, None),

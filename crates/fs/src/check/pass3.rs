@@ -1,7 +1,7 @@
-//! Pass 3: every directory hangs on the root, and ".." says where.
+//! Pass 3: every directory is reachable from the root, and its ".." is its parent.
 //!
 //! ```text
-//!   root ◄── a ◄── b          parent known for each ──► the way up ends at the root?
+//!   root ◄── a ◄── b          parent known for each ──► does the path up end at the root?
 //!            c ──► d ──► c    no: a loop that no name outside leads to
 //! ```
 
@@ -10,11 +10,11 @@ use super::view::View;
 use extant_base::{Ino, Site, What};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// How far a directory's way up was followed.
+/// What is known about a directory's path up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     Unknown,
-    /// On the way that is being followed.
+    /// On the path that is being followed.
     Here,
     Root,
     Nowhere,
@@ -35,7 +35,7 @@ pub(super) fn run(view: &View<'_>, tables: &Tables) {
             match ways[at] {
                 Way::Unknown => {}
                 Way::Here => {
-                    // The way came back to itself: reported once, where it closed.
+                    // The path returned to itself. This is reported once, where it closed.
                     let ino = tables.dirs[at].ino;
                     report(view, What::DirectoryLoop, ino, "is below itself");
                     break Way::Nowhere;
@@ -60,7 +60,7 @@ pub(super) fn run(view: &View<'_>, tables: &Tables) {
     for (n, dir) in tables.dirs.iter().enumerate() {
         let parent = if n == root { Ino::ROOT.get() } else { tables.parents[n].load(Relaxed) };
         let dotdot = tables.dotdots[n].load(Relaxed);
-        // Without a parent, or without a "..", the finding was another one.
+        // If there is no parent or no "..", another finding has reported that.
         if parent != 0 && dotdot != 0 && parent != dotdot {
             let detail = format!("names inode {dotdot}, the parent is inode {parent}");
             report(view, What::DirectoryParent, dir.ino, &detail);

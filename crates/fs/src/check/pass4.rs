@@ -1,4 +1,4 @@
-//! Pass 4: as many names lead to an inode as it counts links.
+//! Pass 4: each inode has as many names as its link count says.
 
 use super::inodes::{HIDDEN, ORPHAN, VALUE};
 use super::pass1::Tables;
@@ -11,14 +11,14 @@ use extant_ondisk::inode::LINK_MAX;
 pub(super) fn run(view: &View<'_>, tables: &Tables) {
     let many_is_one = view.has_ro_compat(RoCompat::DIR_NLINK);
     for (ino, state) in tables.inodes.in_use() {
-        // Value inodes were counted with the attributes.
+        // The check of attributes has counted the references to value inodes.
         if state.has(HIDDEN) || state.has(VALUE) || state.has(ORPHAN) {
             continue;
         }
         let at = Site { ino: Ino::new(ino), ..Site::NOWHERE };
         let (links, counted) = (u32::from(state.links()), state.counted());
         let is_dir = state.is_dir();
-        // A directory without a name counts its own "."; it was reported by pass 3.
+        // A directory without a name counts its own "."; pass 3 has reported it.
         if counted == 0 && !is_dir {
             view.error(What::InodeUnattached, at);
             continue;

@@ -1,12 +1,12 @@
-//! Pass 5: bitmaps and counts against what the other passes found.
+//! Pass 5: bitmaps and counts compared with what the other passes found.
 //!
 //! ```text
 //!   group ─┬─ block bitmap   checksum, padding, each bit = claimed     ─┬─► free counts of the
 //!          ├─ inode bitmap   checksum, padding, each bit = in use       │   descriptor
-//!          └─ directories                                               └─► sums: superblock
+//!          └─ directories                                               └─► totals: superblock
 //! ```
 //!
-//! Bitmaps lie beside each other on most volumes and are read many at a time.
+//! On most volumes bitmaps are next to each other, so many are read at once.
 
 use super::Pass;
 use super::inodes::IN_USE;
@@ -18,7 +18,7 @@ use extant_ondisk::bitmap::{self, Kind};
 use extant_ondisk::group_desc::bitmap_csum_agrees;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Runs of differing bits that one bitmap reports.
+/// How many runs of differing bits are reported for one bitmap.
 const RUNS_MAX: usize = 16;
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,14 +82,15 @@ fn check_sums(view: &View<'_>, sums: &Sums) {
         let detail = format!("says {says}, {free} are free");
         match says == free {
             true => {}
-            // A volume in use counts in its descriptors; these are summed when it is unmounted.
+            // A mounted volume counts only in its descriptors; unmounting adds them up for the
+            // superblock.
             false if view.recovered => view.note(what, at, detail),
             false => view.error_with(what, at, detail),
         }
     }
 }
 
-/// The clusters of `group` that were claimed, as a bitmap without padding.
+/// The claimed clusters of `group`, as a bitmap without padding.
 fn claimed(view: &View<'_>, tables: &Tables, group: GroupNr) -> Vec<u8> {
     let mut map = vec![0; view.block_bytes()];
     tables.usage.fill(group, &mut map);
@@ -101,7 +102,7 @@ fn in_use(view: &View<'_>, tables: &Tables, group: GroupNr) -> (Vec<u8>, u32) {
     let first = group.0 * ipg + 1;
     let mut map = vec![0; view.block_bytes()];
     let mut dirs = 0;
-    // Reserved numbers are taken, used or not, also where their table could not be read.
+    // Reserved numbers count as used in any case, even if their inode table could not be read.
     for number in first..view.sb.first_ino.min(first + ipg) {
         bitmap::set(&mut map, number - first);
     }
@@ -117,7 +118,7 @@ fn in_use(view: &View<'_>, tables: &Tables, group: GroupNr) -> (Vec<u8>, u32) {
     (map, dirs)
 }
 
-/// Reports runs in which `map` differs from `right`, a run at a time.
+/// Reports where `map` differs from `right`, run by run.
 fn differences(map: &[u8], right: &[u8], bits: u32, mut report: impl FnMut(bool, u32, u32)) {
     let bytes = (bits as usize).div_ceil(8);
     if map[..bits as usize / 8] == right[..bits as usize / 8] && bits.is_multiple_of(8) {
@@ -128,7 +129,7 @@ fn differences(map: &[u8], right: &[u8], bits: u32, mut report: impl FnMut(bool,
         if n == RUNS_MAX {
             break;
         }
-        // A run of differing bits may hold both kinds.
+        // A run of differing bits may contain both kinds of difference.
         let mut start = run.start;
         for bit in run.clone() {
             let next = bit + 1;
@@ -166,7 +167,7 @@ fn name(kind: Kind) -> &'static str {
     }
 }
 
-/// `map` is `None` for a bitmap that is not to be read, or cannot be.
+/// `map` is `None` for a bitmap that is uninitialized or cannot be read.
 fn check_blocks(
     view: &View<'_>,
     tables: &Tables,

@@ -1,4 +1,4 @@
-//! What a check found.
+//! The findings of a check and its report.
 //!
 //! ```text
 //!   threads ──► Findings ──► Report     sorted, bounded in number, the rest counted
@@ -9,17 +9,17 @@ use extant_base::lock::{Mutex, Rank};
 use extant_base::{Error, Site, What};
 use std::fmt;
 
-/// How much a finding matters.
+/// How serious a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Worth knowing; the volume is in order.
+    /// Worth knowing; the volume is not damaged.
     Note,
     /// The volume is damaged.
     Error,
 }
 
 impl Severity {
-    /// Its name, as `--json` prints it.
+    /// The name that `--json` prints.
     pub const fn name(self) -> &'static str {
         match self {
             Severity::Note => "note",
@@ -28,16 +28,16 @@ impl Severity {
     }
 }
 
-/// One thing found.
+/// One finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Which check failed.
     pub what: What,
-    /// Where.
+    /// Where it is.
     pub at: Site,
-    /// How much it matters.
+    /// How serious it is.
     pub severity: Severity,
-    /// More, for people: counts, names.
+    /// Details for people: counts, names.
     pub detail: Option<String>,
 }
 
@@ -51,14 +51,15 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What the volume holds.
+/// What the volume contains.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     /// Inodes of the volume.
     pub inodes: u64,
     /// Inodes in use, reserved ones included.
     pub inodes_used: u64,
-    /// Regular files, without those that are the volume's own: journal, quota, orphans, sums of data, large attributes.
+    /// Regular files, except internal ones: journal, quota, orphans, checksums of data, large
+    /// attributes.
     pub files: u64,
     /// Directories.
     pub directories: u64,
@@ -66,9 +67,9 @@ pub struct Stats {
     pub symlinks: u64,
     /// Devices, pipes and sockets.
     pub special: u64,
-    /// Inodes with blocks whose blocks do not lie in one run.
+    /// Inodes whose blocks are not in one run.
     pub fragmented: u64,
-    /// Names in all directories, "." and ".." not counted.
+    /// Names in all directories, without "." and "..".
     pub names: u64,
     /// Blocks of the volume.
     pub blocks: u64,
@@ -76,16 +77,17 @@ pub struct Stats {
     pub blocks_used: u64,
     /// Attribute blocks.
     pub xattr_blocks: u64,
-    /// Blocks of data that were held against their sums; `None` where that was not asked for, or the volume has none.
+    /// Data blocks that were compared with their checksums; `None` if the caller did not ask for it
+    /// or the volume has no data checksums.
     pub data_blocks: Option<u64>,
 }
 
 /// The result of a check.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What was found, in the order of the passes' subjects: volume, groups, inodes.
+    /// The findings, in the order of their sites: volume, groups, inodes.
     pub findings: Vec<Finding>,
-    /// Findings that were counted and not kept.
+    /// How many findings were counted but not kept.
     pub omitted: u64,
     /// How many findings are damage.
     pub errors: u64,
@@ -93,11 +95,11 @@ pub struct Report {
     pub notes: u64,
     /// No damage was found.
     pub clean: bool,
-    /// The volume could be checked at all.
+    /// Whether the volume could be checked at all.
     pub ran: bool,
-    /// The journal was recovered in memory first; the device still needs it.
+    /// Whether the journal was recovered in memory first. The device still needs recovery.
     pub recovered: bool,
-    /// What the volume holds.
+    /// What the volume contains.
     pub stats: Stats,
 }
 
@@ -120,7 +122,7 @@ struct Kept {
     omitted: u64,
 }
 
-/// Findings as they come, from any thread.
+/// Collects findings from any thread.
 pub(super) struct Findings {
     limit: usize,
     kept: Mutex<Kept>,
@@ -144,32 +146,32 @@ impl Findings {
         }
     }
 
-    /// Damage.
+    /// Records damage.
     pub(super) fn error(&self, what: What, at: Site) {
         self.add(Severity::Error, what, at, None);
     }
 
-    /// Damage, with more to say.
+    /// Records damage, with details.
     pub(super) fn error_with(&self, what: What, at: Site, detail: impl Into<String>) {
         self.add(Severity::Error, what, at, Some(detail.into()));
     }
 
-    /// Something worth knowing.
+    /// Records a note.
     pub(super) fn note(&self, what: What, at: Site, detail: impl Into<String>) {
         self.add(Severity::Note, what, at, Some(detail.into()));
     }
 
-    /// Damage that a parser found.
+    /// Records damage that a parser found.
     pub(super) fn corrupt(&self, error: &Error, detail: &str) {
         let (what, at, own) = finding_of(error);
         let detail = own.or_else(|| (!detail.is_empty()).then(|| detail.to_owned()));
         self.add(Severity::Error, what, at, detail);
     }
 
-    /// The end: `None` when the volume could not be checked.
+    /// Makes the report. `stats` is `None` if the volume could not be checked.
     pub(super) fn into_report(self, stats: Option<Stats>) -> Report {
         let Kept { mut findings, errors, notes, omitted } = self.kept.into_inner();
-        // Threads report in any order; the reader gets one order.
+        // Threads report in any order; the report is sorted.
         findings.sort_by_cached_key(|f| {
             let at = &f.at;
             let ino = at.ino.map(|ino| ino.get());

@@ -1,8 +1,8 @@
-//! Blocks from all over the volume, read in few large transfers.
+//! Reading blocks from anywhere on the volume with few large transfers.
 //!
 //! ```text
 //!   wanted, sorted   ▪▪ ▪   ▪▪▪▪            ▪ ▪▪
-//!   transfers        └───┘  └──┘            └──┘     gaps up to 64 KiB are read and dropped
+//!   transfers        └───┘  └──┘            └──┘     gaps up to 16 KiB are read and dropped
 //! ```
 
 use super::view::View;
@@ -13,10 +13,10 @@ use std::ops::Range;
 
 /// Bytes of one transfer.
 pub(super) const TRANSFER: usize = 256 << 10;
-/// Bytes between two blocks that are read rather than skipped.
+/// Two blocks with at most this many bytes between them go into one transfer.
 const GAP: usize = 16 << 10;
 
-/// Cuts blocks, sorted by `place`, into runs of one transfer each.
+/// Divides blocks, sorted by `place`, into runs for one transfer each.
 pub(super) fn transfers<T>(
     view: &View<'_>,
     wanted: &[T],
@@ -40,8 +40,8 @@ pub(super) fn transfers<T>(
     runs
 }
 
-/// Reads every block that `wanted` names (sorted by `place`, in the volume) and hands it to `look`,
-/// on all threads. Each thread has a state of its own; all come back.
+/// Reads every block in `wanted` (sorted by `place`, all on the volume) and passes it to `look`, on
+/// all threads. Each thread has a state of its own; all states are returned.
 pub(super) fn each_block<T: Sync, S: Send>(
     view: &View<'_>,
     wanted: &[T],
@@ -70,8 +70,8 @@ pub(super) fn each_block<T: Sync, S: Send>(
     states.into_iter().map(|(state, _)| state).collect()
 }
 
-/// Reads a run of blocks; when that fails, each block on its own, so that one bad block costs only
-/// itself.
+/// Reads a run of blocks. If that fails, it reads each block alone, so that one bad block affects
+/// only itself.
 pub(super) fn read_run(view: &View<'_>, first: u64, bytes: &mut [u8]) {
     let start = view.geometry.block_size().start_of(BlockNr(first));
     if view.device.read_at(start, bytes).is_ok() {

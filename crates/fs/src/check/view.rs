@@ -1,4 +1,4 @@
-//! What pass 0 established and the rest of a check stands on.
+//! What pass 0 has established about the volume, for the other passes.
 
 use super::report::Findings;
 use super::{Options, Progress};
@@ -13,21 +13,21 @@ use extant_ondisk::superblock::Superblock;
 use std::ops::Deref;
 use std::sync::Arc;
 
-/// Groups that a check holds in memory at most: a petabyte of 128 MiB groups.
+/// How many groups a check can hold in memory: a petabyte of 128 MiB groups.
 const GROUPS_MAX: u32 = 1 << 22;
 
 /// A group as its descriptor describes it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Group {
-    /// The fields, believed.
+    /// The descriptor's fields, on which the other passes rely.
     pub(super) desc: GroupDesc,
-    /// The descriptor's checksum is right.
+    /// Whether the descriptor's checksum is right.
     pub(super) csum_ok: bool,
-    /// The block bitmap lies in the volume and on no other metadata.
+    /// Whether the block bitmap is on the volume and does not overlap other metadata.
     pub(super) block_bitmap_ok: bool,
-    /// The inode bitmap does.
+    /// The same for the inode bitmap.
     pub(super) inode_bitmap_ok: bool,
-    /// The inode table does.
+    /// The same for the inode table.
     pub(super) itable_ok: bool,
 }
 
@@ -45,7 +45,7 @@ pub(super) struct View<'a> {
     pub(super) progress: &'a dyn Progress,
     pub(super) threads: usize,
     pub(super) backups: bool,
-    /// The journal was just replayed: the superblock's counters are as old as they like.
+    /// The journal was just replayed, so the superblock's counters may be out of date.
     pub(super) recovered: bool,
     /// The device of an external journal.
     pub(super) journal: Option<Arc<dyn BlockDevice>>,
@@ -59,7 +59,7 @@ impl Deref for View<'_> {
 }
 
 impl<'a> View<'a> {
-    /// A view without groups yet; `None`, with a finding, when the volume has more than memory can
+    /// A view without groups. `None`, with a finding, if the volume has more groups than memory can
     /// hold.
     pub(super) fn new(
         device: Arc<dyn BlockDevice>,
@@ -123,13 +123,13 @@ impl<'a> View<'a> {
         &self.groups[group.0 as usize]
     }
 
-    /// Whether `ino` is a number that the volume gives to none of its files.
+    /// Whether `ino` is a number that the volume gives to no ordinary file.
     pub(super) fn is_reserved(&self, ino: u32) -> bool {
         ino < self.sb.first_ino
     }
 
-    /// Whether `ino` is one that no name may lead to: a reserved one but the root, a quota file, the
-    /// orphan file.
+    /// Whether `ino` must not have a name: a reserved number except the root's, a quota file, or
+    /// the orphan file.
     pub(super) fn is_hidden(&self, ino: u32) -> bool {
         if self.is_reserved(ino) {
             return ino != Ino::ROOT.get();
@@ -139,13 +139,13 @@ impl<'a> View<'a> {
         quota || orphans
     }
 
-    /// Reads whole blocks from `first` on. What cannot be read is reported and left zero.
+    /// Reads whole blocks from `first` on. Blocks that cannot be read are reported and zeroed.
     pub(super) fn read_blocks(&self, first: BlockNr, buf: &mut [u8], at: Site) -> bool {
         let start = self.geometry.block_size().start_of(first);
         self.read_bytes(start, buf, at.block(first))
     }
 
-    /// Reads bytes. What cannot be read is reported and left zero.
+    /// Reads bytes. Bytes that cannot be read are reported and zeroed.
     pub(super) fn read_bytes(&self, at: ByteOffset, buf: &mut [u8], site: Site) -> bool {
         match self.device.read_at(at, buf) {
             Ok(()) => true,

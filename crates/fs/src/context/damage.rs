@@ -1,16 +1,18 @@
-//! Damage met while the volume is open: noted, told, written down, and fenced off.
+//! Damage met while the volume is open: it is noted, reported, written to the superblock, and can
+//! stop all further changes.
 //!
 //! ```text
 //!   a public call ──► … ──► Corrupt ──► noting ──► note_error ─┬─► the caller's hook
-//!   a part passed over ─────────────────────────────┘          ├─► errors=remount-ro: no more changes
+//!   a damaged part that is skipped ─────────────────┘          ├─► errors=remount-ro: no changes
 //!                                                              └─► notes ──► superblock, under a
 //!                                                                            handle: at the end of
 //!                                                                            the call, sync, close
-//!   journal gave up ──► abort_noted ──► superblock, directly and once: there is no handle any more
+//!   journal aborted ──► abort_noted ──► superblock, directly and once, without a handle
 //! ```
 //!
-//! The superblock then says ERROR, how often, and of the first and last error since a checker ran:
-//! when, which inode and block, and which check failed (in the field for the function's name).
+//! The superblock then has the ERROR state, the number of errors, and the first and last error
+//! since a checker ran: time, inode, block, and the check that failed (in the field for the
+//! function's name).
 
 use crate::context::Context;
 use crate::context::superblock::{SUPERBLOCK_CREDITS, patch_errors};
@@ -27,20 +29,20 @@ const FAILED_WRITE: u8 = 2;
 const BAD_CHECKSUM: u8 = 4;
 const CORRUPTED: u8 = 5;
 
-/// What damage of a volume does that is met while it is open to write: the option `errors=` of Linux' ext4.
+/// How a volume that is open for writing reacts to damage: the option `errors=` of Linux' ext4.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DamagePolicy {
-    /// What the volume's superblock says.
+    /// As the volume's superblock says.
     #[default]
     AsStored,
-    /// Changes go on elsewhere in the volume.
+    /// Changes elsewhere in the volume continue.
     Continue,
     /// The volume takes no more changes.
     ReadOnly,
 }
 
-/// What an embedder wants to be told of: called for each damage that is met, from whatever thread
-/// met it, and while locks are held. It must not call the volume.
+/// The embedder's callback for damage. The thread that meets the damage calls it, and may hold
+/// locks during the call. It must not call the volume.
 #[derive(Clone)]
 pub(crate) struct ErrorHook(pub(crate) Arc<dyn Fn(&Error) + Send + Sync>);
 
@@ -54,7 +56,7 @@ impl fmt::Debug for ErrorHook {
 pub(crate) struct Damage {
     notes: Mutex<Notes>,
     hook: Option<ErrorHook>,
-    /// That the journal was aborted is on disk, or a write of that was tried.
+    /// The abort of the journal is recorded on disk, or a write of it was tried.
     abort_noted: AtomicBool,
     policy: DamagePolicy,
 }
@@ -88,7 +90,7 @@ impl Damage {
         notes.last = record;
     }
 
-    /// Puts what is not there yet into the superblock.
+    /// Puts the pending notes into the superblock.
     pub(crate) fn put_into(&self, sb: &mut Superblock) {
         let mut notes = self.notes.lock();
         if notes.pending == 0 {
@@ -104,13 +106,15 @@ impl Damage {
 }
 
 impl Context {
-    /// Notes that damage was met: the volume is marked as having errors when it is next written,
-    /// and with `errors=remount-ro` changes no more. Other errors are no damage.
+    /// Notes damage. The volume is marked as having errors when the superblock is next written;
+    /// with `errors=remount-ro` it accepts no more changes. Errors other than `Corrupt` are
+    /// ignored.
     ///
     /// Locks: takes `Leaf`.
     pub(crate) fn note_error(&self, error: &Error) {
         let Error::Corrupt { what, at } = error else { return };
-        // Data or sums of it that went bad say nothing against the structures that a checker mends.
+        // Bad data, or a bad checksum of data, says nothing about the structures that a checker
+        // repairs.
         if !matches!(what, What::DataChecksum | What::DataSumsChecksum) {
             self.damage.add(record(*what, *at, self.environment.now().sec));
             let goes_on = match self.damage.policy {
@@ -131,7 +135,8 @@ impl Context {
         }
     }
 
-    /// Notes the damage that stopped a step which can be left half done; other errors are passed on.
+    /// Notes the damage that stopped a step, if the step may be left half done. Returns other
+    /// errors.
     ///
     /// Locks: takes `Leaf`.
     pub(crate) fn pass_over(&self, done: Result<()>) -> Result<()> {
@@ -144,8 +149,9 @@ impl Context {
         }
     }
 
-    /// Runs what a caller asked for. Damage that it answers with is noted and written down, and of a write that the
-    /// device refused is told: every public call goes through here, or through one that does.
+    /// Runs the operation of a caller. If it returns damage, the damage is noted and written to the
+    /// superblock. If the device refused a write or flush, the hook is called. Every public call
+    /// goes through this function, or through one that does.
     ///
     /// Locks: none may be held.
     pub(crate) fn noting<T>(&self, ask: impl FnOnce() -> Result<T>) -> Result<T> {
@@ -157,21 +163,22 @@ impl Context {
             let is_first = !self.has_noted();
             self.note_error(error);
             if is_first {
-                // Whoever asked is told of the damage; a failure to write shows at the next sync.
+                // The caller gets the damage. A failed write of the note shows at the next sync.
                 let _ = self.write_errors();
             }
         }
         done
     }
 
-    /// Passes on what came of something that a failed write may have ended: that the journal gave up
-    /// is written down.
+    /// Returns `done`. If a failed write aborted the journal, records the abort in the superblock
+    /// first.
     ///
-    /// The primary superblock on the device gets the error state and the record, directly, as Linux
-    /// does it; the log's superblock has its errno. Once, and nobody is told if the device fails
-    /// that too. Rule D13: a sector at a time, each under a right checksum. Locks: takes `Mount`, then `Superblock`; none may be held.
+    /// The primary superblock on the device gets the error state and the record, directly, as in
+    /// Linux. The log's superblock has the errno. This happens once; an error of this write is not
+    /// reported. Rule D13: one sector at a time, each time with a right checksum. Locks: takes
+    /// `Mount`, then `Superblock`; none may be held.
     pub(crate) fn noting_abort<T>(&self, done: Result<T>) -> Result<T> {
-        // Before the volume was announced nothing of it was changed.
+        // Nothing on the volume was changed before the volume was announced.
         if done.is_ok() || !self.journal.is_aborted() || !self.is_announced() {
             return done;
         }
@@ -187,7 +194,8 @@ impl Context {
             self.damage.put_into(&mut sb);
             sb.clone()
         };
-        // Of the rest the device may have an older state, which belongs to what the log replays.
+        // The other fields on the device may be older. They belong to the state that the log
+        // replays.
         let _ = patch_errors(&*self.device, |sb| {
             sb.state.insert(VolumeState::ERROR);
             sb.error_count = now.error_count;
@@ -200,7 +208,7 @@ impl Context {
         self.damage.notes.lock().seen > 0
     }
 
-    /// Writes notes that are not in the superblock yet.
+    /// Writes the pending notes to the superblock.
     ///
     /// Errors: `Device`, `Aborted`. Locks: takes a handle, then `Superblock`.
     pub(crate) fn write_errors(&self) -> Result<()> {
@@ -218,7 +226,7 @@ impl Context {
         self.damage.notes.lock().seen
     }
 
-    /// Forgets what was noted, for a test whose damage is mended.
+    /// Drops all notes, for a test that repaired its damage.
     #[cfg(test)]
     pub(crate) fn forget_errors(&self) {
         *self.damage.notes.lock() = Notes::default();
@@ -240,7 +248,7 @@ fn named_record(name: &str, now: i64) -> ErrorRecord {
     // The last byte stays NUL.
     let len = name.len().min(func.len() - 1);
     func[..len].copy_from_slice(&name.as_bytes()[..len]);
-    // 0 stands for no error.
+    // A time of 0 means that there is no error.
     let time = u64::try_from(now).unwrap_or(0).max(1);
     ErrorRecord { time, func, ..ErrorRecord::default() }
 }

@@ -1,12 +1,12 @@
-//! What the engine takes from the world besides bytes: the time, and chance.
+//! The two inputs of the engine besides bytes: time and randomness.
 //!
 //! ```text
 //!   Environment ─┬─ Clock    now()          SystemClock │ FixedClock
 //!                └─ Rng   next_u64()     SystemRng │ SeededRng
 //! ```
 //!
-//! Both arrive as arguments, so that one seed replays one run exactly and an image built twice is
-//! the same to the byte.
+//! Both arrive as arguments. So one seed replays one run exactly, and two builds of an image from
+//! the same seed and time are equal to the byte.
 
 use extant_ondisk::time::Timestamp;
 use rustix::time::{ClockId, clock_gettime};
@@ -16,18 +16,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Tells the time.
+/// A clock.
 pub trait Clock: Send + Sync {
     /// The time now.
     fn now(&self) -> Timestamp;
 
-    /// The time when the clock last ticked, at most 10 ms ago: where that is cheaper to tell.
+    /// The time of the clock's last tick, at most 10 ms ago. It can be cheaper to get than `now`.
     fn last_tick(&self) -> Timestamp {
         self.now()
     }
 }
 
-/// Gives numbers that nobody expects: inode generations, UUIDs, hash seeds.
+/// Gives unpredictable numbers: inode generations, UUIDs, hash seeds.
 pub trait Rng: Send + Sync {
     /// The next number.
     fn next_u64(&self) -> u64;
@@ -44,7 +44,7 @@ impl Clock for SystemClock {
                 sec: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
                 nsec: since.subsec_nanos(),
             },
-            // A clock before 1970 is set wrong; any fixed time serves.
+            // A clock before 1970 is set wrong. Any fixed time will do.
             Err(_) => Timestamp { sec: 0, nsec: 0 },
         }
     }
@@ -55,7 +55,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still.
+/// A clock that always shows the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct FixedClock(pub Timestamp);
 
@@ -70,7 +70,7 @@ impl Clock for FixedClock {
 pub struct SeededRng(AtomicU64);
 
 impl SeededRng {
-    /// Numbers that follow from `seed`.
+    /// A generator whose numbers depend on `seed` only.
     pub fn new(seed: u64) -> SeededRng {
         SeededRng(AtomicU64::new(seed))
     }
@@ -86,28 +86,28 @@ impl Rng for SeededRng {
     }
 }
 
-/// Rng from the system: every number from fresh random keys of the standard library's hasher.
+/// Random numbers of the system: each comes from new random keys of the standard library's hasher.
 #[derive(Debug, Default)]
 pub struct SystemRng(());
 
 impl Rng for SystemRng {
     fn next_u64(&self) -> u64 {
-        // No thread makes the same keys twice, and no two threads start with the same.
+        // No thread gets the same keys twice, and no two threads start with the same keys.
         RandomState::new().build_hasher().finish()
     }
 }
 
-/// Time and chance of one volume.
+/// Clock and randomness of one volume.
 #[derive(Clone)]
 pub struct Environment {
-    /// Tells the time.
+    /// The clock.
     pub clock: Arc<dyn Clock>,
-    /// Gives random numbers.
+    /// The random numbers.
     pub chance: Arc<dyn Rng>,
 }
 
 impl Environment {
-    /// A still clock and numbers that follow from `seed`.
+    /// A clock that always shows `now`, and numbers that depend on `seed` only.
     pub fn fixed(now: Timestamp, seed: u64) -> Environment {
         Environment { clock: Arc::new(FixedClock(now)), chance: Arc::new(SeededRng::new(seed)) }
     }
@@ -136,7 +136,7 @@ impl Environment {
     }
 }
 
-/// The system's clock and chance.
+/// The system's clock and randomness.
 impl Default for Environment {
     fn default() -> Environment {
         Environment { clock: Arc::new(SystemClock), chance: Arc::new(SystemRng::default()) }

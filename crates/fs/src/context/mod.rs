@@ -1,16 +1,16 @@
-//! What every component of an open volume works with.
+//! The state that every component of an open volume shares.
 //!
 //! ```text
 //!   Context ─┬─ device ──── journal ── cache of metadata blocks
-//!            ├─ geometry, checksums, inode_format, at_open     facts that stay while the volume is open
-//!            ├─ superblock   (Rank::Superblock)                fields that change, features that appear
-//!            ├─ damage       errors met since the volume was opened, and what they do
+//!            ├─ geometry, checksums, inode_format, at_open     fixed while the volume is open
+//!            ├─ superblock   (Rank::Superblock)                fields that change, late features
+//!            ├─ damage       errors met since the volume was opened, and the reaction to them
 //!            ├─ mode, announced, hold                          whether the volume may be changed
 //!            └─ environment  clock and randomness
 //! ```
 //!
-//! One `Context` is made when a volume is opened and shared, behind an `Arc`, by the volume and its
-//! components. It knows nothing of groups, inodes or names.
+//! Opening a volume makes one `Context`. The volume and its components share it through an `Arc`.
+//! It knows nothing of groups, inodes or names.
 
 pub(crate) mod damage;
 pub(crate) mod environment;
@@ -41,13 +41,13 @@ pub(crate) struct ContextOptions {
     pub(crate) cache: CacheOptions,
     /// Clock and randomness.
     pub(crate) environment: Environment,
-    /// Called for each damage that is met.
+    /// Called for each damage that the engine meets.
     pub(crate) on_error: Option<ErrorHook>,
-    /// What damage that is met does.
+    /// How the volume reacts to damage.
     pub(crate) damage_policy: DamagePolicy,
 }
 
-/// What every component of an open volume works with. See the module's picture.
+/// The state that every component of an open volume shares. See the module's picture.
 pub(crate) struct Context {
     device: Arc<dyn BlockDevice>,
     journal: Journal,
@@ -64,7 +64,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Of the volume on `device` whose checked superblock is `at_open`, without a log.
+    /// The context of the volume on `device`, without a log. `at_open` is its checked superblock.
     ///
     /// # Errors
     /// `Corrupt` for a superblock whose fields contradict each other or the device's size.
@@ -92,10 +92,10 @@ impl Context {
         })
     }
 
-    /// From now on metadata changes through `log`, which was recovered.
+    /// From now on, changes of metadata go through `log`, which recovery has replayed.
     ///
     /// # Errors
-    /// What is wrong with the log.
+    /// An error of the log.
     pub(crate) fn set_log(
         &mut self,
         cache: CacheOptions,
@@ -109,12 +109,12 @@ impl Context {
         Ok(())
     }
 
-    /// Where the bytes are.
+    /// The device that holds the volume.
     pub(crate) fn device(&self) -> &Arc<dyn BlockDevice> {
         &self.device
     }
 
-    /// Through which metadata changes; owns the cache of metadata blocks.
+    /// The journal, through which all metadata changes. It owns the cache of metadata blocks.
     pub(crate) fn journal(&self) -> &Journal {
         &self.journal
     }
@@ -124,7 +124,7 @@ impl Context {
         &self.geometry
     }
 
-    /// How metadata is checked.
+    /// The checksums of metadata.
     pub(crate) fn checksums(&self) -> &Checksums {
         &self.checksums
     }
@@ -134,13 +134,13 @@ impl Context {
         self.checksum_seed
     }
 
-    /// How inodes are laid out.
+    /// The layout of inodes.
     pub(crate) fn inode_format(&self) -> &InodeFormat {
         &self.inode_format
     }
 
     /// The superblock as it was at open: features, seeds, reserved inodes. Fields that change while
-    /// the volume is open are stale here.
+    /// the volume is open are out of date here.
     pub(crate) fn at_open(&self) -> &Superblock {
         &self.at_open
     }
@@ -176,7 +176,7 @@ impl Context {
     }
 
     /// Whether the blocks of `ino` must not overlap metadata at fixed places or the log. The
-    /// engine's own inodes may: the resize inode maps the reserved descriptor blocks.
+    /// engine's own inodes may overlap it: the resize inode maps the reserved descriptor blocks.
     pub(crate) fn guards_system(&self, ino: Ino) -> bool {
         ino == Ino::ROOT || ino.get() >= self.at_open.first_ino
     }
@@ -186,14 +186,15 @@ impl Context {
         self.fast_commits
     }
 
-    /// `handle` makes this change; fast commits record it.
+    /// Notes that `handle` makes this change, so that a fast commit can record it.
     pub(crate) fn record(&self, handle: &Handle<'_>, change: Change<'_>) {
         if self.fast_commits {
             handle.note(change);
         }
     }
 
-    /// What `handle` changes cannot be recorded by a fast commit: the next commit is a full one.
+    /// No fast commit can record the change that `handle` makes: the next commit must be a full
+    /// one.
     pub(crate) fn require_full_commit(&self, handle: &Handle<'_>, reason: Ineligible) {
         self.record(handle, Change::Full(reason));
     }

@@ -1,19 +1,20 @@
-//! Whether the volume may be changed, and what it says of that on disk.
+//! Whether the volume may be changed, and which state the superblock on disk shows.
 //!
 //! ```text
-//!              with a journal                                without one
-//!   open       nothing                                       VALID off, flush
-//!   first log  RECOVER on, flush                             -
+//!              with a journal                                without a journal
+//!   open       RECOVER on, durable                           VALID off, durable
 //!   close      counters into the log ─► log empty, flush     counters home, flush
-//!              RECOVER off, flush                            VALID on, flush
+//!              RECOVER off, durable                          VALID as before, durable
 //! ```
 //!
-//! Rule B5: where fsyncs go to the byte log, DAX_FC_BYTELOG is set and cleared together with RECOVER.
+//! If the whole mount is one transaction, nothing changes at open: the first sync takes that step.
 //!
-//! Rule: a write that sets or clears RECOVER or VALID changes nothing else. A power cut that tears
-//! such a write between two sectors can therefore be recognised and mended (`recovery/torn.rs`).
-//! RECOVER is set before the log says that there is something to replay, and cleared after the log
-//! says that there is not.
+//! Rule B5: if fsyncs go to the byte log, DAX_FC_BYTELOG is set and cleared together with RECOVER.
+//!
+//! Rule: a write that sets or clears RECOVER or VALID changes nothing else, apart from rule B5. A
+//! power cut can tear such a write between two sectors; recovery can then recognise and repair it
+//! (`recovery/torn.rs`). RECOVER is set before the log says that there is something to replay. It
+//! is cleared after the log says that there is nothing to replay.
 
 use crate::context::Context;
 use crate::context::mmp::Hold;
@@ -27,7 +28,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 const READ_ONLY: u8 = 0;
 const WRITABLE: u8 = 1;
-/// Was writable until an error was met, with `errors=remount-ro`.
+/// Was writable until the engine met an error, with `errors=remount-ro`.
 const FENCED: u8 = 2;
 /// Was writable until it was closed.
 const CLOSED: u8 = 3;
@@ -37,7 +38,7 @@ pub(super) struct WriteState {
     mode: AtomicU8,
     /// The superblock on disk says that the volume is being written.
     announced: Mutex<bool>,
-    /// Keeps other hosts away, where the volume asks for that and is open to write.
+    /// Keeps other hosts away, if the volume has multiple mount protection and is open for writing.
     hold: OnceLock<Hold>,
     read_only: bool,
 }
@@ -62,13 +63,13 @@ impl WriteState {
 }
 
 impl Context {
-    /// Other hosts are kept away from the volume by `hold`, from now on and once for all.
+    /// From now on `hold` keeps other hosts away from the volume. Called once at most.
     pub(crate) fn set_hold(&self, hold: Hold) {
         let set = self.write_state.hold.set(hold);
         assert!(set.is_ok(), "a volume is held once");
     }
 
-    /// Whether the volume was opened to be read only.
+    /// Whether the volume was opened read-only.
     pub(crate) fn is_opened_read_only(&self) -> bool {
         self.write_state.read_only
     }
@@ -79,23 +80,24 @@ impl Context {
         if state.is_writable() && !state.is_hold_lost() { Ok(()) } else { Err(Error::ReadOnly) }
     }
 
-    /// Whether the volume was opened to write and not closed since.
+    /// Whether the volume was opened for writing and is not closed. True after an error fenced it,
+    /// too.
     pub(crate) fn is_open_to_write(&self) -> bool {
         matches!(self.write_state.mode.load(Ordering::Acquire), WRITABLE | FENCED)
     }
 
-    /// No change from now on: an error was met.
+    /// Refuses every change from now on, because the engine met an error.
     pub(crate) fn fence(&self) {
         let mode = &self.write_state.mode;
         let _ = mode.compare_exchange(WRITABLE, FENCED, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// No change from now on; whether this call closed the volume.
+    /// Refuses every change from now on. Returns whether this call closed the volume.
     pub(crate) fn close_to_writes(&self) -> bool {
         matches!(self.write_state.mode.swap(CLOSED, Ordering::AcqRel), WRITABLE | FENCED)
     }
 
-    /// Lets other hosts have the volume again.
+    /// Releases the volume, so that other hosts may use it.
     ///
     /// # Errors
     /// `Device`.
@@ -113,7 +115,7 @@ impl Context {
         *self.write_state.announced.lock()
     }
 
-    /// Says on disk that the volume is being written, once. Locks: takes `Mount`.
+    /// Marks the superblock on disk as in use for writing, once. Locks: takes `Mount`.
     ///
     /// # Errors
     /// `Device`.
@@ -126,8 +128,9 @@ impl Context {
         Ok(())
     }
 
-    /// Marks the superblock in memory as being written, so that what goes through the journal says
-    /// the same as what [`Context::announce`] writes. Locks: takes `Superblock`.
+    /// Marks the superblock in memory as in use for writing. So a superblock that goes through the
+    /// journal says the same as the one that [`Context::announce`] writes. Locks: takes
+    /// `Superblock`.
     pub(crate) fn mark_in_use(&self) {
         self.mark_written(&mut self.superblock.fields().write());
     }

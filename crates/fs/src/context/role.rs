@@ -1,4 +1,4 @@
-//! As what a cached block was checked: a role and its owner, in one word.
+//! The role in which a cached block was checked, and the block's owner, in one word.
 //!
 //! ```text
 //!   63      56 55                                    0
@@ -8,11 +8,11 @@
 //! ```
 //!
 //! A damaged volume can name one block in two roles, or give it to two inodes whose checksums
-//! differ: a check in one role never counts for another.
+//! differ. So a check in one role never counts for another role or owner.
 
 use extant_base::{GroupNr, Ino};
 
-/// What a metadata block was found to be, and whose.
+/// The role in which a metadata block passed its check, and its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// A group's block bitmap.
@@ -23,7 +23,7 @@ pub(crate) enum Role {
     ExtentNode(Ino),
     /// A leaf (or only block) of a directory.
     DirLeaf(Ino),
-    /// The same, and every entry of it was found right.
+    /// The same, with every entry checked.
     DirNames(Ino),
     /// The htree root of a directory.
     DirRoot(Ino),
@@ -31,18 +31,18 @@ pub(crate) enum Role {
     DirNode(Ino),
     /// A block of attributes, shared by any number of inodes.
     Xattrs,
-    /// A block of the checksum file, by its place there.
+    /// A block of the checksum file, by its number in that file.
     DataSums(u64),
-    /// A block of inodes, whose sums are their own: the best copy was taken.
+    /// A block of inodes, each with a checksum of its own. The best copy of each inode was chosen.
     Inodes,
-    /// A block of group descriptors: the same.
+    /// A block of group descriptors. The best copy of each was chosen.
     Descriptors,
-    /// The block of the superblock: the same.
+    /// The block that holds the superblock. The best copy was chosen.
     Superblock,
 }
 
 impl Role {
-    /// The word for `MetaBlock::set_verified_as`; never 0.
+    /// The value for `MetaBlock::set_verified_as`; never 0.
     pub(crate) const fn kind(self) -> u64 {
         let (role, owner) = match self {
             Role::BlockBitmap(group) => (1, group.0),

@@ -5,7 +5,7 @@
 //!   counters of groups, late features, errors met ──settle────┘
 //! ```
 //!
-//! Free counters are only hints while the volume is open; they are settled when it is closed.
+//! While the volume is open, the free counters are only hints; closing the volume settles them.
 //! Every other change goes into the cached block at once, under the handle of its operation.
 
 use crate::context::Context;
@@ -19,18 +19,18 @@ use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZ
 use std::sync::atomic::{AtomicU32, Ordering};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Sectors are not torn.
+/// Bytes that a device never tears.
 const SECTOR: usize = 512;
 
 /// Blocks that a change of the superblock dirties.
 pub(crate) const SUPERBLOCK_CREDITS: u32 = 1;
 
-/// The fields of the superblock as they shall be written.
+/// The fields of the superblock as they will be written.
 pub(super) struct SuperblockState {
     fields: RwLock<Superblock>,
-    /// Compatible feature bits that came up since open; the superblock's writer adds them.
+    /// Compatible feature bits added since open; the next write of the superblock includes them.
     late_compat: AtomicU32,
-    /// Read-only compatible feature bits that came up since open.
+    /// Read-only compatible feature bits added since open.
     late_ro_compat: AtomicU32,
 }
 
@@ -49,7 +49,7 @@ impl SuperblockState {
 }
 
 impl Context {
-    /// The superblock as it shall be written; [`Context::change_superblock`] changes it.
+    /// The superblock as it will be written; [`Context::change_superblock`] changes it.
     pub(crate) fn superblock(&self) -> &RwLock<Superblock> {
         self.superblock.fields()
     }
@@ -74,7 +74,7 @@ impl Context {
         Ok(())
     }
 
-    /// Turns a compatible feature on with the change that first needs it.
+    /// Turns on a compatible feature, together with the change that first needs it.
     ///
     /// Spends [`SUPERBLOCK_CREDITS`] the first time. Locks: takes `Superblock`.
     pub(crate) fn add_compat(&self, handle: &Handle<'_>, feature: Compat) -> Result<()> {
@@ -88,7 +88,7 @@ impl Context {
         self.change_superblock(handle, |sb| sb.features.compat.insert(feature))
     }
 
-    /// Turns a read-only compatible feature on with the change that first needs it.
+    /// Turns on a read-only compatible feature, together with the change that first needs it.
     ///
     /// Spends [`SUPERBLOCK_CREDITS`] the first time. Locks: takes `Superblock`.
     pub(crate) fn add_ro_compat(&self, handle: &Handle<'_>, feature: RoCompat) -> Result<()> {
@@ -102,17 +102,17 @@ impl Context {
         self.change_superblock(handle, |sb| sb.features.ro_compat.insert(feature))
     }
 
-    /// Turns a read-only compatible feature on when the superblock is next settled.
+    /// Turns on a read-only compatible feature when the superblock is settled next.
     pub(crate) fn add_ro_compat_at_settle(&self, feature: RoCompat) {
         self.superblock.late_ro_compat.fetch_or(feature.bits(), Ordering::Relaxed);
     }
 
-    /// Read-only compatible features that came up since open.
+    /// Read-only compatible features added since open.
     pub(crate) fn late_ro_compat(&self) -> RoCompat {
         RoCompat::from_bits_retain(self.superblock.late_ro_compat.load(Ordering::Relaxed))
     }
 
-    /// Brings late features, the error state and what `change` sets into the superblock.
+    /// Writes late features, the error state and the effect of `change` into the superblock.
     ///
     /// Errors: `Device`, `Aborted`. Locks: takes a handle, then `Superblock`.
     pub(crate) fn settle_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
@@ -142,13 +142,14 @@ impl Context {
     }
 }
 
-/// Changes a flag of the primary superblock on `home`, durably. A cut may tear it: `recovery/torn.rs` knows which flags.
+/// Changes a flag of the primary superblock on `home`, durably. A power cut can tear the write:
+/// `recovery/torn.rs` knows which flags can be affected.
 pub(crate) fn patch_superblock(
     home: &dyn BlockDevice,
     change: impl FnOnce(&mut Superblock),
 ) -> Result<()> {
     let before = raw_superblock(home, SUPERBLOCK_OFFSET)?;
-    // Other fields than the changed ones are checked when the volume is opened.
+    // Opening the volume checks the fields that do not change here.
     let mut superblock = before.parse(Site::NOWHERE)?;
     change(&mut superblock);
     let mut after = before.clone();
@@ -159,13 +160,14 @@ pub(crate) fn patch_superblock(
     home.write_fua(ByteOffset(SUPERBLOCK_OFFSET), after.as_bytes())
 }
 
-/// As [`patch_superblock`], for a change of what it says of errors, of which the last one is new.
+/// As [`patch_superblock`], for a change of the error state and the error records, of which only
+/// the last record is new.
 ///
-/// Rule D13: no cut leaves a superblock with a wrong checksum.
+/// Rule D13: no power cut leaves a superblock with a wrong checksum.
 ///
 /// ```text
-///   first sector     state, error records, four bytes that keep the old checksum right     written alone
-///   second sector    codes of the errors, the new checksum                                 behind it, alone
+///   first sector     state, error records, 4 bytes that keep the old checksum right  written alone
+///   second sector    codes of the errors, the new checksum                           written after
 /// ```
 pub(crate) fn patch_errors(
     home: &dyn BlockDevice,
@@ -207,13 +209,14 @@ pub(crate) fn read_superblock(
 pub(crate) fn raw_superblock(device: &dyn BlockDevice, at: u64) -> Result<RawSuperblock> {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     if at.checked_add(bytes.len() as u64).is_none_or(|end| end > device.len()) {
-        // Nothing so short holds a volume.
+        // So short a device holds no volume.
         return Err(Site::NOWHERE.corrupt(What::SuperblockMagic));
     }
     let is_right = |bytes: &[u8]| {
         RawSuperblock::from_prefix(bytes).is_some_and(|raw| raw.check(Site::NOWHERE).is_ok())
     };
-    // Of mirrors one that has it right; what is wrong with all of them is for the caller.
+    // On a mirror, this takes a copy that is right. If all copies are wrong, the caller finds the
+    // error.
     device.read_verified(ByteOffset(at), &mut bytes, &is_right)?;
     RawSuperblock::read_from_bytes(&bytes).map_err(|_| Site::NOWHERE.corrupt(What::SuperblockMagic))
 }
@@ -222,9 +225,9 @@ fn check_superblock(device: &dyn BlockDevice, at: u64) -> Result<Superblock> {
     raw_superblock(device, at)?.check(Site::NOWHERE)
 }
 
-/// The copy in `group`. Where it lies depends on block size and group size, which a damaged primary
-/// cannot be asked for: every block size with its usual group size is tried, the primary's own
-/// fields first.
+/// The copy in `group`. Its place depends on the block size and the group size, which a damaged
+/// primary superblock may not give. So this tries the fields of the primary first, then every block
+/// size with its usual group size.
 fn backup_superblock(device: &dyn BlockDevice, group: GroupNr) -> Result<Superblock> {
     let mut places = Vec::new();
     if let Ok(primary) = raw_superblock(device, SUPERBLOCK_OFFSET)
@@ -246,7 +249,7 @@ fn backup_superblock(device: &dyn BlockDevice, group: GroupNr) -> Result<Superbl
         };
         match raw_superblock(device, at).and_then(|raw| raw.check(Site::of_group(group))) {
             Ok(superblock) if superblock.block_group == group => return Ok(superblock),
-            // A copy that is there but bad says more than one that is not.
+            // The error of a damaged copy says more than that of a missing one.
             Err(error) if !matches!(error, Error::Corrupt { what: What::SuperblockMagic, .. }) => {
                 found = Err(error);
             }

@@ -1,4 +1,4 @@
-//! From one form of a directory to the next, when the old one is full.
+//! Converting a full directory to its next form.
 //!
 //! ```text
 //!   Inline ──full──► Linear, one block ──full──► Indexed: root in block 0, all names in block 1
@@ -6,7 +6,7 @@
 //!                          └──full──► Linear, more blocks
 //! ```
 //!
-//! There is no way back.
+//! There is no conversion back.
 
 use crate::context::role::Role;
 use crate::inode::Body;
@@ -20,7 +20,7 @@ use extant_ondisk::inline_dir::{BLOCK_AREA_LEN, InlineDirMut};
 use extant_ondisk::inode::InodeFlags;
 
 impl Volume {
-    /// How new indexes of this volume hash names.
+    /// The hash version for new indexes of this volume.
     pub(super) fn new_hash_version(&self) -> HashVersion {
         match HashVersion::from_code(self.at_open().def_hash_version) {
             // SipHash needs the key of an encrypted directory.
@@ -31,7 +31,8 @@ impl Volume {
 
     /// Turns a directory of one linear block into an htree with one leaf.
     ///
-    /// Errors: `NoSpace`, `Corrupt` (`DirentDot` without a proper start); nothing was changed then.
+    /// Errors: `NoSpace`, `Corrupt` (`DirentDot` if "." and ".." are not first). After an error
+    /// nothing has changed.
     pub(super) fn linear_to_htree(
         &self,
         handle: &Handle<'_>,
@@ -78,7 +79,7 @@ impl Volume {
 
     /// Moves an inline directory into its first block.
     ///
-    /// Errors: `NoSpace`, `Corrupt`; nothing was changed then.
+    /// Errors: `NoSpace`, `Corrupt`. After an error nothing has changed.
     pub(super) fn inline_dir_to_block(
         &self,
         handle: &Handle<'_>,
@@ -116,8 +117,8 @@ impl Volume {
         super::split::put(&block, handle, &first, Role::DirLeaf(ino))
     }
 
-    /// Lets the attribute of an inline directory grow as far as the inode has room; `false` when
-    /// there is none for another name.
+    /// Grows the attribute of an inline directory as far as the inode has free space. Returns
+    /// `false` if the space does not suffice for another name.
     pub(super) fn inline_dir_grow(&self, ino: Ino, body: &mut Body) -> Result<bool> {
         let old = self.inline_value_range(ino, body)?.len();
         let most = self.inline_value_max(ino, body)?;

@@ -1,9 +1,9 @@
-//! Which stored name a caller means: equal bytes, equal when folded, or the stand-in for
-//! ciphertext.
+//! Matching a caller's name with stored names: by bytes, by casefolded form, or by the encoded form
+//! of ciphertext.
 //!
 //! ```text
-//!   caller's name ──► Wanted ─┬─ ordinary directory     the same bytes
-//!                             ├─ casefold               the same when folded
+//!   caller's name ──► Wanted ─┬─ ordinary directory     equal bytes
+//!                             ├─ casefold               equal after folding
 //!                             └─ encrypted, no key      NoKey::encode(stored) == name
 //! ```
 
@@ -13,7 +13,7 @@ use extant_ondisk::casefold::{CaseFold, FoldedQuery};
 use extant_ondisk::dirent::Dirent;
 use extant_ondisk::hash::{NameHash, NameHasher};
 
-/// A name that a caller looks for.
+/// The name that a caller looks for.
 pub(crate) struct Wanted<'a> {
     name: &'a [u8],
     by: By<'a>,
@@ -22,15 +22,14 @@ pub(crate) struct Wanted<'a> {
 enum By<'a> {
     Bytes,
     Folded(FoldedQuery<'a>),
-    /// The stand-in of ciphertext.
+    /// The encoded form of ciphertext.
     NoKey(NoKey),
 }
 
 impl<'a> Wanted<'a> {
-    /// What `name` means in `dir`.
+    /// Prepares the comparison of `name` with the names in `dir`.
     ///
-    /// Errors: `NameNotUtf8` in a strict casefold directory; `Unsupported` for an encoding nobody
-    /// knows.
+    /// Errors: `NameNotUtf8` in a strict casefold directory; `Unsupported` for an unknown encoding.
     pub(crate) fn new(dir: &Dir<'_>, name: &'a [u8]) -> Result<Wanted<'a>> {
         let dots = matches!(name, b"." | b"..");
         let by = if dir.is_encrypted() && !dots {
@@ -51,12 +50,12 @@ impl<'a> Wanted<'a> {
         self.name
     }
 
-    /// The name's bytes, where only they count.
+    /// The name's bytes, if names are compared by bytes.
     pub(crate) fn exact(&self) -> Option<&'a [u8]> {
         matches!(self.by, By::Bytes).then_some(self.name)
     }
 
-    /// Whether `entry` is the one.
+    /// Whether `entry` has this name.
     #[inline]
     pub(crate) fn is(&self, entry: &Dirent<'_>) -> bool {
         match &self.by {
@@ -66,7 +65,7 @@ impl<'a> Wanted<'a> {
         }
     }
 
-    /// The hash under which the name is indexed; `None` when only the key's owner knows.
+    /// The hash under which the name is indexed; `None` if it can be computed only with the key.
     pub(crate) fn hash(&self, hasher: &NameHasher) -> Option<NameHash> {
         match &self.by {
             By::Bytes => Some(hasher.hash(self.name)),

@@ -3,11 +3,12 @@
 //! ```text
 //!   hash ─► root ─► node ─► leaf ── not there, and the next key continues the hash ─► next leaf
 //!            │ malformed index                                            │ other key
-//!            └──────────────────► every block in turn ◄── casefold        └► not found
+//!            └──────────────────► block by block ◄── casefold             └► not found
 //! ```
 //!
-//! A malformed index (not a wrong checksum) sends the lookup to a scan of all blocks, as Linux
-//! does: the leaves do not need it. Source: ext4 documentation, "Hash Tree Directories".
+//! If the index is malformed (other than by a wrong checksum), the lookup scans all blocks, as
+//! Linux does: the leaves can be read without it. Source: ext4 documentation, "Hash Tree
+//! Directories".
 
 use super::{Dir, Found, fold::Wanted, linear};
 use crate::context::role::Role;
@@ -18,37 +19,37 @@ use extant_ondisk::hash::{HashVersion, NameHash, NameHasher};
 use extant_ondisk::htree::{Index, IndexEntry, RootInfo, levels_max};
 use extant_ondisk::superblock::SuperFlags;
 
-/// The most blocks between the root and a leaf, the root counted.
+/// How many index blocks lie on the path to a leaf at most, including the root.
 pub(crate) const DEPTH_MAX: usize = 3;
 
-/// What follows a leaf.
+/// The leaf that follows another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NextLeaf {
-    /// No leaf.
+    /// There is no further leaf.
     None,
-    /// One that is not wanted, from this key on.
+    /// The next leaf, which starts at this key, is not wanted.
     Other(u32),
-    /// The one moved to, from this key on.
+    /// The probe moved to the next leaf, which starts at this key.
     Moved(u32),
 }
 
-/// One index block on the way to a leaf.
+/// One index block on the path to a leaf.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Step {
     /// The index block.
     pub(crate) block: LogicalBlock,
-    /// Which of its entries the way takes.
+    /// Which entry the path takes.
     pub(crate) entry: usize,
     /// How many entries it has.
     pub(crate) count: usize,
 }
 
-/// The way from the root to a leaf.
+/// The path from the root to a leaf.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe {
-    /// What the root says of the tree.
+    /// The root's fields.
     pub(crate) info: RootInfo,
-    /// The hash that was asked for.
+    /// The hash that is looked up.
     pub(crate) hash: NameHash,
     steps: [Step; DEPTH_MAX],
     depth: usize,
@@ -71,9 +72,9 @@ impl Dir<'_> {
         NameHasher::new(version, unsigned, superblock.hash_seed)
     }
 
-    /// The way to the leaf where a name with this hash belongs.
+    /// The path to the leaf in which a name with this hash belongs.
     ///
-    /// `hash` is asked once, with the tree's version. Errors: `HtreeRoot`, `HtreeNode`,
+    /// `hash` is called once, with the tree's hash version. Errors: `HtreeRoot`, `HtreeNode`,
     /// `HtreeDepth`, `HtreeLeaf`, `DirentDot`, `HtreeChecksum`.
     pub(crate) fn probe(
         &self,
@@ -103,7 +104,7 @@ impl Dir<'_> {
         Ok(probe)
     }
 
-    /// Moves `probe` to the next leaf if names of the same hash may continue there.
+    /// Moves `probe` to the next leaf if names with the same hash may continue there.
     pub(crate) fn next_leaf(&self, probe: &mut Probe) -> Result<bool> {
         let hash = probe.hash.hash;
         let next = self.next_leaf_if(probe, |entry| entry.continues(hash))?;
@@ -122,7 +123,7 @@ impl Dir<'_> {
         entry.map(|e| e.key).ok_or_else(|| self.site_of(&block).corrupt(What::HtreeNode))
     }
 
-    /// The hash version of the index, if all of its blocks are right and in order.
+    /// The hash version of the index, if all of its blocks are valid and in order.
     pub(super) fn checked_index(&self) -> Option<HashVersion> {
         let (info, below) = {
             let block = self.index_block(LogicalBlock(0)).ok()?;
@@ -134,7 +135,7 @@ impl Dir<'_> {
             index.check_order().ok()?;
             (info, index.entries().map(|entry| entry.block).collect::<Vec<_>>())
         };
-        // Each index block leads to others only.
+        // Limits the number of index blocks visited to the number of blocks of the directory.
         let mut left = self.blocks;
         let mut nodes = vec![below.into_iter()];
         while let Some(siblings) = nodes.last_mut() {
@@ -159,7 +160,7 @@ impl Dir<'_> {
         Some(info.hash_version)
     }
 
-    /// Moves `probe` to the next leaf if the index entry that leads there is one of those wanted.
+    /// Moves `probe` to the next leaf if `is_wanted` accepts the index entry that points to it.
     pub(super) fn next_leaf_if(
         &self,
         probe: &mut Probe,
@@ -195,7 +196,7 @@ impl Dir<'_> {
         Ok(NextLeaf::Moved(entry.key))
     }
 
-    /// Verifies the block of the index on this level, once per cached block.
+    /// Verifies an index block of this level, once while it is cached.
     fn verify_index(&self, level: usize, block: &MetaBlock) -> Result<()> {
         let role = if level == 0 { Role::DirRoot(self.ino) } else { Role::DirNode(self.ino) };
         if !block.is_verified_as(role.kind()) {
@@ -216,7 +217,7 @@ impl Dir<'_> {
         Ok(Index::root(bytes, &self.format, levels, site)?.1)
     }
 
-    /// Takes the entry that `pick` chooses in the inner node at `at`; the block below it.
+    /// Takes the entry that `pick` chooses in the inner node at `at`. Returns the block below it.
     fn node(
         &self,
         at: LogicalBlock,
@@ -236,7 +237,7 @@ impl Dir<'_> {
         entry: usize,
     ) -> Result<(Step, LogicalBlock)> {
         let below = index.entry(entry).map(|entry| entry.block);
-        // Block 0 is the root; no index points back at it, or past the directory.
+        // Block 0 is the root: no index points to it, nor beyond the directory.
         let below = below.filter(|below| below.0 != 0 && below.0 < self.blocks);
         let below = below.ok_or_else(|| self.site().corrupt(What::HtreeLeaf))?;
         Ok((Step { block: at, entry, count: index.count() }, below))
@@ -249,14 +250,15 @@ impl Dir<'_> {
 
 pub(super) fn find(dir: &Dir<'_>, wanted: &Wanted<'_>) -> Result<Option<Found>> {
     if matches!(wanted.name(), b"." | b"..") {
-        // Both stand in block 0, outside of the index.
+        // Both are in block 0, outside the index.
         let Some(block) = dir.block(LogicalBlock(0))? else {
             return Err(dir.site().corrupt(What::DirectoryHole));
         };
         return dir.find_in_block(LogicalBlock(0), &block, wanted);
     }
     match find_by_hash(dir, wanted) {
-        // The hash of a folded name depends on the writer's tables: names may stand elsewhere.
+        // The hash of a folded name depends on the Unicode tables of its writer, so the name may be
+        // in another leaf.
         Ok(None) if dir.folds() => linear::find(dir, wanted),
         Err(Error::Corrupt {
             what:
@@ -268,7 +270,7 @@ pub(super) fn find(dir: &Dir<'_>, wanted: &Wanted<'_>) -> Result<Option<Found>> 
                 | What::DirectoryHole,
             ..
         }) => linear::find(dir, wanted),
-        // SipHash needs a key that only the directory's owner has.
+        // SipHash needs the directory's key.
         Err(Error::Encrypted) => linear::find(dir, wanted),
         other => other,
     }
@@ -279,7 +281,7 @@ fn find_by_hash(dir: &Dir<'_>, wanted: &Wanted<'_>) -> Result<Option<Found>> {
         HashVersion::SipHash => Err(Error::Encrypted),
         version => wanted.hash(&dir.hasher(version)).ok_or(Error::Encrypted),
     })?;
-    // A crafted index can lead through the same leaves again and again.
+    // A forged index can lead through the same leaves repeatedly.
     for _ in 0..dir.blocks {
         let block = dir.block(probe.leaf)?;
         let block = block.ok_or_else(|| dir.site().corrupt(What::HtreeLeaf))?;

@@ -1,4 +1,4 @@
-//! A directory's first state, and one block more.
+//! Making an empty directory, and appending a block to one.
 //!
 //! ```text
 //!   inline   i_block: parent, 56 bytes unused │ attribute "system.data": 0 bytes     size 60
@@ -23,11 +23,11 @@ use crate::context::role::Role;
 const SIZE_MAX: u64 = (1 << 31) - 1;
 
 impl Volume {
-    /// Makes a new directory empty: in the inode where the volume has `inline_data` and the inode
-    /// has room, else in one block.
+    /// Makes a new directory empty: in the inode if the volume has `inline_data` and the inode has
+    /// enough space, otherwise in one block.
     ///
-    /// The caller stores the inode. Errors: `NoSpace` (body unchanged), `Device`. Locks: the
-    /// inode's is held; takes `Group`.
+    /// The caller stores the inode. Errors: `NoSpace` (body unchanged), `Device`. Locks: the caller
+    /// holds the inode's; takes `Group`.
     pub(crate) fn dir_init(
         &self,
         handle: &Handle<'_>,
@@ -54,10 +54,10 @@ impl Volume {
         Ok(())
     }
 
-    /// Adds one block, all zero, behind the last of a directory; the size follows.
+    /// Appends one zeroed block to a directory and increases its size.
     ///
-    /// The caller fills the block whole. Errors: `NoSpace`, also where a directory may not be
-    /// larger (body unchanged); `Corrupt`; `Device`.
+    /// The caller fills the whole block. Errors: `NoSpace`, also if the directory may not grow
+    /// (body unchanged); `Corrupt`; `Device`.
     pub(crate) fn dir_append(
         &self,
         handle: &Handle<'_>,
@@ -81,7 +81,7 @@ impl Volume {
         Ok((LogicalBlock(at), block))
     }
 
-    /// `NoSpace` unless a directory may have so many blocks.
+    /// `NoSpace` if a directory may not have this many blocks.
     pub(super) fn check_dir_blocks(&self, blocks: u64) -> Result<()> {
         let bytes = blocks.saturating_mul(self.block_size().bytes() as u64);
         let large = self.has_incompat(Incompat::LARGEDIR);

@@ -1,4 +1,4 @@
-//! Inline directories: looking a name up in the inode itself.
+//! Inline directories: entries that are stored in the inode itself.
 //!
 //! ```text
 //!   i_block   0        4                          60      attribute "system.data"
@@ -7,7 +7,8 @@
 //!             └────────┴──────────────────────────┘      └───────────────────────┘
 //! ```
 //!
-//! There are no entries for "." and "..", and no checksum: the inode's own covers both areas.
+//! "." and ".." have no entries. There is no separate checksum: the inode's checksum covers both
+//! areas.
 
 use super::{Dir, Found, Place, fold::Wanted};
 use extant_base::Result;
@@ -17,7 +18,7 @@ use extant_ondisk::inline_dir::InlineDir;
 impl<'a> Dir<'a> {
     /// Both areas of an inline directory.
     ///
-    /// Errors: what [`Volume::inline_parts`](crate::volume::Volume::inline_parts) gives.
+    /// Errors: those of [`Volume::inline_parts`](crate::volume::Volume::inline_parts).
     pub(crate) fn inline(&self) -> Result<InlineDir<'a>> {
         let parts = self.volume.inline_parts(self.ino, self.body)?;
         Ok(InlineDir::new(parts.head, parts.tail, self.format, self.site()))

@@ -1,14 +1,14 @@
-//! Putting a name into a directory.
+//! Inserting a name into a directory.
 //!
 //! ```text
 //!   inline   i_block ─ attribute ─ attribute grown ──full──► converted to one block
 //!   linear   first slack in any block ──none──► one block, dir_index: converted to an htree
 //!                                       └─────► else one block more
-//!   htree    the leaf of the hash ──full──► one split, and look again
+//!   htree    the leaf of the hash ──full──► one split, then search again
 //! ```
 //!
-//! Each step leaves a legal directory, so an insert that runs out of blocks half-way has only split
-//! something early.
+//! Each step leaves a valid directory. An insert that runs out of blocks half-way has only split a
+//! leaf or node earlier than necessary.
 
 use super::fold::Wanted;
 use super::linear::Names;
@@ -23,10 +23,10 @@ use extant_ondisk::features::Compat;
 use extant_ondisk::hash::HashVersion;
 use extant_ondisk::inode::InodeFlags;
 
-/// More steps than any insert needs: every split halves a leaf, and a tree has three levels.
+/// More steps than any insert needs: each split halves a leaf, and a tree has at most three levels.
 const STEPS_MAX: usize = 64;
 
-/// A name to insert, and what it means.
+/// A name to insert, and its inode.
 #[derive(Clone, Copy)]
 pub(super) struct NewName<'a> {
     pub(super) name: &'a [u8],
@@ -35,12 +35,12 @@ pub(super) struct NewName<'a> {
 }
 
 impl Volume {
-    /// Makes `name` in directory `ino` mean `target`.
+    /// Inserts `name` for inode `target` into directory `ino`.
     ///
-    /// The caller stores the inode, sets its times, and counts links. When the call fails after it
+    /// The caller stores the inode, sets its times, and counts links. If the call fails after it
     /// changed the directory's size, it has stored the inode itself. Errors: `Exists`; `NoSpace`;
-    /// `NameTooLong`, `NameNotUtf8`, `Invalid` for a name that may not stand there; `Encrypted`
-    /// where only the key's owner can add names; `Corrupt`; `Device`. Locks: the inode's is held;
+    /// `NameTooLong`, `NameNotUtf8`, `Invalid` for a name that is not allowed; `Encrypted` if names
+    /// can be added only with a key; `Corrupt`; `Device`. Locks: the caller holds the inode's;
     /// takes `Group`.
     pub(crate) fn dir_insert(
         &self,
@@ -86,7 +86,8 @@ impl Volume {
         }
         if self.dir(ino, body)?.form == Form::Indexed {
             match self.insert_indexed(handle, ino, body, &wanted, new) {
-                // Without checksums index blocks pass as empty leaves: the directory goes on linear.
+                // Without checksums, an index block looks like an empty leaf, so the directory can
+                // continue as linear.
                 Err(error) if is_bad_index(&error) && self.checksums().seed().is_none() => {
                     self.context().note_error(&error);
                     body.disk.flags.remove(InodeFlags::INDEX);
@@ -97,9 +98,9 @@ impl Volume {
         self.insert_linear(handle, ino, body, &wanted, new)
     }
 
-    /// Where `name` can stand in directory `ino`, which does not have it.
+    /// Finds where `name` can be inserted in directory `ino`, which must not have the name.
     ///
-    /// It holds for as long as the directory's lock. Errors: `Exists`; those of
+    /// The result is valid while the directory's lock is held. Errors: `Exists`; those of
     /// [`Volume::dir_insert`].
     pub(crate) fn dir_spot(&self, ino: Ino, body: &Body, name: &[u8]) -> Result<Spot> {
         let dir = self.dir(ino, body)?;
@@ -201,21 +202,21 @@ impl Volume {
     }
 }
 
-/// Where a name can stand.
+/// Where a name can be inserted.
 pub(crate) enum Spot {
-    /// In the slack of an entry: putting it there changes that block alone.
+    /// In the slack of an entry: the insert changes that block alone.
     Room(Room),
-    /// Room must be made, or looked for in the inode.
+    /// The insert must make space, or search for it in the inode.
     Search,
 }
 
-/// An entry of a leaf with room for a name in its slack.
+/// An entry of a leaf whose slack is large enough for a name.
 pub(crate) struct Room {
     block: MetaBlock,
     offset: usize,
 }
 
-/// Whether `name` may be given to a file.
+/// Checks that `name` is allowed for a file.
 pub(super) fn check_new_name(name: &[u8]) -> Result<()> {
     if name.len() > NAME_MAX {
         return Err(Error::NameTooLong);
@@ -232,7 +233,7 @@ fn is_bad_index(error: &Error) -> bool {
 }
 
 impl Dir<'_> {
-    /// Block `at`, which no directory may lack.
+    /// Block `at`. A directory without it is damaged.
     pub(super) fn solid_block(&self, at: LogicalBlock) -> Result<MetaBlock> {
         self.block(at)?.ok_or_else(|| self.site().corrupt(What::DirectoryHole))
     }
@@ -246,9 +247,9 @@ impl Dir<'_> {
         }
     }
 
-    /// Walks a leaf once: the first entry with `need` bytes of slack.
+    /// Walks a leaf once and finds the first entry with `need` bytes of slack.
     ///
-    /// Errors: `Exists` when the name stands there.
+    /// Errors: `Exists` if the leaf has the name.
     fn scan(&self, block: &MetaBlock, wanted: &Wanted<'_>, need: usize) -> Result<Option<usize>> {
         let bytes = block.read();
         let mut room = None;
@@ -271,9 +272,9 @@ impl Dir<'_> {
         Ok(room)
     }
 
-    /// The room for `name` in the leaf of its hash, and the way there.
+    /// Free space for `name` in the leaf of its hash, and the path to that leaf.
     ///
-    /// Errors: `Exists` when the name is in a leaf of its hash.
+    /// Errors: `Exists` if a leaf of the hash has the name.
     fn indexed_room(
         &self,
         wanted: &Wanted<'_>,
@@ -291,9 +292,9 @@ impl Dir<'_> {
         Ok((offset.map(|offset| Room { block, offset }), probe))
     }
 
-    /// The first room for `name` in a linear directory.
+    /// The first free space for `name` in a linear directory.
     ///
-    /// Errors: `Exists` when the name is anywhere in the directory.
+    /// Errors: `Exists` if the directory has the name.
     fn room_for(&self, wanted: &Wanted<'_>, name: &[u8]) -> Result<Option<Room>> {
         let need = self.format.need(name);
         let mut room = None;
@@ -310,10 +311,11 @@ impl Dir<'_> {
         Ok(room)
     }
 
-    /// Whether a leaf that the hash of `probe` continues in, behind its own, has the name.
+    /// Whether the name is in one of the further leaves in which the hash of `probe` continues.
     ///
-    /// A folded name that another writer's tables hashed elsewhere is not seen: looking at every
-    /// block would make each insert cost the whole directory.
+    /// A folded name that a writer with other Unicode tables stored under another hash is not
+    /// found: a search through all blocks would make each insert cost as much as the whole
+    /// directory.
     fn chain_has(&self, mut probe: super::htree::Probe, wanted: &Wanted<'_>) -> Result<bool> {
         for _ in 0..self.blocks {
             if !self.next_leaf(&mut probe)? {
@@ -327,7 +329,7 @@ impl Dir<'_> {
         Err(self.site().corrupt(What::HtreeLeaf))
     }
 
-    /// Puts the name where there was room for it.
+    /// Inserts the name at the space that was found for it.
     fn insert_at(&self, handle: &Handle<'_>, room: Room, new: NewName<'_>) -> Result<()> {
         let site = self.site_of(&room.block);
         let block = room.block.write(handle)?;
@@ -339,8 +341,8 @@ impl Dir<'_> {
 }
 
 impl Volume {
-    /// Puts the name into an inline directory, whose attribute grows as far as the inode allows;
-    /// `false` when it does not fit.
+    /// Inserts the name into an inline directory, whose attribute grows as far as the inode allows.
+    /// Returns `false` if the name does not fit.
     fn insert_inline(&self, ino: Ino, body: &mut Body, new: NewName<'_>) -> Result<bool> {
         for grown in [false, true] {
             if grown && !self.inline_dir_grow(ino, body)? {

@@ -5,8 +5,8 @@
 //!   block n        d e f …          │tail        with INDEX: perhaps an inner node, no names
 //! ```
 //!
-//! A block's tail is verified when the block enters the cache; entries are checked each time they
-//! are walked, since their checks are cheap and depend on the reader's place.
+//! A block's tail is verified when the block enters the cache. Entries are checked on each walk:
+//! the checks are cheap and depend on the reader's position.
 
 use super::{Dir, Form, Found, fold::Wanted};
 use crate::context::role::Role;
@@ -16,17 +16,17 @@ use extant_ondisk::dirent::{DirBlock, DirFormat};
 use extant_ondisk::features::Incompat;
 use extant_ondisk::htree::{Index, levels_max, looks_like_node};
 
-/// How many blocks are read at once by a scan.
+/// How many blocks a scan reads at once.
 pub(super) const SCAN_AHEAD: u32 = 32;
 
-/// What a block of a directory holds for somebody who reads its names.
+/// What a block of a directory contains for a reader of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Names {
     /// Entries up to the tail.
     Leaf,
-    /// Nothing but "." and "..".
+    /// Only "." and "..".
     Root,
-    /// Nothing.
+    /// No names.
     Node,
 }
 
@@ -36,7 +36,8 @@ impl Dir<'_> {
         self.site().block(block.nr())
     }
 
-    /// Verifies block `at` as what it looks like, and says which; once per cached block.
+    /// Verifies block `at` as the kind that its content shows, and returns the kind; once while it
+    /// is cached.
     ///
     /// Errors: `DirectoryTail`, `DirectoryChecksum`, `HtreeChecksum`.
     pub(crate) fn check_block(&self, at: LogicalBlock, block: &MetaBlock) -> Result<Names> {
@@ -46,7 +47,7 @@ impl Dir<'_> {
             (Role::DirRoot(self.ino), Names::Root),
             (Role::DirNode(self.ino), Names::Node),
         ] {
-            // What was an index block is one of names once the directory has no index any more.
+            // Once the directory has no index, a former index block counts as a block of names.
             let holds = names == Names::Leaf || self.form == Form::Indexed;
             if holds && block.is_verified_as(role.kind()) {
                 return Ok(names);
@@ -77,7 +78,8 @@ impl Dir<'_> {
         self.root(bytes, self.site()).is_ok()
     }
 
-    /// Without checksums a leaf whose names all went has the shape of a node, too: what it led to tells them apart.
+    /// Without checksums, a leaf that has lost all its names looks like a node, too. The block
+    /// numbers in it tell the two apart.
     fn is_node(&self, bytes: &[u8]) -> bool {
         let leads_somewhere = |index: Index<'_>| {
             index.entries().all(|entry| (1..self.blocks).contains(&entry.block.0))
@@ -92,12 +94,13 @@ impl Dir<'_> {
         Ok(Index::root(bytes, &self.format, levels, site)?.1)
     }
 
-    /// Whether every entry of a leaf was found right, and no door but ours changed it since.
+    /// Whether every entry of a leaf was found valid, and only this engine's own code has changed
+    /// it since.
     pub(super) fn names_are_right(&self, block: &MetaBlock) -> bool {
         block.is_verified_as(Role::DirNames(self.ino).kind())
     }
 
-    /// How the entries of a block with these names are to be walked.
+    /// The format with which the entries of such a block are walked.
     pub(crate) fn format_of(&self, names: Names) -> DirFormat {
         match names {
             Names::Leaf => self.format,
@@ -105,7 +108,7 @@ impl Dir<'_> {
         }
     }
 
-    /// Looks for the name in block `at`.
+    /// Searches block `at` for the name.
     pub(super) fn find_in_block(
         &self,
         at: LogicalBlock,
@@ -142,8 +145,8 @@ impl Dir<'_> {
     }
 }
 
-/// Looks for the name in every block. An unusable block is an error only if no other block has the
-/// name.
+/// Searches every block for the name. An unreadable or damaged block is an error only if no other
+/// block has the name.
 pub(super) fn find(dir: &Dir<'_>, wanted: &Wanted<'_>) -> Result<Option<Found>> {
     let mut trouble = None;
     let mut ahead = 0;
@@ -175,7 +178,7 @@ pub(super) fn find(dir: &Dir<'_>, wanted: &Wanted<'_>) -> Result<Option<Found>> 
 }
 
 impl Dir<'_> {
-    /// The first block behind the hole at `at`.
+    /// The first block after the hole at `at`.
     pub(super) fn after_hole(&self, at: LogicalBlock) -> Result<u32> {
         let run = self.volume.map(self.ino, self.body, at, self.blocks - at.0)?;
         Ok(run.end().0)

@@ -1,16 +1,16 @@
-//! Directories: three forms, one way to look a name up and one to list them.
+//! Directories: three forms, with one way to look up a name and one way to list the names.
 //!
 //! ```text
 //!   Form::Inline    entries in the inode: i_block, then the attribute
 //!   Form::Linear    blocks of entries, in any order
-//!   Form::Indexed   the same blocks, and an htree that says which one a hash lives in
+//!   Form::Indexed   the same blocks, and an htree that maps a hash to one of them
 //!
-//!   Dir ─┬─ find(name)        Indexed: by hash, else every block in turn
+//!   Dir ─┬─ find(name)        Indexed: by hash, else block by block
 //!        └─ fill(position)    one block of entries after the other (`read.rs`)
 //! ```
 //!
-//! A [`Dir`] is made for one operation under the directory's lock; it holds what the blocks' checks
-//! need. Source: ext4 documentation, "Directory Entries".
+//! A [`Dir`] is made for one operation, under the directory's lock. It holds what is needed to
+//! check the blocks. Source: ext4 documentation, "Directory Entries".
 
 mod convert;
 pub(crate) mod fold;
@@ -48,35 +48,35 @@ pub(crate) enum Form {
     Indexed,
 }
 
-/// Where an entry stands.
+/// Where an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// In a block, at this byte of it.
+    /// In a block.
     Block {
         /// The directory's block.
         logical: LogicalBlock,
-        /// The same block on disk.
+        /// The same block's number on the volume.
         nr: BlockNr,
-        /// Bytes from its start.
+        /// Byte offset in the block.
         offset: usize,
     },
-    /// In the inode: offsets below 60 count in `i_block`, from 60 on in the attribute.
+    /// In the inode: offsets below 60 are in `i_block`, offsets from 60 on in the attribute.
     Inline {
-        /// As `extant_ondisk::inline_dir` counts.
+        /// The offset as `extant_ondisk::inline_dir` counts it.
         offset: usize,
     },
-    /// Nowhere: the parent of an inline directory, and its "." entry, are implied.
+    /// Not stored: the "." and ".." entries of an inline directory are implied.
     Implied,
 }
 
 /// An entry that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// What the name means.
+    /// The inode of the name.
     pub(crate) ino: Ino,
-    /// The kind of file recorded beside the name.
+    /// The kind of file that the entry records.
     pub(crate) kind: EntryKind,
-    /// Where the entry stands.
+    /// Where the entry is.
     pub(crate) place: Place,
 }
 
@@ -87,29 +87,29 @@ impl Found {
     }
 }
 
-/// One directory, for the time of one operation.
+/// One directory, for the duration of one operation.
 #[derive(Clone, Copy)]
 pub(crate) struct Dir<'a> {
-    /// Its volume.
+    /// The volume.
     pub(crate) volume: &'a Volume,
-    /// Its number.
+    /// The inode's number.
     pub(crate) ino: Ino,
-    /// Its fields; the caller holds the inode's lock.
+    /// The inode's body; the caller holds the inode's lock.
     pub(crate) body: &'a Body,
     /// How its entries are stored.
     pub(crate) form: Form,
     /// How its blocks are laid out.
     pub(crate) format: DirFormat,
-    /// The seed of its blocks' checksums; `None` without `metadata_csum`.
+    /// The seed of the blocks' checksums; `None` without `metadata_csum`.
     pub(crate) seed: Option<u32>,
-    /// Its blocks; 0 when inline.
+    /// The number of blocks; 0 if inline.
     pub(crate) blocks: u32,
 }
 
 impl Volume {
-    /// The directory `ino`, whose lock the caller holds.
+    /// The directory `ino`. The caller holds its lock.
     ///
-    /// Errors: `NotADirectory`; `DirectorySize` for a size no directory of this volume can have.
+    /// Errors: `NotADirectory`; `DirectorySize` for a size that is impossible on this volume.
     pub(crate) fn dir<'a>(&'a self, ino: Ino, body: &'a Body) -> Result<Dir<'a>> {
         if body.file_kind() != FileKind::Directory {
             return Err(Error::NotADirectory);
@@ -117,7 +117,7 @@ impl Volume {
         let flags = body.disk.flags;
         let inline = body.disk.has_inline_data();
         let blocks = if inline { 0 } else { body.disk.size >> self.block_size().log2() };
-        // A directory has no holes, so it has no more blocks than the volume.
+        // A directory has no holes, so it cannot have more blocks than the volume.
         if blocks > self.geometry().blocks_count() || blocks > u64::from(u32::MAX - 1) {
             return Err(Site::of_ino(ino).offset(4).corrupt(What::DirectorySize));
         }
@@ -154,24 +154,24 @@ impl Volume {
 }
 
 impl<'a> Dir<'a> {
-    /// Where this directory is, for errors.
+    /// The site of this directory, for errors.
     pub(crate) fn site(&self) -> Site {
         Site::of_ino(self.ino)
     }
 
-    /// Whether names here are equal when they differ in case only.
+    /// Whether names in this directory are compared without regard to case.
     pub(crate) fn folds(&self) -> bool {
         self.body.disk.flags.contains(InodeFlags::CASEFOLD)
     }
 
-    /// Whether names here are ciphertext.
+    /// Whether names in this directory are ciphertext.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.body.disk.flags.contains(InodeFlags::ENCRYPT)
     }
 
-    /// The entry called `name`, "." and ".." included; `None` when there is none.
+    /// The entry called `name`, "." and ".." included; `None` if there is none.
     ///
-    /// Errors: `NameTooLong`; `NameNotUtf8` where the directory demands it; `Corrupt`; `Device`.
+    /// Errors: `NameTooLong`; `NameNotUtf8` if the directory requires UTF-8; `Corrupt`; `Device`.
     pub(crate) fn find(&self, name: &[u8]) -> Result<Option<Found>> {
         if name.len() > extant_ondisk::dirent::NAME_MAX && !self.is_encrypted() {
             return Err(Error::NameTooLong);
@@ -187,25 +187,25 @@ impl<'a> Dir<'a> {
         }
     }
 
-    /// As [`Dir::find`]; `NotFound` when there is none.
+    /// As [`Dir::find`]; `NotFound` if there is no entry.
     pub(crate) fn lookup(&self, name: &[u8]) -> Result<Found> {
         self.find(name)?.ok_or(Error::NotFound)
     }
 
     /// Block `at` of the directory; `None` for a hole.
     ///
-    /// Errors: `ExtentUnwritten`; what the map gives; `Device`.
+    /// Errors: `ExtentUnwritten`; those of the map; `Device`.
     pub(crate) fn block(&self, at: LogicalBlock) -> Result<Option<MetaBlock>> {
         self.volume.content_block(self.ino, self.body, at)
     }
 
-    /// Brings up to `most` neighbouring blocks from `at` on into the cache, in one read.
+    /// Reads up to `most` neighbouring blocks from `at` on into the cache, in one read.
     pub(crate) fn prefetch(&self, at: LogicalBlock, most: u32) {
         let limit = most.min(self.blocks.saturating_sub(at.0));
         if limit < 2 {
             return;
         }
-        // A hint: errors come again when the blocks themselves are asked for.
+        // Only a hint: an error recurs when the block itself is read.
         if let Ok(run) = self.volume.map(self.ino, self.body, at, limit)
             && let Target::Written(first) = run.target
             && run.len > 1

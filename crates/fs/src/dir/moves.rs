@@ -1,12 +1,13 @@
-//! Where names of a directory went since it came to memory: from which block to which new one.
+//! Where names of a directory have moved since it was loaded: from which block to which new block.
 //!
 //! ```text
 //!   linear, full     0 ──all names──► 1          leaf 7, full     7 ──upper half──► 23
 //! ```
 //!
-//! Names move only to new blocks at the end, so a listing in the order of blocks misses none of those
-//! that stay. With this list it gives none of them twice: what went from a block that it has read to
-//! one that it has not is passed over. 8 bytes for each split; none once the inode leaves memory.
+//! Names move only to new blocks at the end, so a listing in block order misses no name that stays.
+//! With this list it returns no name twice: it skips a new block whose names came from a block that
+//! it has already read. The cost is 8 bytes for each split; the list ends when the inode leaves
+//! memory.
 
 use extant_base::LogicalBlock;
 use std::collections::HashSet;
@@ -16,22 +17,22 @@ use std::sync::Arc;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Moves {
     all: Option<Arc<Vec<(u32, u32)>>>,
-    /// How often names came, went or moved.
+    /// How often names were added, removed or moved.
     changes: u64,
 }
 
 impl Moves {
-    /// Names of block `from` are in block `to` now, which is new.
+    /// Records that names of block `from` are now in block `to`, which is new.
     pub(super) fn note(&mut self, from: LogicalBlock, to: LogicalBlock) {
         Arc::make_mut(self.all.get_or_insert_default()).push((from.0, to.0));
     }
 
-    /// Notes that a name comes, goes, or means another inode.
+    /// Records that a name is added, removed, or gets another inode.
     pub(super) fn change(&mut self) {
         self.changes += 1;
     }
 
-    /// Another number after each change.
+    /// A number that differs after each change.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
@@ -41,17 +42,17 @@ impl Moves {
     }
 }
 
-/// What one listing knows of them.
+/// What one listing knows about the moves.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Followed {
-    /// How many it has looked at; `None` before its first block.
+    /// How many moves it has processed; `None` before its first block.
     known: Option<usize>,
-    /// Blocks that it has yet to come to, with names that it gave already.
+    /// Blocks that are yet to be read but hold names that were already returned.
     read_before: HashSet<u32>,
 }
 
 impl Followed {
-    /// Looks at the moves since the last call; blocks below `next` were read by then.
+    /// Processes the moves since the last call. Blocks below `next` had been read by then.
     pub(super) fn follow(&mut self, moves: &Moves, next: u32) {
         let all = moves.all();
         let since = self.known.map_or(&[][..], |known| all.get(known..).unwrap_or_default());
@@ -63,7 +64,7 @@ impl Followed {
         self.known = Some(all.len());
     }
 
-    /// Whether the names of a block were given already, in another one.
+    /// Whether the names of a block were already returned, from another block.
     pub(super) fn passes_over(&mut self, at: LogicalBlock) -> bool {
         self.read_before.remove(&at.0)
     }

@@ -1,4 +1,4 @@
-//! Names of an encrypted directory without its key: text that stands for the ciphertext.
+//! Names of an encrypted directory without its key: text that encodes the ciphertext.
 //!
 //! ```text
 //!   0      4       8                     157          189
@@ -8,9 +8,9 @@
 //!   └──────┴───────┴─────────────────────┴────────────┘
 //! ```
 //!
-//! Hash and minor are those stored beside the name (casefolded directories), else the htree hash of
-//! the ciphertext, or zero in a directory of several blocks without an index. The text is the one
-//! that Linux shows. Source: Linux kernel documentation, "fscrypt", no-key names.
+//! In casefolded directories, hash and minor hash are those stored with the name. In others they
+//! are the htree hash of the ciphertext, or zero in a directory of several blocks without an index.
+//! The text is the same as in Linux. Source: Linux kernel documentation, "fscrypt", no-key names.
 
 use super::Dir;
 use extant_base::LogicalBlock;
@@ -22,17 +22,17 @@ use sha2::{Digest, Sha256};
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Bytes of ciphertext that stand in the text as they are.
+/// How many bytes of ciphertext the text contains unchanged.
 const PLAIN_MAX: usize = 149;
 
-/// What the text for a directory's names depends on besides the names.
+/// What the text of a directory's names depends on, besides the names.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NoKey {
     hasher: Option<NameHasher>,
 }
 
 impl NoKey {
-    /// How the names of `dir` are shown. Locks: takes `Leaf`.
+    /// The encoding of names in `dir`. Locks: takes `Leaf`.
     pub(crate) fn of(dir: &Dir<'_>) -> NoKey {
         let indexed = dir.form == super::Form::Indexed;
         let hashed = dir.volume.has_compat(Compat::DIR_INDEX) && (indexed || dir.blocks <= 1);
@@ -41,7 +41,7 @@ impl NoKey {
         NoKey { hasher: version.filter(|_| hashed).map(|version| dir.hasher(version)) }
     }
 
-    /// The name to show for an entry; "." and ".." as they are.
+    /// The text for an entry. "." and ".." are returned unchanged.
     pub(crate) fn encode(&self, entry: &Dirent<'_>) -> Vec<u8> {
         if entry.is_dot_or_dotdot() {
             return entry.name.to_vec();
@@ -75,8 +75,8 @@ fn encode(hash: NameHash, name: &[u8]) -> Vec<u8> {
     base64url(&bytes)
 }
 
-/// The text for the target of an encrypted symlink, stored as its length (u16) and ciphertext;
-/// `None` when the length does not fit.
+/// The text for the target of an encrypted symlink, which is stored as a length (u16) and
+/// ciphertext. `None` if the length does not fit.
 pub(crate) fn encode_target(stored: &[u8]) -> Option<Vec<u8>> {
     let (len, rest) = stored.split_first_chunk()?;
     let name = rest.get(..usize::from(u16::from_le_bytes(*len)))?;

@@ -7,12 +7,11 @@
 //!                  └─ else                             htree, in order of hashes:
 //!
 //!   block   0      1 … M           M+1 … M+L
-//!           root   inner nodes     leaves, filled to 95 %      all allocated in one go
+//!           root   inner nodes     leaves, filled to 95 %      all allocated at once
 //! ```
 //!
-//! The result depends on the set of names alone, not on their order. A leaf is cut between two
-//! names of one hash only where all its names have it; the key behind such a cut has the
-//! collision bit.
+//! The result depends only on the set of names, not on their order. Names with the same hash go
+//! into one leaf unless they alone need several; the key after such a cut has the collision bit.
 
 use super::Dir;
 use super::insert::check_new_name;
@@ -33,40 +32,41 @@ use std::ops::Range;
 
 /// Bytes of "." and ".." in block 0.
 const DOTS_LEN: usize = 24;
-/// How full leaves are made, in percent: names added later find room.
+/// How full leaves are made, in percent. The rest is for names that are added later.
 const LEAF_FILL: usize = 95;
 
-/// One name of a directory to build.
+/// One name of a directory to be built.
 #[derive(Clone, Copy, Debug)]
 pub struct PackEntry<'a> {
     /// The name.
     pub name: &'a [u8],
-    /// What it names.
+    /// The inode of the name.
     pub ino: Ino,
     /// The kind of file.
     pub kind: EntryKind,
 }
 
-/// A leaf to write: which of the sorted names it holds, and its key in the index.
+/// A leaf to write: the range of sorted names in it, and its key in the index.
 struct Leaf {
     names: Range<u32>,
     key: u32,
 }
 
-/// Writes the directory's block of that number, whose place and inode seed it is given.
+/// Writes the directory's block with this number; its site and the inode's checksum seed are
+/// arguments.
 type WriteBlock<'a> = dyn FnMut(u32, &mut [u8], Site, u32) -> Role + 'a;
 
-/// A name in its place in the order: hash, minor hash, index into the entries.
+/// A name's position in the order: hash and minor hash, and its index in the entries.
 type Ranked = (u64, u32);
 
 impl Volume {
-    /// Makes directory `ino` hold exactly `entries`, "." and ".." (`parent`) added.
+    /// Makes directory `ino` hold exactly `entries`, plus "." and ".." (`parent`).
     ///
-    /// What the directory held before is gone; its blocks are used again. The caller stores the
-    /// inode, sets its times and links. Errors: `Exists` for a name that stands twice (in a
-    /// casefolded directory, folded); `NameTooLong`, `NameNotUtf8`, `Invalid` for names that may not
-    /// stand there; `Encrypted`; `NoSpace`; on these the directory is as it was, or empty with no
-    /// blocks. `Device`. Locks: the inode's is held; takes `Group`.
+    /// The former content is lost; its blocks are reused. The caller stores the inode and sets its
+    /// times and links. Errors: `Exists` for a name that appears twice (in a casefolded directory:
+    /// after folding); `NameTooLong`, `NameNotUtf8`, `Invalid` for names that are not allowed;
+    /// `Encrypted`; `NoSpace`; after these the directory is unchanged, or empty and without blocks.
+    /// `Device`. Locks: the caller holds the inode's; takes `Group`.
     pub(crate) fn dir_pack(
         &self,
         handle: &Handle<'_>,
@@ -98,7 +98,7 @@ impl Volume {
         self.pack_linear(handle, ino, body, parent, entries, &order)
     }
 
-    /// Puts the names into the inode; `false`, and no change, where they do not fit.
+    /// Puts the names into the inode. Returns `false`, without a change, if they do not fit.
     fn pack_inline(
         &self,
         ino: Ino,
@@ -118,7 +118,7 @@ impl Volume {
         if bytes > BLOCK_AREA_LEN - PARENT_LEN + most {
             return Ok(false);
         }
-        // The first area takes what fits, in order; the value the rest.
+        // The first area takes the names that fit, in order; the value takes the rest.
         let (mut first, mut second) = (BLOCK_AREA_LEN - PARENT_LEN, 0);
         for n in order {
             let need = format.need(entries[*n as usize].name);
@@ -239,7 +239,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives the directory exactly `blocks` blocks and lets `each` write them, in order.
+    /// Gives the directory exactly `blocks` blocks, and calls `each` to write them in order.
     fn dir_fill(
         &self,
         handle: &Handle<'_>,
@@ -292,9 +292,9 @@ fn push(packer: &mut DirPacker<'_>, entry: &PackEntry<'_>) {
 }
 
 impl Dir<'_> {
-    /// The entries in order of their names, as indexes.
+    /// The indexes of the entries in order of their names.
     ///
-    /// Errors: `Exists` for a name that stands twice.
+    /// Errors: `Exists` for a name that appears twice.
     fn by_name(&self, entries: &[PackEntry<'_>]) -> Result<Vec<u32>> {
         let mut order: Vec<u32> = (0..entries.len() as u32).collect();
         if self.folds() {
@@ -308,7 +308,7 @@ impl Dir<'_> {
         Ok(order)
     }
 
-    /// `Exists` if two names are the same when folded, `NameNotUtf8` where one is not allowed.
+    /// `Exists` if two names are equal after folding, `NameNotUtf8` if a name is not allowed.
     fn check_folded(&self, entries: &[PackEntry<'_>], of: &mut [u32]) -> Result<()> {
         let superblock = self.volume.at_open();
         let rules = CaseFold::new(superblock.encoding, superblock.encoding_flags)?;
@@ -325,9 +325,10 @@ impl Dir<'_> {
         Ok(())
     }
 
-    /// The entries in order of their hashes, names of one hash in order of names.
+    /// The indexes of the entries in order of their hashes; names with the same hash in order of
+    /// names.
     ///
-    /// Errors: `Exists` for a name that stands twice.
+    /// Errors: `Exists` for a name that appears twice.
     fn by_hash(&self, entries: &[PackEntry<'_>]) -> Result<Vec<Ranked>> {
         let version = self.volume.new_hash_version();
         let hasher = self.hasher(version);
@@ -340,7 +341,7 @@ impl Dir<'_> {
             order.push((u64::from(hash.hash) << 32 | u64::from(hash.minor), n as u32));
         }
         order.sort_unstable();
-        // Equal names have equal hashes: only neighbours of one hash can be the same.
+        // Equal names have equal hashes, so only names with the same hash need to be compared.
         for part in order.chunk_by_mut(|a, b| a.0 >> 32 == b.0 >> 32) {
             if part.len() > 1 {
                 part.sort_unstable_by_key(|(_, n)| entries[*n as usize].name);
@@ -377,7 +378,7 @@ fn cut_leaves(
         let hash = (part[0].0 >> 32) as u32;
         let need = |ranked: &Ranked| format.need(entries[ranked.1 as usize].name);
         let whole: usize = part.iter().map(need).sum();
-        // All names of one hash go into one leaf if they fit one.
+        // All names of one hash go into one leaf if they fit into one.
         if used > 0 && used + whole > wish {
             leaves.push(Leaf { names: start..at, key });
             (start, used, key) = (at, 0, hash);
@@ -385,7 +386,7 @@ fn cut_leaves(
         for ranked in part {
             if used + need(ranked) > room {
                 leaves.push(Leaf { names: start..at, key });
-                // The hash goes on from the leaf before.
+                // The hash continues from the leaf before.
                 (start, used, key) = (at, 0, hash | 1);
             }
             used += need(ranked);
@@ -396,7 +397,7 @@ fn cut_leaves(
     leaves
 }
 
-/// How many index blocks stand on each level below the root, and where.
+/// How many index blocks are on each level below the root, and where.
 struct Shape {
     leaves: usize,
     /// Nodes on the level below the root, and on the one above the leaves (0 with one level).
@@ -405,14 +406,14 @@ struct Shape {
 }
 
 impl Shape {
-    /// The flattest tree over so many leaves; `None` when it would have too many levels.
+    /// The flattest tree over this many leaves; `None` if it would have too many levels.
     fn of(leaves: usize, block: usize, format: &DirFormat, levels_max: u8) -> Option<Shape> {
         let root = limit_root(block, format.checksums);
         let node = limit_node(block, format.checksums, format.hash_words);
         if leaves <= root {
             return Some(Shape { leaves, upper: 0, lower: 0 });
         }
-        // Nodes with a little room, unless that costs a level.
+        // Nodes keep a little free space, unless that costs a level.
         let roomy = node - node / 16;
         for fill in [roomy, node] {
             let upper = leaves.div_ceil(fill);
@@ -438,7 +439,7 @@ impl Shape {
         self.upper + self.lower
     }
 
-    /// The logical blocks the root leads to.
+    /// The logical blocks that the root points to.
     fn children_of_root(&self) -> Range<usize> {
         match self.upper {
             0 => 1..1 + self.leaves,
@@ -446,7 +447,7 @@ impl Shape {
         }
     }
 
-    /// The logical blocks that the node in block `at` leads to: an even share.
+    /// The logical blocks that the node in block `at` points to: an even share.
     fn children_of(&self, at: usize) -> Range<usize> {
         let share = |n: usize, of: usize, total: usize| total * n / of;
         let n = at - 1;
@@ -472,7 +473,7 @@ impl Shape {
         at - 1 - self.nodes()
     }
 
-    /// Lists the blocks of `list` behind the first, which is there already.
+    /// Adds the blocks of `list` to the index, except the first, which is there already.
     fn fill_index(&self, index: &mut IndexMut<'_>, list: Range<usize>, leaves: &[Leaf]) {
         let rest = list.start + 1..list.end;
         index.extend(rest.map(|at| (leaves[self.first_leaf(at)].key, LogicalBlock(at as u32))));

@@ -1,19 +1,22 @@
-//! Listing a directory by places: numbers that mean the same in every opening, and after any change.
+//! Listing a directory by places: numbers that have the same meaning in every opening and after any
+//! change.
 //!
 //! ```text
-//!   by hash     62        32 31         0      by block      byte of the entry in the directory, + 2
+//!   by hash     62        32 31         0      by block      byte offset of the entry + 2
 //!               ┌───────────┬────────────┐
 //!               │ hash >> 1 │ minor hash │      places 0 and 1 belong to "." and ".."
 //!               └───────────┴────────────┘
 //!   htree       root ─► leaf of place ─► its names, sorted ─► next leaf      one leaf at a time
 //! ```
 //!
-//! A name keeps its place while it exists, so what stays is listed once, whatever comes and goes. By hash are listed an htree,
-//! and a directory of one block or none that becomes one: both have the same places. Others (no `dir_index`, several blocks
-//! without an index, a damaged index) never move an entry, so its byte is its place. A name in a leaf where its hash does
-//! not belong is listed as if it had the nearest hash that does.
+//! A name keeps its place while it exists, so a name that stays is listed once, whatever happens to
+//! others. An htree is listed by hash, and so is a directory of at most one block that can become
+//! an htree: its names keep their places. Other directories (no `dir_index`, several blocks without
+//! an index, a damaged index) never move an entry, so the entry's byte offset is its place. A name
+//! in a leaf to which its hash does not belong is listed as if it had the nearest hash that does.
 //!
-//! Names of the same hash and minor hash have one place. Source: ext4 documentation, "Hash Tree Directories".
+//! Names with the same hash and minor hash have the same place. Source: ext4 documentation, "Hash
+//! Tree Directories".
 
 use super::htree::NextLeaf;
 use super::linear::{Names, SCAN_AHEAD};
@@ -27,26 +30,26 @@ use extant_ondisk::hash::{HashVersion, NameHash};
 
 /// The first place that a name can have.
 pub(crate) const FIRST: u64 = 2;
-/// The last one.
+/// The last place that a name can have.
 const LAST: u64 = (1 << 63) - 2;
-/// Leaves that names of one hash may take; more are a crafted index.
+/// How many leaves the names of one hash may fill. More means a forged index.
 const SAME_HASH_LEAVES: usize = 64;
 
-/// By what a directory's names are listed.
+/// The order in which a directory's names are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// The hash of this version.
+    /// By the hash of this version.
     Hash(HashVersion),
-    /// The byte of the entry.
+    /// By the byte offset of the entry.
     Byte,
 }
 
 /// The names of a part of a directory, in order of their places.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// Names and damage, each with its place.
+    /// Names and errors, each with its place.
     pub(crate) names: Vec<(u64, Result<Entry>)>,
-    /// Where the next part begins; `None` at the directory's end.
+    /// The place at which the next part begins; `None` at the end of the directory.
     pub(crate) next: Option<u64>,
 }
 
@@ -60,7 +63,8 @@ fn place_of(hash: NameHash) -> u64 {
 }
 
 impl Dir<'_> {
-    /// By what the names are listed. It stays so while the directory is in use, but for damage.
+    /// The order of the listing. It stays the same while the directory is in use, except after
+    /// damage.
     pub(crate) fn order(&self) -> Order {
         let by_default = || Order::Hash(self.volume.new_hash_version());
         let folds = self.folds() && self.hashed(b"a").is_err();
@@ -75,15 +79,15 @@ impl Dir<'_> {
         }
     }
 
-    /// The part of the directory where names from `place` on begin.
+    /// The part of the directory that contains the first names from `place` on.
     ///
-    /// Errors: those of the index, and of the directory's map.
+    /// Errors: those of the index and of the directory's map.
     pub(crate) fn batch_at(&self, order: Order, place: u64) -> Result<Batch> {
         let mut batch = match (order, self.form) {
             (_, Form::Inline) => self.inline_batch(order)?,
             (Order::Hash(version), Form::Linear) => {
                 let mut batch = Batch::default();
-                // It may have got a second block without an index since.
+                // The directory may have got a second block without an index since.
                 for at in 0..self.blocks {
                     self.names_of(LogicalBlock(at), Some((version, 0..LAST + 1)), &mut batch)?;
                 }
@@ -112,7 +116,7 @@ impl Dir<'_> {
         Ok(batch)
     }
 
-    /// The leaf for `place`, and those after it where names of its last hash go on.
+    /// The leaf for `place`, and the leaves after it in which names of its last hash continue.
     fn leaf_batch(&self, version: HashVersion, place: u64) -> Result<Batch> {
         // Bit 63 is never set, so the shift loses nothing.
         let hash = ((place >> 32) as u32) << 1;
@@ -125,14 +129,14 @@ impl Dir<'_> {
             let end = match next {
                 NextLeaf::None => LAST + 1,
                 NextLeaf::Other(key) => start_of(key),
-                // Names of its hash are in both leaves.
+                // Both leaves have names of this hash.
                 NextLeaf::Moved(key) => start_of(key) + (1 << 32),
             };
             let range = start..end.clamp(start + 1, LAST + 1);
             self.names_of(leaf, Some((version, range)), &mut batch)?;
             match next {
                 NextLeaf::None => return Ok(batch),
-                // A listing that did not go forward would not end.
+                // A listing that does not advance would not end.
                 NextLeaf::Other(_) if end <= place => break,
                 NextLeaf::Other(_) => {
                     batch.next = Some(end);
@@ -165,7 +169,7 @@ impl Dir<'_> {
                 batch.names.push((start(at.0), Err(self.site().corrupt(What::DirectoryHole))));
                 next = self.after_hole(at)?;
             }
-            // A damaged map would fail for every block behind, too.
+            // If the map is damaged, every later block would fail, too.
             Err(error @ Error::Corrupt { .. }) => {
                 batch.names.push((start(at.0), Err(error)));
                 next = self.blocks;
@@ -176,8 +180,8 @@ impl Dir<'_> {
         Ok(batch)
     }
 
-    /// Appends the names of block `at`: by the hash of a version, within a range of places, or by bytes. Damage of the
-    /// block is one of them.
+    /// Appends the names of block `at`: by the hash of a version and within a range of places, or
+    /// by byte offset. Damage of the block is appended as an error.
     fn names_of(
         &self,
         at: LogicalBlock,
@@ -226,7 +230,7 @@ impl Dir<'_> {
             Some((hash, minor)) => NameHash { hash, minor },
             None => self.hash_stored(version, entry.name).unwrap_or_default(),
         };
-        // The oldest version has no second hash.
+        // The oldest version has no minor hash.
         let minor = match version {
             HashVersion::Legacy => self.hasher(HashVersion::HalfMd4).hash(entry.name).minor,
             _ => hash.minor,

@@ -5,8 +5,8 @@
 //!                  bad block or entry: an error among the names; the rest follows
 //! ```
 //!
-//! A batch is read under the directory's lock; between batches the directory may change. A name
-//! that stays is listed once, wherever it went: see [`super::moves`].
+//! A batch is read under the directory's lock. Between batches the directory may change. A name
+//! that stays is listed once, even if it moves to another block: see [`super::moves`].
 
 use super::moves::Followed;
 use super::{Dir, Form, linear::Names, nokey::NoKey};
@@ -16,29 +16,29 @@ use extant_ondisk::dirent::{DirBlock, Dirent, EntryKind};
 /// One name of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// The name; for an encrypted directory the text that stands for it.
+    /// The name; in an encrypted directory, the text that encodes it.
     pub(crate) name: Vec<u8>,
-    /// What it names.
+    /// The inode of the name.
     pub(crate) ino: Ino,
-    /// The kind of file recorded beside it.
+    /// The kind of file that the entry records.
     pub(crate) kind: EntryKind,
 }
 
-/// Where a listing goes on.
+/// Where a listing continues.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Position {
     next: u32,
-    /// Blocks below this one were brought into the cache.
+    /// Blocks below this one have been prefetched.
     ahead: u32,
     moves: Followed,
 }
 
 impl Dir<'_> {
-    /// Appends the entries of the next block to `out`, "." and ".." left out; `false` when there is
-    /// no next block.
+    /// Passes the entries of the next block to `out`, except "." and "..". Returns `false` if there
+    /// is no next block.
     ///
-    /// What is wrong with a block or an entry stands among the entries; only what concerns the
-    /// whole directory is an error of the call.
+    /// Damage of a block or an entry is passed as an error among the entries. The call itself fails
+    /// only if the whole directory is affected.
     pub(crate) fn next_batch(
         &self,
         position: &mut Position,
@@ -84,7 +84,7 @@ impl Dir<'_> {
                 out(Err(self.site().corrupt(What::DirectoryHole)));
                 position.next = self.after_hole(at)?;
             }
-            // A damaged map would fail for every block behind, too.
+            // If the map is damaged, every later block would fail, too.
             Err(error @ Error::Corrupt { .. }) => {
                 position.next = self.blocks;
                 out(Err(error));
@@ -94,7 +94,7 @@ impl Dir<'_> {
         Ok(true)
     }
 
-    /// Whether nothing but "." and ".." is in the directory. Errors count as something.
+    /// Whether the directory has no names except "." and "..". Damage is returned as an error.
     pub(crate) fn is_empty(&self) -> Result<bool> {
         let mut position = Position::default();
         let mut found = Ok(true);

@@ -1,7 +1,7 @@
-//! Taking a name out, pointing it elsewhere, naming another parent.
+//! Removing a name, changing its inode, and changing the parent of a directory.
 //!
 //! ```text
-//!   remove       │ a │ gone ──┤  ──►  │ a ───────────┤      blocks are never given back
+//!   remove       │ a │ gone ──┤  ──►  │ a ───────────┤      blocks are never freed
 //!   set          │ name, inode 12, file ┤  ──►  │ name, inode 15, symlink ┤
 //!   set_parent   ".." of block 0, of the htree root, or the first 4 bytes of an inline directory
 //! ```
@@ -21,10 +21,10 @@ use extant_ondisk::inline_dir::InlineDirMut;
 const DOTDOT_OFFSET: usize = 12;
 
 impl Volume {
-    /// Takes `name` out of directory `ino`; the inode it meant.
+    /// Removes `name` from directory `ino`. Returns the inode of the name.
     ///
     /// The caller stores the inode, sets its times, and counts links. Errors: `NotFound`; `Invalid`
-    /// for "." and ".."; `Corrupt`; `Device`. Locks: the inode's is held; takes `Leaf`.
+    /// for "." and ".."; `Corrupt`; `Device`. Locks: the caller holds the inode's; takes `Leaf`.
     pub(crate) fn dir_remove(
         &self,
         handle: &Handle<'_>,
@@ -37,7 +37,7 @@ impl Volume {
         Ok(found.ino)
     }
 
-    /// As [`Volume::dir_remove`], for an entry that was just found.
+    /// As [`Volume::dir_remove`], for an entry that the caller has just found.
     pub(crate) fn dir_remove_found(
         &self,
         handle: &Handle<'_>,
@@ -51,7 +51,8 @@ impl Volume {
         })
     }
 
-    /// Makes an entry that was just found mean `target`; else as [`Volume::dir_remove`].
+    /// Makes an entry that the caller has just found point to `target`. Otherwise as
+    /// [`Volume::dir_remove`].
     pub(crate) fn dir_set_found(
         &self,
         handle: &Handle<'_>,
@@ -67,9 +68,9 @@ impl Volume {
         })
     }
 
-    /// Makes `name`, which is in directory `ino`, mean `target`; the inode it meant before.
+    /// Makes `name` in directory `ino` point to `target`. Returns the name's former inode.
     ///
-    /// As [`Volume::dir_remove`] otherwise.
+    /// Otherwise as [`Volume::dir_remove`].
     #[cfg(test)]
     pub(crate) fn dir_set(
         &self,
@@ -85,8 +86,8 @@ impl Volume {
         Ok(found.ino)
     }
 
-    /// Whether ".." of directory `ino` stands where it must and means `parent`: to be asked before
-    /// anything of a move is changed.
+    /// Checks that ".." of directory `ino` is at its fixed offset and points to `parent`. A move
+    /// calls this before it changes anything.
     ///
     /// Errors: `DirentDot`, `DirectoryParent`; `Corrupt`; `Device`.
     pub(crate) fn dir_check_parent(&self, ino: Ino, body: &Body, parent: Ino) -> Result<()> {
@@ -108,9 +109,9 @@ impl Volume {
         }
     }
 
-    /// Makes ".." of directory `ino` mean `parent`.
+    /// Makes ".." of directory `ino` point to `parent`.
     ///
-    /// The caller stores the inode. Errors: `DirentDot` where block 0 has no ".."; `Corrupt`;
+    /// The caller stores the inode. Errors: `DirentDot` if block 0 has no ".."; `Corrupt`;
     /// `Device`.
     pub(crate) fn dir_set_parent(
         &self,

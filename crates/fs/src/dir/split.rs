@@ -1,14 +1,14 @@
-//! Making room in an htree, one legal step at a time.
+//! Making space in an htree, in steps that each leave a valid tree.
 //!
 //! ```text
-//!   leaf full, parent has room      leaf ──upper half of the hashes──► new leaf, key into the parent
-//!   parent full, one above has room node ──upper half of the keys────► new node, key into the one above
-//!   all full, a level is left       root's keys ──► new node, root keeps one entry
-//!   all full, no level left         NoSpace
+//!   leaf full, parent has space      leaf ──upper half of the hashes──► new leaf, key into parent
+//!   parent full, one above has space node ──upper half of the keys────► new node, key one level up
+//!   all full, a level is left        root's keys ──► new node, root keeps one entry
+//!   all full, no level left          NoSpace
 //! ```
 //!
-//! Every step first makes what it needs in memory, then takes its block, then changes the tree: a
-//! step that fails has changed nothing. The insert looks again after each.
+//! Each step first prepares its content in memory, then allocates its block, then changes the tree.
+//! A step that fails has therefore changed nothing. The insert searches again after each step.
 
 use super::Dir;
 use super::htree::{Probe, Step};
@@ -25,9 +25,9 @@ use extant_ondisk::htree::{IndexMut, levels_max, limit_node, limit_root, split_l
 use std::borrow::Cow;
 
 impl Volume {
-    /// One step towards room in the leaf of `probe`.
+    /// Takes one step towards free space in the leaf of `probe`.
     ///
-    /// Errors: `NoSpace` without a block or without a level; `Corrupt`; `Device`.
+    /// Errors: `NoSpace` if no block or no level is left; `Corrupt`; `Device`.
     pub(super) fn htree_make_room(
         &self,
         handle: &Handle<'_>,
@@ -77,7 +77,7 @@ impl Volume {
         self.list(handle, &dir, level, &probe.steps()[level], key, at)
     }
 
-    /// Splits the node below `steps[level]`, which has room for one entry more.
+    /// Splits the node below `steps[level]`. The node of that step has space for one more entry.
     fn split_node(
         &self,
         handle: &Handle<'_>,
@@ -100,7 +100,7 @@ impl Volume {
         self.list(handle, &dir, level, &steps[level], key, at)
     }
 
-    /// Lists block `below` under `key` behind the entry that `step` took.
+    /// Adds block `below` under `key` after the entry that `step` took.
     fn list(
         &self,
         handle: &Handle<'_>,
@@ -124,7 +124,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives the tree one level more, below the root.
+    /// Adds one level to the tree, below the root.
     fn push_down(&self, handle: &Handle<'_>, ino: Ino, body: &mut Body) -> Result<()> {
         let (at, added) = self.dir_append(handle, ino, body)?;
         let dir = self.dir(ino, body)?;
@@ -142,7 +142,7 @@ impl Volume {
     }
 }
 
-/// Replaces the content of a block, checksum and all, and notes what it is.
+/// Replaces the whole content of a block, including its checksum, and records what the block is.
 pub(super) fn put(
     block: &MetaBlock,
     handle: &Handle<'_>,
@@ -164,9 +164,9 @@ impl Dir<'_> {
         step.count >= limit
     }
 
-    /// The bytes of a stored name that are hashed: folded where the directory folds.
+    /// The bytes of a stored name that are hashed: folded if the directory is casefolded.
     ///
-    /// Errors: `Unsupported` for an encoding nobody knows.
+    /// Errors: `Unsupported` for an unknown encoding.
     pub(super) fn hashed<'n>(&self, name: &'n [u8]) -> Result<Cow<'n, [u8]>> {
         if !self.folds() {
             return Ok(Cow::Borrowed(name));

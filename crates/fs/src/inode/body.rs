@@ -1,4 +1,4 @@
-//! What an inode holds.
+//! The content of an inode in memory.
 
 use super::Slot;
 use crate::cached::Cached;
@@ -15,47 +15,48 @@ use extant_ondisk::time::Timestamp;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-/// What an inode holds: its fields (reached directly, as if the body were the disk's inode) and the
+/// The content of an inode in memory: its fields (accessible directly through `Deref`) and the
 /// bytes of its slot.
 #[derive(Clone, Debug)]
 pub(crate) struct Body {
     /// The fields.
     pub(crate) disk: DiskInode,
-    /// The slot, `inode_size` bytes. Stale where `disk` has fields; right behind them, where the
-    /// attributes are.
+    /// The slot, `inode_size` bytes. Out of date where `disk` has fields; valid after them, where
+    /// the attributes are.
     pub(crate) raw: Box<[u8]>,
     /// Which orphan record names the inode.
     pub(crate) orphan: OrphanPlace,
-    /// How its slot counts in the quota files.
+    /// How the inode counts in the quota files.
     pub(crate) counted: Counted,
-    /// What has to be durable for the inode to be.
+    /// The changes that must be durable for the inode to be durable.
     pub(crate) synced: Synced,
-    /// It is known to have no file capabilities, which a change of its content would take away.
+    /// The file is known to have no capabilities, which a change of its content would remove.
     pub(crate) no_capability: bool,
-    /// Where its names went, if it is a directory.
+    /// The moves of its names, if it is a directory.
     pub(crate) moves: Moves,
-    /// Its folios, and what is promised for them.
+    /// Its folios, and the reservations for them.
     pub(crate) cached: Option<Arc<Cached>>,
-    /// The size that the slot gets while data before `size` is not on the device; `None`: the size.
+    /// The size that the slot gets while data before `size` is not on the device. `None`: the slot
+    /// gets `size`.
     pub(crate) size_on_disk: Option<u64>,
-    /// Times changed since it was stored.
+    /// Times changed since the inode was last stored.
     pub(crate) times_changed: bool,
-    /// A change of content leaves its times to whoever asked for it.
+    /// A change of content does not set the times: the caller sets them.
     pub(crate) times_kept: bool,
-    /// Where its next held run is looked for.
+    /// The goal of its next held run.
     pub(crate) held_behind: HeldBehind,
 }
 
 /// How an inode counts in the quota files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Counted {
-    /// Not yet: from the first time it is stored.
+    /// Not yet: it counts from its first store on.
     New,
-    /// With what its slot says.
+    /// With the content of its slot.
     Kept,
-    /// No more, once it is stored: it is being released.
+    /// No more after its next store: it is being released.
     Gone,
-    /// Not at all: it is being released before it was ever stored.
+    /// Not at all: it is being released and was never stored, or its release is stored already.
     Never,
 }
 
@@ -73,7 +74,7 @@ impl DerefMut for Body {
 }
 
 impl Body {
-    /// Whether its flags ask for changes that are durable when a call returns.
+    /// Whether its flags demand that changes are durable when a call returns.
     pub(crate) fn asks_for_sync(&self) -> bool {
         let of_names = InodeFlags::SYNC | InodeFlags::DIRSYNC;
         match self.file_kind() {
@@ -82,7 +83,7 @@ impl Body {
         }
     }
 
-    /// The body of an inode that is being made: no attributes.
+    /// The body of a new inode, without attributes.
     pub(crate) fn fresh(volume: &Volume, disk: DiskInode) -> Body {
         let raw = vec![0; volume.geometry().inode_size()].into_boxed_slice();
         Body {
@@ -106,16 +107,17 @@ impl Body {
         self.disk.kind().unwrap_or(FileKind::Regular)
     }
 
-    /// The content changed at `now`: so say its times, unless somebody else keeps them. Of a file that only grows
-    /// nobody does: who writes to it past their own cache asks for the times here.
+    /// Sets the times for a change of content at `now`, unless the caller keeps them itself. For an
+    /// append-only file they are always set: a caller that writes to it past its own cache expects
+    /// that the times are set here.
     pub(crate) fn content_changed(&mut self, now: Timestamp) {
         if !self.times_kept || self.flags.contains(InodeFlags::APPEND) {
             (self.mtime, self.ctime) = (now, now);
         }
     }
 
-    /// Sets the size, as every reader sees it. The size on disk follows at once, or once all data that is dirty or
-    /// on its way is there.
+    /// Sets the size that every reader sees. The size on disk follows at once, or when all data
+    /// that is dirty or in flight is on the device.
     pub(crate) fn resize(&mut self, size: u64) {
         self.disk.size = size;
         let Some(cached) = &self.cached else { return };
@@ -124,8 +126,8 @@ impl Body {
             self.size_on_disk.filter(|on_disk| *on_disk < size && cached.pages.is_dirty());
     }
 
-    /// Whether the block at `at` is promised to dirty data, and for how many blocks, at most `limit`, the answer
-    /// is the same.
+    /// Whether a reservation of dirty data covers the block at `at`, and for how many blocks, at
+    /// most `limit`, the answer is the same.
     pub(crate) fn promised_run(&self, at: u32, limit: u32) -> (bool, u32) {
         let Some(cached) = &self.cached else { return (false, limit) };
         let delayed = cached.delayed.lock();
@@ -135,32 +137,33 @@ impl Body {
         }
     }
 
-    /// The bytes that may hold attributes, magic included; empty without room for any.
+    /// The bytes that may hold attributes, magic included; empty without space for any.
     pub(crate) fn xattr_tail(&self, volume: &Volume) -> &[u8] {
         self.raw.get(self.disk.xattr_area(volume.inode_format())).unwrap_or_default()
     }
 
-    /// The same bytes, for change.
+    /// The same bytes, to change them.
     pub(crate) fn xattr_tail_mut(&mut self, volume: &Volume) -> &mut [u8] {
         let area = self.disk.xattr_area(volume.inode_format());
         self.raw.get_mut(area).unwrap_or_default()
     }
 
-    /// The seed of everything that belongs to this inode; `None` without `metadata_csum`.
+    /// The checksum seed of all metadata of this inode; `None` without `metadata_csum`.
     pub(crate) fn seed(&self, volume: &Volume, ino: Ino) -> Option<u32> {
         volume.checksums().inode_seed(ino, self.disk.generation)
     }
 
-    /// Writes the inode into its table block under `handle`, checksum included, and what changed in
-    /// its use of space into the quota files.
+    /// Writes the inode into its table block under `handle`, checksum included, and the change of
+    /// its usage into the quota files.
     ///
-    /// Spends one credit and [`Volume::quota_credits`]. Errors: `Device`, `Aborted`; `FileTooLarge` when the sectors do not fit.
-    /// Locks: the caller holds the inode's; takes `Leaf`, then `Quota`.
+    /// Spends one credit and [`Volume::quota_credits`]. Errors: `Device`, `Aborted`; `FileTooLarge`
+    /// when the sectors do not fit. Locks: the caller holds the inode's; takes `Leaf`, then
+    /// `Quota`.
     pub(crate) fn store(&mut self, volume: &Volume, ino: Ino, handle: &Handle<'_>) -> Result<()> {
         self.store_in(volume, ino, handle, &volume.inode_slot(ino)?)
     }
 
-    /// As [`Body::store`], into the slot that [`Volume::inode_slot`] gave before.
+    /// As [`Body::store`], into the slot from [`Volume::inode_slot`].
     pub(crate) fn store_in(
         &mut self,
         volume: &Volume,
@@ -169,7 +172,8 @@ impl Body {
         slot: &Slot,
     ) -> Result<()> {
         let block = slot.0.write(handle)?;
-        // Who is on the list has its successor there, and others may change it.
+        // An inode on the orphan list takes its successor from the list, which other threads may
+        // change.
         let list = (self.orphan == OrphanPlace::List).then(|| volume.orphans().list());
         if let Some(list) = &list {
             self.disk.dtime = list.after(ino);

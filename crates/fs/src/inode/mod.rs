@@ -1,17 +1,17 @@
 //! Inodes in use: one object per inode number, however many threads hold it.
 //!
 //! ```text
-//!   InodeTable   64 shards: number → Arc<Inode>       nobody holds it any more: may leave
+//!   InodeTable   64 shards: number → Arc<Inode>       without a holder: may leave the table
 //!                                     │
-//!                  Inode ─ body (Rank::Inode) ─ Body ┬ disk   the fields, in meaning
+//!                  Inode ─ body (Rank::Inode) ─ Body ┬ disk   the fields, decoded
 //!                                                    └ raw    the whole slot, for attributes
 //!
 //!   table block ──check──► Body ──change under a handle──► store ──► table block
 //! ```
 //!
-//! An inode is checked when it is read from its table; who asks decides which numbers are allowed
-//! ([`Ask`]). What is stored goes to the table block at once: an inode that left the table loses
-//! nothing.
+//! An inode is checked when it is read from its table. The kind of caller ([`Ask`]) decides which
+//! numbers are allowed. `store` writes to the table block at once, so an inode that leaves the
+//! table loses nothing.
 
 mod body;
 mod table;
@@ -47,41 +47,43 @@ pub(crate) use table::InodeTable;
 pub(crate) struct Inode {
     /// Its number.
     pub(crate) ino: Ino,
-    /// What it holds. Guards the inode's fields, its mapping and its names.
+    /// Its content in memory. The lock guards the inode's fields, its map and its names.
     pub(crate) body: RwLock<Body>,
-    /// Somebody asked for it since the table was last swept.
+    /// It was looked up since the table was last swept.
     recent: AtomicBool,
-    /// It holds the value of an attribute; that never changes.
+    /// It holds the value of an attribute. This never changes.
     is_value: bool,
-    /// It had no links when it was read: an orphan, which gets no name again.
+    /// It had no links when it was read: an orphan, which never gets a name again.
     was_unlinked: bool,
-    /// Who works with it by number or name right now, see [`Held`](crate::names::hold::Held).
+    /// The number of users that work with it by number or name now, see
+    /// [`Held`](crate::names::hold::Held).
     pub(crate) users: AtomicU32,
-    /// Its last name is gone: the last user releases it.
+    /// Its last name was removed: the last user releases it.
     pub(crate) unlinked: AtomicBool,
     /// It was made without a name and may get one.
     pub(crate) nameable: AtomicBool,
-    /// Its folios, once there are any. Set under the inode's lock, as `Body::cached`.
+    /// Its folios, once there are any. Set under the inode's lock, like `Body::cached`.
     pub(crate) cached: OnceLock<Arc<Cached>>,
-    /// Until when, in nanoseconds since 1970, writes over its folios leave nothing to do in the inode; 0: they
-    /// all do. Set under the inode's lock.
+    /// Until this time, in nanoseconds since 1970, fast overwrites are enabled: writes over its
+    /// folios need not change the inode. 0: disabled. Set under the inode's lock.
     pub(crate) quiet_until: AtomicU64,
-    /// Its flags ask for changes that are durable when a call returns: `SYNC`, for a directory also `DIRSYNC`. Set under
-    /// the inode's lock.
+    /// Its flags demand that changes are durable when a call returns: `SYNC`, for a directory also
+    /// `DIRSYNC`. Set under the inode's lock.
     pub(crate) syncs: AtomicBool,
-    /// It was cut to nothing: what is written then goes to the device when it is closed.
+    /// It was truncated to size 0: data written afterwards goes to the device when the file is
+    /// closed.
     pub(crate) write_back_at_close: AtomicBool,
-    /// How often an opening of it ended while it had dirty bytes.
+    /// How often an opening was closed while the file had dirty bytes.
     pub(crate) closed_dirty: AtomicU64,
-    /// The value of `closed_dirty` that a write-back of all its dirty bytes followed last.
+    /// The value of `closed_dirty` before the last write-back of all its dirty bytes.
     pub(crate) closed_written: AtomicU64,
-    /// Held by a call that writes where folios alone do not do, or that changes size or map.
+    /// Held by a call that changes size or map, or that writes more than folios.
     pub(crate) writing: Mutex<()>,
-    /// Held while dirty data is on its way to the device: its blocks keep their place.
+    /// Held during write-back of dirty data. While it is held, the data keeps its blocks.
     pub(crate) writing_back: Mutex<()>,
-    /// How many wait for that: whoever holds it comes to an end.
+    /// The number of threads that wait for `writing_back`. The holder then ends its work soon.
     pub(crate) write_back_wanted: AtomicU32,
-    /// Direct transfers under way: their blocks keep their place.
+    /// Direct transfers in flight. Their blocks stay in place.
     pub(crate) directs: Directs,
 }
 
@@ -109,7 +111,8 @@ impl Inode {
         }
     }
 
-    /// Waits until no dirty data of the file is on its way to the device.
+    /// Waits until no dirty data of the file is in flight to the device. No write-back starts while
+    /// the guard is held.
     pub(crate) fn hold_write_back(&self) -> MutexGuard<'_, ()> {
         self.write_back_wanted.fetch_add(1, Ordering::Relaxed);
         let guard = self.writing_back.lock();
@@ -140,12 +143,12 @@ impl Inode {
         body
     }
 
-    /// Whether an opening ended with bytes that may be dirty still.
+    /// Whether an opening was closed with bytes that may still be dirty.
     pub(crate) fn was_closed_dirty(&self) -> bool {
         self.closed_dirty.load(Ordering::Acquire) != self.closed_written.load(Ordering::Acquire)
     }
 
-    /// Its flags are those of `body`.
+    /// Updates `syncs` from the flags of `body`.
     pub(crate) fn note_sync(&self, body: &Body) {
         let syncs = body.asks_for_sync();
         if self.syncs.load(Ordering::Relaxed) != syncs {
@@ -153,23 +156,22 @@ impl Inode {
         }
     }
 
-    /// The next write over its folios comes to the inode: what it may do there, or the time it leaves, can be
-    /// another one.
+    /// Disables fast overwrites: the next write over its folios takes the inode's lock. The write's
+    /// permission, or the time that it sets, may have changed.
     pub(crate) fn be_loud(&self) {
         if self.quiet_until.load(Ordering::Relaxed) != 0 {
             self.quiet_until.store(0, Ordering::Release);
         }
     }
 
-    /// What is known of it now. Whoever changes it afterwards leaves another time, as far as the clock tells them
-    /// apart.
+    /// Its metadata now. A later change sets another time, if the clock's resolution allows.
     pub(crate) fn look(&self, volume: &Volume) -> Metadata {
         let body = self.read();
         self.be_loud();
         Metadata::of(volume, self.ino, &body)
     }
 
-    /// Whether it has data that is not on the device yet.
+    /// Whether it has data that is not yet on the device.
     pub(crate) fn is_dirty(&self) -> bool {
         self.cached.get().is_some_and(|cached| cached.pages.is_dirty())
     }
@@ -178,22 +180,22 @@ impl Inode {
 /// A block of an inode table, and the bytes of one inode in it.
 pub(crate) type Slot = (MetaBlock, Range<usize>);
 
-/// Who asks for an inode, and so which numbers and states are right.
+/// The kind of caller that looks up an inode. It decides which numbers and states are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
     /// A directory entry or a caller: the root or an ordinary number, in use.
     Name,
-    /// The engine itself: any number, journal and quota files included; links may be zero.
+    /// The engine itself: any number, those of journal and quota files included; links may be zero.
     Internal,
     /// Orphan processing: as `Name`, but links may be zero.
     Orphan,
 }
 
 impl Volume {
-    /// The inode that a name or a caller asks for.
+    /// The inode for a name or for a caller's number.
     ///
-    /// Errors: `InodeNumber` for a number out of range or hidden, `InodeUnlinked` for one without
-    /// links, `RootDirectory`, and every check of `Inode::check`. Locks: takes `Leaf`.
+    /// Errors: `InodeNumber` for a number that is out of range or hidden, `InodeUnlinked` for an
+    /// inode without links, `RootDirectory`, and those of `Inode::check`. Locks: takes `Leaf`.
     pub(crate) fn inode(&self, ino: Ino) -> Result<Arc<Inode>> {
         self.inode_as(ino, Ask::Name)
     }
@@ -203,7 +205,7 @@ impl Volume {
         self.inode_as(ino, Ask::Internal)
     }
 
-    /// The inode `ino` as `ask` wants it.
+    /// The inode `ino`, with the checks that `ask` demands.
     pub(crate) fn inode_as(&self, ino: Ino, ask: Ask) -> Result<Arc<Inode>> {
         if ask != Ask::Internal && self.is_hidden(ino) {
             return Err(Site::of_ino(ino).corrupt(What::InodeNumber));
@@ -212,7 +214,8 @@ impl Volume {
             Some(inode) => inode,
             None => self.load_inode(ino)?,
         };
-        // Nothing here waits for the inode's lock: the caller may hold others.
+        // This never waits for the inode's lock, since the caller may hold the locks of other
+        // inodes.
         match ask {
             Ask::Name | Ask::Orphan if inode.is_value => {
                 Err(Site::of_ino(ino).corrupt(What::InodeFlags))
@@ -222,8 +225,8 @@ impl Volume {
         }
     }
 
-    /// The inode `ino` that an attribute names as its value's, read past the table: who holds an
-    /// inode's lock waits for no other, whatever a damaged volume names.
+    /// The value inode `ino` that an attribute names, read without the table: a thread that holds
+    /// an inode's lock never waits for that of another inode, whatever a damaged volume names.
     ///
     /// Errors: `XattrInode` for an inode that holds no value.
     pub(crate) fn value_inode(&self, ino: Ino) -> Result<Body> {
@@ -238,8 +241,8 @@ impl Volume {
         }
     }
 
-    /// What is told of an inode number that a caller kept: while others change the volume, one
-    /// without links is no damage.
+    /// The error for an inode number that a caller kept. While other threads change the volume, an
+    /// inode without links is no damage: then it is `NotFound`.
     pub(crate) fn stale(&self, error: Error) -> Error {
         match error {
             Error::Corrupt { what: What::InodeUnlinked, .. }
@@ -251,14 +254,15 @@ impl Volume {
         }
     }
 
-    /// The inode that a listing named, for one look.
+    /// The fields of the inode that a listing named, for one use.
     ///
-    /// Errors: `NotFound` where its name went away since; those of [`Volume::peek_inode`].
+    /// Errors: `NotFound` if the name was removed since; those of [`Volume::peek_inode`].
     pub(crate) fn peek_listed(&self, ino: Ino) -> Result<Body> {
         self.peek_inode(ino, Ask::Name).map_err(|error| self.stale(error))
     }
 
-    /// The inode's fields for one look, without keeping it in the table: for scans of many.
+    /// The inode's fields for one use. Does not keep the inode in the table: for scans of many
+    /// inodes.
     ///
     /// Checks as [`Volume::inode_as`] does. Locks: takes `Inode` (shared): the caller holds none.
     pub(crate) fn peek_inode(&self, ino: Ino, ask: Ask) -> Result<Body> {
@@ -278,7 +282,8 @@ impl Volume {
         Ok(body)
     }
 
-    /// Whether a number is the engine's own: reserved ones but the root, quota and orphan files.
+    /// Whether a number belongs to the engine: reserved numbers except the root, quota and orphan
+    /// files.
     pub(crate) fn is_hidden(&self, ino: Ino) -> bool {
         let number = ino.get();
         if number < self.at_open().first_ino {
@@ -293,9 +298,9 @@ impl Volume {
         quota || orphans
     }
 
-    /// The table block of `ino` and the bytes of its slot there.
+    /// The table block of `ino` and the range of its slot there.
     ///
-    /// Errors: `InodeNumber` out of range; what the descriptor's check gives; `Device`.
+    /// Errors: `InodeNumber` for a number out of range; those of the descriptor's check; `Device`.
     pub(crate) fn inode_slot(&self, ino: Ino) -> Result<Slot> {
         let place = self.geometry().inode_place(ino);
         let place = place.ok_or_else(|| Site::of_ino(ino).corrupt(What::InodeNumber))?;
@@ -304,7 +309,7 @@ impl Volume {
         Ok((block, place.offset..place.offset + self.geometry().inode_size()))
     }
 
-    /// The block of a group's inode table, which begins at `table`, where an inode is.
+    /// The block with an inode, of a group's inode table that begins at `table`.
     fn inode_block(&self, table: BlockNr, place: &InodePlace) -> Result<MetaBlock> {
         let block = self.journal().cache().get(BlockNr(table.0 + u64::from(place.table_block)))?;
         let (size, count) = (self.geometry().inode_size(), self.geometry().inodes_per_block());
@@ -320,7 +325,7 @@ impl Volume {
                 return Worth::Right;
             };
             match is_zero_slot(slot) {
-                // Never used, or lost: another copy says.
+                // Never used, or lost: another copy of the block decides.
                 true if checksums.seed().is_some() && nr < used() => Worth::Empty,
                 true => Worth::Right,
                 false => checksum_is_right(slot, ino, checksums).into(),
@@ -330,15 +335,15 @@ impl Volume {
         Ok(block)
     }
 
-    /// Reads and checks the inode in its table, past the table of inodes in use.
+    /// Reads and checks the inode in its table block, without the table of inodes in use.
     pub(crate) fn read_inode(&self, ino: Ino) -> Result<Body> {
         let at = Site::of_ino(ino);
         let place =
             self.geometry().inode_place(ino).ok_or_else(|| at.corrupt(What::InodeNumber))?;
         let desc = self.space().descriptor(place.group)?;
-        // Slots that were never used hold garbage; but a volume without a journal that was not
-        // unmounted has descriptors older than its inodes, and so has every copy of them: a reader
-        // believes the inodes.
+        // Slots that were never used hold garbage. But a volume without a journal that was not
+        // unmounted has descriptors that are older than its inodes, and so are all copies of the
+        // descriptors. A reader of such a volume trusts the inodes.
         let is_open = !self.has_compat(Compat::HAS_JOURNAL)
             && !self.at_open().state.contains(VolumeState::VALID);
         let stale =

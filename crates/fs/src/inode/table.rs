@@ -7,34 +7,35 @@ use hashbrown::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Alone on its cache lines: neighbours are locked by other threads.
+/// One shard, on cache lines of its own, because other threads lock its neighbours.
 #[derive(Default)]
 #[repr(align(128))]
 struct Shard {
     inodes: HashMap<u32, Arc<Inode>>,
-    /// How often inodes left this shard.
+    /// How often inodes have left this shard.
     sweeps: u64,
 }
 
 /// The inodes in use.
 pub(crate) struct InodeTable {
     shards: Box<[Mutex<Shard>]>,
-    /// Inodes a shard keeps before it is swept.
+    /// Most inodes of a shard before it is swept.
     limit: usize,
 }
 
-/// 2^6: the upper bits of a hash choose.
+/// 2^6: the upper bits of a hash select the shard.
 const SHARDS: usize = 64;
 
 impl InodeTable {
-    /// A table that keeps about `limit` inodes nobody holds.
+    /// A table that keeps about `limit` inodes without a holder.
     pub(crate) fn new(limit: usize) -> InodeTable {
         let shards = (0..SHARDS).map(|_| Mutex::new(Rank::Leaf, Shard::default())).collect();
         InodeTable { shards, limit: (limit / SHARDS).max(4) }
     }
 
     fn shard(&self, ino: Ino) -> &Mutex<Shard> {
-        // The first inodes of all groups would meet in one shard if the number chose it.
+        // If the number itself chose the shard, the first inodes of all groups would be in one
+        // shard.
         &self.shards[(ino.get().wrapping_mul(0x9E37_79B9) >> 26) as usize]
     }
 
@@ -52,8 +53,9 @@ impl InodeTable {
         self.shard(ino).lock().sweeps
     }
 
-    /// Puts in an inode that was just read from disk. Whoever was faster wins. `None`: inodes left
-    /// the shard since `sweeps` was taken, so what was read may be older than what is on disk now.
+    /// Inserts an inode that was just read from disk. If another thread inserted it first, returns
+    /// that one. `None`: inodes have left the shard since `sweeps` was taken, so the inode on disk
+    /// may be newer than what was read.
     pub(super) fn insert_read(&self, ino: Ino, body: Body, sweeps: u64) -> Option<Arc<Inode>> {
         let mut shard = self.shard(ino).lock();
         if let Some(inode) = shard.inodes.get(&ino.get()) {
@@ -68,29 +70,29 @@ impl InodeTable {
         Some(inode)
     }
 
-    /// Puts in an inode that was just made, in place of whatever bore its number before.
+    /// Inserts an inode that was just created. It replaces any older inode of its number.
     pub(crate) fn insert_new(&self, ino: Ino, body: Body) -> Arc<Inode> {
         let inode = Arc::new(Inode::new(ino, body));
         self.put(ino, &inode);
         inode
     }
 
-    /// Puts in an inode that is being made, in place of whatever bore its number before. Its maker
-    /// has it locked: who finds it by a stale number waits.
+    /// Inserts an inode that is being created. It replaces any older inode of its number. The
+    /// creating thread holds its lock: a thread that finds it by an old number waits.
     pub(crate) fn put(&self, ino: Ino, inode: &Arc<Inode>) {
         let mut shard = self.shard(ino).lock();
         shard.inodes.insert(ino.get(), Arc::clone(inode));
         self.sweep(&mut shard);
     }
 
-    /// Takes an inode out that was freed: whoever asks next reads it anew.
+    /// Removes an inode that was freed: the next lookup reads it from disk.
     pub(crate) fn forget(&self, ino: Ino) {
         let mut shard = self.shard(ino).lock();
         shard.inodes.remove(&ino.get());
         shard.sweeps += 1;
     }
 
-    /// Lets inodes go that nobody holds: first those nobody asked for lately, then all.
+    /// Drops inodes without a holder: first those that were not looked up lately, then all.
     fn sweep(&self, shard: &mut Shard) {
         if shard.inodes.len() <= self.limit {
             return;

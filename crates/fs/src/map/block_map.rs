@@ -1,12 +1,12 @@
-//! Reading block maps: direct, indirect, double and triple pointers.
+//! Reading block maps: direct, indirect, double and triple indirect pointers.
 //!
 //! ```text
 //!   i_block ─slot─► pointer block ─slot─► pointer block ─slot─► data
-//!      │ 0: a hole as long as everything below the slot, and below the zero slots behind it
+//!      │ 0: a hole as long as everything below this slot and the zero slots after it
 //!      └ neighbouring pointers to neighbouring blocks: one run, within one pointer block
 //! ```
 //!
-//! Pointer blocks carry no checksum: every pointer is checked each time it is followed. Source:
+//! Pointer blocks have no checksum, so every pointer is checked each time it is followed. Source:
 //! ext4 documentation, "Direct/Indirect Block Addressing".
 
 pub(crate) mod change;
@@ -17,11 +17,11 @@ use crate::volume::Volume;
 use extant_base::{BlockNr, Ino, LogicalBlock, Result, Site, What};
 use extant_ondisk::block_map::{DIRECT, Path, ROOT_SLOTS, check_pointer, pointer};
 
-/// What one slot of `i_block` or of a pointer block says.
+/// The content of one slot of `i_block` or of a pointer block.
 enum Slot {
-    /// Neither it nor the slots behind it, this many in all, point anywhere.
+    /// This slot and those after it, `slots` in all, are zero.
     Hole { slots: u32 },
-    /// It points here; so do the slots behind it at the blocks behind, this many in all.
+    /// The slot points to `first`, the next ones to the blocks after it; `slots` in all.
     Block { first: BlockNr, slots: u32 },
 }
 
@@ -35,12 +35,12 @@ pub(super) fn map(
 ) -> Result<Run> {
     let size = volume.block_size();
     let Some(path) = Path::to(at, size) else {
-        // Behind everything a map can reach there is nothing.
+        // A map reaches no block here.
         return Ok(Run { logical: at, len: limit, target: Target::Hole });
     };
     let site = Site::of_ino(ino);
     let depth = path.depth();
-    // Only a direct slot has neighbours of its own kind in `i_block`.
+    // In `i_block`, only a direct slot has neighbours of its own kind.
     let root_end = if depth == 0 { DIRECT } else { path.slots()[0] + 1 };
     let root = &body.disk.i_block[..ROOT_SLOTS.min(root_end as usize) * 4];
     let mut slot = look(volume, root, path.slots()[0], depth == 0, limit, site)?;
@@ -70,7 +70,7 @@ pub(super) fn map(
     }
 }
 
-/// Reads `slot` of `bytes`, and, with `runs`, how many slots behind it go on.
+/// Reads `slot` of `bytes`. With `runs`, also counts the slots after it that continue the run.
 fn look(
     volume: &Volume,
     bytes: &[u8],
@@ -95,7 +95,7 @@ fn look(
     Ok(Slot::Block { first, slots: 1 + more })
 }
 
-/// The hole from `at` to the end of what the zero slots at `level` of the path stand for.
+/// The hole from `at` to the end of the range that the zero slots at `level` of the path map.
 fn hole(
     path: &Path,
     level: usize,

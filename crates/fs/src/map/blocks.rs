@@ -1,9 +1,9 @@
-//! Metadata blocks of a file: allocated, counted in its inode, and given back.
+//! Metadata blocks of a file: allocating them, counting them in its inode, and freeing them.
 //!
 //! ```text
 //!   map, directory index, attributes ──► allocate_metadata ──► space.allocate
 //!                                           │                  i_blocks
-//!                                           └ quota, unless dirty data in the cache needs the block
+//!                                           └ quota, unless cached dirty data needs the block
 //! ```
 
 use crate::inode::Body;
@@ -26,7 +26,7 @@ impl Volume {
         goal: BlockNr,
         claim: Claim,
     ) -> Result<BlockNr> {
-        // What data in the cache needs to be mapped is not refused: the data was taken.
+        // Blocks that map dirty data in the cache are never refused: the data was accepted.
         if claim == Claim::Data || body.cached.is_none() {
             self.quota_check(ino, body, self.context().sectors(1))?;
         }
@@ -39,7 +39,8 @@ impl Volume {
         Ok(run.start)
     }
 
-    /// As [`Volume::allocate_metadata`], for what maps the file: out of its share where that is dirty data's.
+    /// As [`Volume::allocate_metadata`], for a block of the file's map. Takes it from the file's
+    /// share of reserved map blocks, if the file has one.
     pub(crate) fn allocate_for_map(
         &self,
         ino: Ino,
@@ -55,9 +56,7 @@ impl Volume {
         Ok(block)
     }
 
-    /// Gives a metadata block of `ino` back.
-    ///
-    /// Errors: `Corrupt`, `Device`. Locks: takes `Group`.
+    /// Frees a metadata block of `ino`.
     pub(crate) fn free_metadata(
         &self,
         _ino: Ino,
@@ -72,8 +71,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Holds up to `want` free blocks in one run for blocks of a file that are at `old` now, behind
-    /// the file's last such run; `promised` to the caller, or not.
+    /// Holds up to `want` free blocks, in one run after the file's last held run, for blocks of the
+    /// file that are at `old` now. `promised`: the caller has a reservation for them.
     ///
     /// Errors and locks as [`Space::hold_run`](crate::space::Space::hold_run).
     pub(crate) fn hold_run_of(

@@ -1,9 +1,9 @@
-//! Giving a file blocks and taking them away: one door for extent trees and block maps.
+//! Giving a file blocks and freeing them: one interface for extent trees and block maps.
 //!
 //! ```text
-//!   fill    hole [a, b) → allocate a run, record it, again until the range is full
-//!   unmap   [a, b)      → record gone, then bits cleared; a shared cluster stays while any
-//!                         block of it is mapped
+//!   fill    hole [a, b) → allocate a run, record it in the map, repeat until the range is full
+//!   unmap   [a, b)      → removed from the map, then bits cleared; a shared cluster stays while
+//!                         any block of it is mapped
 //!
 //!   bigalloc, 4 blocks a cluster:     logical   │0 1 2 3│4 5 6 7│
 //!                                     unmap 2..6    └─┬─┘         frees no cluster: 0, 1 and 6, 7
@@ -24,14 +24,14 @@ use extant_ondisk::inode::FileKind;
 use std::ops::Range;
 
 impl Volume {
-    /// How this volume looks for blocks at present.
+    /// How this volume searches for blocks at present.
     pub(crate) fn search(&self) -> Search {
         if self.space().bulk().is_on() { Search::Next } else { Search::Near }
     }
 
-    /// Records that `extent` holds those logical blocks of `ino`, which were a hole.
+    /// Adds `extent` to the map of `ino`. Its logical blocks were a hole.
     ///
-    /// The caller stores the inode afterwards, and counts the data blocks in it. Errors: `NoSpace`
+    /// The caller stores the inode afterwards and counts the data blocks in it. Errors: `NoSpace`
     /// (map unchanged), `FileTooLarge`, `Corrupt`. Locks: the inode's is held; takes `Group`.
     pub(crate) fn map_insert(
         &self,
@@ -50,11 +50,11 @@ impl Volume {
         }
     }
 
-    /// Gives the holes of `range` blocks, as near `goal` as can be, calling `found` for each run
-    /// that is now mapped (those that were before included), in order.
+    /// Allocates blocks for the holes of `range`, as near the inode's group as possible. Calls
+    /// `found` for each run that is now mapped, in order, runs that were mapped before included.
     ///
-    /// New runs get `state`; block maps know only written ones. The caller stores the inode. On an
-    /// error what was recorded so far stays. Errors: `NoSpace`, `FileTooLarge`, `Corrupt`,
+    /// New runs get `state`; block maps know only written ones. The caller stores the inode. After
+    /// an error the runs recorded so far stay. Errors: `NoSpace`, `FileTooLarge`, `Corrupt`,
     /// `Device`. Locks: the inode's is held; takes `Group`.
     pub(crate) fn fill(
         &self,
@@ -69,7 +69,7 @@ impl Volume {
         self.fill_from(goal, ino, body, handle, range, state, found)
     }
 
-    /// As [`Volume::fill`], near `first_goal` where no block of the file stands before the range.
+    /// As [`Volume::fill`], near `first_goal` if no block of the file comes right before the range.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn fill_from(
         &self,
@@ -99,8 +99,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Allocates for the start of a hole and records it: the run that is mapped now. `way`: the one
-    /// there, where the caller has it and the map has not changed since.
+    /// Allocates blocks for the start of a hole and records them in the map. Returns the run that
+    /// is mapped now. `way` is the path to the hole, if the caller has it and the map has not
+    /// changed since.
     ///
     /// Errors and locks as [`Volume::fill`].
     #[allow(clippy::too_many_arguments)]
@@ -116,7 +117,7 @@ impl Volume {
     ) -> Result<Run> {
         let (promised, len) = body.promised_run(hole.logical.0, hole.len);
         hole.len = len;
-        // What was promised is there, and the owner's quota was asked.
+        // For reserved blocks there is space, and the owner's quota was checked before.
         let claim = if promised { Claim::Promised } else { Claim::Data };
         let got = self.fill_on_claim(claim, first_goal, ino, body, handle, hole, way, state)?;
         self.filled(body, got.logical.0..got.end().0, state);
@@ -142,7 +143,7 @@ impl Volume {
         if ratio > 1
             && let Some(cluster) = self.cluster_of(ino, body, logical)?
         {
-            // The file owns this cluster through a neighbour: no allocation.
+            // The file already owns this cluster, for a neighbouring block: no allocation.
             let physical = BlockNr(cluster.0 + u64::from(skip));
             // The volume may end inside its last cluster.
             let most = self.geometry().blocks_count().saturating_sub(physical.0);
@@ -160,7 +161,8 @@ impl Volume {
         };
         let goal = self.goal(first_goal, ino, body, logical, way.as_ref())?;
         let below = if body.disk.has_extents() { u64::MAX } else { 1 << 32 };
-        // A last cluster that a right-hand neighbour owns is left to its own turn.
+        // If the file already owns the run's last cluster, for a block to the right, that cluster
+        // is left out below; the next call handles it.
         let want = hole.len.min(limit);
         let growth = self.growth(ino, body, logical.0..logical.0 + want);
         let wish = Request { goal, want: want + skip, below, search: self.search(), claim, growth };
@@ -200,7 +202,7 @@ impl Volume {
         Ok(Run { logical, len, target: Target::of(physical, state) })
     }
 
-    /// How a regular file grows that gets `blocks`.
+    /// How a regular file grows when it gets `blocks`.
     fn growth(&self, ino: Ino, body: &Body, blocks: Range<u32>) -> Option<Growth> {
         if self.search() == Search::Next || body.file_kind() != FileKind::Regular {
             return None;
@@ -210,8 +212,8 @@ impl Volume {
         Some(Growth { ino, end, is_first: blocks.start == 0 })
     }
 
-    /// Where the next blocks of a file would be best: behind the blocks before them, else at
-    /// `first_goal`; in a bulk load wherever the load stands.
+    /// The best place for the next blocks of a file: after the block before them, else
+    /// `first_goal`. A bulk load continues at its own position.
     fn goal(
         &self,
         first_goal: BlockNr,
@@ -248,11 +250,11 @@ impl Volume {
         Ok(None)
     }
 
-    /// Unmaps `range` and frees its blocks. The file's size is the caller's business.
+    /// Unmaps `range` and frees its blocks. The caller changes the file's size and stores the
+    /// inode.
     ///
-    /// The caller stores the inode. Errors: `NoSpace` when a hole in the middle of an extent needs
-    /// a block and none is left (map unchanged there); `Corrupt`; `Device`. Locks: the inode's is
-    /// held; takes `Group`.
+    /// Errors: `NoSpace` when a hole in the middle of an extent needs a block and none is free (map
+    /// unchanged there); `Corrupt`; `Device`. Locks: the inode's is held; takes `Group`.
     pub(crate) fn unmap(
         &self,
         ino: Ino,
@@ -271,10 +273,11 @@ impl Volume {
         }
     }
 
-    /// Changes whether the mapped blocks of `range` read as zeros.
+    /// Converts the mapped blocks of `range` to `state`: written, or unwritten, which reads as
+    /// zeros.
     ///
-    /// The caller stores the inode. Errors: `NotSupported` for a block map, which knows no unwritten
-    /// blocks; else, and locks, as [`Volume::unmap`].
+    /// The caller stores the inode. Errors: `NotSupported` for a block map, which knows no
+    /// unwritten blocks; otherwise errors and locks as [`Volume::unmap`].
     pub(crate) fn convert(
         &self,
         ino: Ino,
@@ -295,11 +298,11 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes `new`, blocks that are in use and nobody's, stand where one extent maps the same logical blocks to others,
-    /// which are freed.
+    /// Maps the logical blocks of `new` to its blocks, which are marked as used and belong to no
+    /// file. One extent maps these logical blocks to other blocks now; those are freed.
     ///
-    /// The caller stores the inode. Errors: `NoSpace` when the map needs a block and none is left (map unchanged);
-    /// `Corrupt`; `Device`. Locks: the inode's is held; takes `Group`.
+    /// The caller stores the inode. Errors: `NoSpace` when the map needs a block and none is free
+    /// (map unchanged); `Corrupt`; `Device`. Locks: the inode's is held; takes `Group`.
     pub(crate) fn swap_blocks(
         &self,
         ino: Ino,
@@ -314,8 +317,8 @@ impl Volume {
         self.free_of(ino, handle, old.physical, old.len.into())
     }
 
-    /// Frees the clusters of `gone`, which has just left the map, that no other block of the file
-    /// uses.
+    /// Frees the clusters of `gone` that no other block of the file uses. `gone` has just left the
+    /// map.
     pub(super) fn free_data(
         &self,
         ino: Ino,
@@ -330,11 +333,11 @@ impl Volume {
             return Err(Site::of_ino(ino).block(gone.physical).corrupt(What::ExtentCluster));
         }
         if ratio > 1 {
-            // Whole clusters, less the ones at the ends that are still in use.
+            // Whole clusters, without those at either end that are still in use.
             let first = start / ratio * ratio;
             let last = (end - 1) / ratio * ratio;
             let in_use = |cluster: u64, body: &Body| {
-                // Not over 2^32 - 2: it begins at or before a block of the file.
+                // At most 2^32 - 2, since the cluster starts at or before a block of the file.
                 Ok::<_, Error>(self.cluster_of(ino, body, LogicalBlock(cluster as u32))?.is_some())
             };
             start = if in_use(first, body)? { first + ratio } else { first };
@@ -350,7 +353,7 @@ impl Volume {
         Ok(())
     }
 
-    /// As [`Volume::free`], of blocks that a file had: an error names it.
+    /// As [`Space::free`](crate::space::Space::free), for blocks of a file: an error names it.
     pub(super) fn free_of(
         &self,
         ino: Ino,
@@ -367,7 +370,7 @@ impl Volume {
     }
 }
 
-/// Most blocks of one extent in `state`.
+/// The most blocks of one extent in `state`.
 pub(crate) fn max_len(state: ExtentState) -> u32 {
     match state {
         ExtentState::Written => MAX_LEN,

@@ -1,14 +1,14 @@
-//! What changes of a map may dirty, counted before they begin.
+//! Credits for changes of a map: the most blocks that each change may dirty.
 //!
 //! ```text
-//!   insert one extent     path (depth) + new nodes (depth + 1), each with its bitmap and descriptor
-//!   allocate one run      bitmap, descriptor
-//!   free one extent       bitmap and descriptor of every group it can reach into
-//!   store                 one block of the inode table
+//!   insert one extent    path (depth) + new nodes (depth + 1), each with its bitmap and descriptor
+//!   allocate one run     bitmap, descriptor
+//!   free one extent      bitmap and descriptor of every group that it can reach into
+//!   store                one block of the inode table
 //! ```
 //!
-//! Every figure is the worst case of its step. A step that would not fit the running transaction
-//! ends or restarts its handle, see `map/steps.rs`.
+//! Every figure is the worst case of its step. A step that does not fit the running transaction
+//! stops or restarts its handle, see `map/steps.rs`.
 
 use crate::inode::Body;
 use crate::map::Run;
@@ -23,7 +23,8 @@ use extant_ondisk::extent::{MAX_DEPTH, MAX_LEN};
 const GROUP: u32 = 2;
 
 impl Volume {
-    /// Storing an inode that keeps its owner: the block of the inode table, and the quota files.
+    /// Storing an inode whose owner stays the same: the block of the inode table, and the quota
+    /// files.
     pub(crate) fn store_credits(&self) -> u32 {
         1 + self.quota_credits(1)
     }
@@ -33,7 +34,7 @@ impl Volume {
         GROUP * runs.min(self.geometry().groups_count())
     }
 
-    /// Groups that one extent can reach into.
+    /// Most groups that one extent can reach into.
     fn groups_of_extent(&self) -> u32 {
         (MAX_LEN / self.blocks_per_group() + 2).min(self.geometry().groups_count())
     }
@@ -42,8 +43,8 @@ impl Volume {
         self.geometry().blocks_per_group().max(1)
     }
 
-    /// One more entry in an extent tree: every node of the path, and a new one beside each and
-    /// above all.
+    /// One more entry in an extent tree: every node of the path, a new node beside each, and a new
+    /// root level.
     fn extent_credits(&self, body: &Body) -> u32 {
         let depth = self.depth(body);
         depth + (depth + 1) + self.group_credits(depth + 1)
@@ -54,25 +55,26 @@ impl Volume {
         u32::from(depth.min(MAX_DEPTH))
     }
 
-    /// Giving blocks to the start of a hole of `len` blocks, with what records it.
+    /// Allocating blocks for the start of a hole of `len` blocks and recording them in the map.
     pub(crate) fn fill_credits(&self, body: &Body, len: u32) -> Credits {
         let records = if body.disk.has_extents() {
             self.extent_credits(body)
         } else {
-            // Pointer blocks: those of the run, and one on each level above at either end.
+            // The run's pointer blocks, and one on each level above at either end.
             let blocks = len / pointers_per_block(self.block_size()) + 2 + 4;
             blocks + self.group_credits(blocks)
         };
-        // One run may be given back: another one was needed.
+        // One more run: a run may be freed again because another one is needed.
         Credits::blocks(records + self.group_credits(2))
     }
 
-    /// Changing the state of one run of blocks: an extent in three.
+    /// Converting one run of blocks: one extent becomes three.
     pub(crate) fn convert_credits(&self, body: &Body) -> Credits {
         Credits { blocks: 2 * self.extent_credits(body), revokes: 1 + self.depth(body) }
     }
 
-    /// Zeroing parts of two blocks that may have to be written elsewhere; nothing where that never is.
+    /// Zeroing parts of two blocks, which may have to move to other blocks. None if blocks never
+    /// move.
     pub(crate) fn zero_credits(&self, body: &Body) -> Credits {
         match self.has_data_sums() {
             true => {
@@ -83,20 +85,20 @@ impl Volume {
         }
     }
 
-    /// Holding blocks in a group that may never have been used.
+    /// Holding blocks in a group that may never have been used before.
     pub(crate) fn hold_credits(&self) -> Credits {
         Credits::blocks(self.group_credits(1))
     }
 
-    /// Showing up to [`Volume::sums_at_once`] new blocks with their sums, by changing their state or in the place of
-    /// others, which are freed.
+    /// Mapping up to [`Volume::sums_at_once`] new blocks with their checksums: by converting them,
+    /// or in place of other blocks, which are freed.
     pub(crate) fn sums_step_credits(&self, body: &Body) -> Credits {
         let sums = self.sums_credits(self.sums_at_once());
         let groups = self.group_credits(1) + self.group_credits(self.groups_of_extent());
         self.convert_credits(body).plus(Credits::blocks(sums + groups))
     }
 
-    /// The inode and the first step of giving blocks to `runs`.
+    /// The inode and the first step of allocating blocks for `runs`.
     pub(crate) fn first_fill_credits(&self, body: &Body, runs: &[Run]) -> Credits {
         let longest = runs.iter().map(|run| run.len).max().unwrap_or(0);
         let (fill, convert) = (self.fill_credits(body, longest), self.convert_credits(body));
@@ -106,7 +108,7 @@ impl Volume {
         }
     }
 
-    /// The inode, and the first conversion where there is one.
+    /// The inode, and the first conversion if there is one.
     pub(crate) fn first_convert_credits(&self, body: &Body, any: bool) -> Credits {
         let convert = match any {
             true if self.has_data_sums() => self.sums_step_credits(body),
@@ -116,7 +118,7 @@ impl Volume {
         Credits { blocks: self.store_credits() + convert.blocks, revokes: convert.revokes }
     }
 
-    /// One step of taking blocks out of a map and freeing them.
+    /// One step of removing blocks from a map and freeing them.
     pub(crate) fn unmap_credits(&self, body: &Body) -> Credits {
         let data = if self.content_is_metadata(body) { STEP_REVOKES } else { 0 };
         if body.disk.has_extents() {
@@ -125,7 +127,7 @@ impl Volume {
                 revokes: data + self.depth(body) + 1,
             };
         }
-        // Each run may be one pointer block's worth and lie across a border of groups.
+        // Each run may be as long as one pointer block maps, and may cross a border of groups.
         let spread = STEP_RUNS * pointers_per_block(self.block_size()) / self.blocks_per_group();
         Credits {
             blocks: STEP_RUNS + 3 + self.group_credits(3 * STEP_RUNS + spread + 2),
@@ -133,14 +135,15 @@ impl Volume {
         }
     }
 
-    /// Moving the extents of one leaf: the nodes above it too.
+    /// Moving the extents of one leaf: the leaf and the nodes above it.
     pub(crate) fn shift_credits(&self, body: &Body) -> Credits {
         Credits::blocks(self.depth(body))
     }
 
-    /// A tree of `extents` extents made beside `pointers` blocks of pointers, which go; or taken back.
+    /// Building a tree of `extents` extents beside `pointers` blocks of pointers, which are freed;
+    /// or undoing that.
     pub(crate) fn migrate_credits(&self, extents: u32, pointers: u32) -> Credits {
-        // A header and entries of 12 bytes each. Nodes above the leaves are fewer than those.
+        // A header and entries have 12 bytes each. There are fewer inner nodes than leaves.
         let in_node = (self.block_size().bytes() as u32 - 12) / 12;
         let nodes = 2 * extents.div_ceil(in_node) + MAX_DEPTH as u32;
         Credits {
@@ -149,16 +152,16 @@ impl Volume {
         }
     }
 
-    /// Moving inline content into blocks: an inode's worth of them, and the inode.
+    /// Moving inline content into blocks: as many as an inode can hold, and the inode.
     pub(crate) fn inline_credits(&self) -> Credits {
         let blocks = self.block_size().blocks_for(self.geometry().inode_size() as u64) as u32;
         let nodes = 6 + self.group_credits(6) + self.sums_credits(1);
         Credits::blocks(self.store_credits() + blocks * nodes)
     }
 
-    /// Makes sure that `handle` can do one more step.
+    /// Makes sure that `handle` has credits for one more step and for storing the inode.
     ///
-    /// Errors: `NoSpace` when the transaction has no room for it: the step is for another handle.
+    /// Errors: `NoSpace` when the transaction has no space for it: another handle must do the step.
     pub(crate) fn more_credits(&self, handle: &Handle<'_>, step: Credits) -> Result<()> {
         if handle.ensure(step.plus(Credits::blocks(self.store_credits())))? {
             Ok(())

@@ -1,12 +1,12 @@
-//! Giving a file the other kind of map, its blocks where they are: `chattr +e` and `chattr -e`.
+//! Changing the kind of a file's map while its blocks stay in place: `chattr +e` and `chattr -e`.
 //!
 //! ```text
-//!   pointers ──► extents   runs read off ─► a tree beside them ─► pointer blocks freed ─► store
+//!   pointers ──► extents   read the runs ─► build a tree ─► free the pointer blocks ─► store
 //!   extents ──► pointers   only one written run within the twelve direct blocks
 //! ```
 //!
-//! All of it is one handle: a crash leaves the one map or the other. Source: chattr(1); Linux's
-//! answers.
+//! One handle makes the whole change: after a crash the file has one map or the other. Source:
+//! chattr(1); the errors are Linux's.
 
 use crate::inode::Body;
 use crate::map::LOGICAL_END;
@@ -20,16 +20,16 @@ use extant_ondisk::extent::{Extent, ExtentState};
 use extant_ondisk::features::Incompat;
 use extant_ondisk::inode::{I_BLOCK_SIZE, InodeFlags};
 
-/// Most runs that a file may be in to get extents.
+/// Most runs of a file that can get extents.
 const RUNS_MAX: usize = 1 << 16;
 
 impl Volume {
-    /// Gives a file extents, or pointers, as `extents` says.
+    /// Gives a file extents if `extents` is true, else pointers.
     ///
-    /// Errors: `Invalid` on a volume without extents; `NotSupported` for a file in its inode, for
-    /// one that pointers cannot map, and for one in too many runs; `TransactionTooLarge`;
-    /// `NoSpace`; `Corrupt`, `Device`. Nothing has changed then. Locks: the inode's is held; takes
-    /// a handle, then `Group`.
+    /// Errors: `Invalid` on a volume without extents; `NotSupported` for a file with inline data,
+    /// for one that pointers cannot map, and for one with too many runs; `TransactionTooLarge`;
+    /// `NoSpace`; `Corrupt`, `Device`. After an error nothing has changed. Locks: the inode's is
+    /// held; takes a handle, then `Group`.
     pub(crate) fn migrate(&self, ino: Ino, body: &mut Body, extents: bool) -> Result<()> {
         if !self.has_incompat(Incompat::EXTENTS) {
             return Err(Error::Invalid("the volume has no extents"));
@@ -54,7 +54,7 @@ impl Volume {
         let made =
             runs.into_iter().try_for_each(|run| insert::insert(self, ino, &mut new, &handle, run));
         if let Err(error) = made {
-            // The nodes go; the data is the file's still.
+            // Free the nodes only: the data still belongs to the file.
             let keep = &mut |_: &mut Body, _: Extent| Ok(());
             let undone = truncate::remove(self, ino, &mut new, &handle, 0..LOGICAL_END, keep);
             self.context().pass_over(undone)?;
@@ -70,7 +70,7 @@ impl Volume {
         handle.stop()
     }
 
-    /// The runs of a map of pointers, and the blocks that the pointers are in.
+    /// The runs of a block map, and its pointer blocks.
     fn read_pointers(&self, ino: Ino, body: &Body) -> Result<(Vec<Extent>, Vec<BlockNr>)> {
         let (mut runs, mut pointers): (Vec<Extent>, Vec<BlockNr>) = Default::default();
         self.each_block(ino, body, &mut |used| {
@@ -102,7 +102,7 @@ impl Volume {
         if self.geometry().cluster_ratio() > 1 || node::depth(root) > 0 || node::entries(root) > 1 {
             return refused();
         }
-        // Checked as it is when the file is read.
+        // This checks the map as reading the file does.
         let mut run = None;
         self.each_block(ino, body, &mut |used| {
             run = Some(used);

@@ -1,4 +1,4 @@
-//! Where a file's blocks are: one answer for extent trees, block maps and holes.
+//! Where a file's blocks are: one interface for extent trees, block maps and holes.
 //!
 //! ```text
 //!   logical  0        8     12             40
@@ -7,8 +7,9 @@
 //!            └────────┴─────┴──────────────┘
 //! ```
 //!
-//! A run never lies: what is `Written` is inside the volume, and a hole is as long as the map
-//! surely says. It may be shorter than the file's own run: ask again behind it.
+//! A run is always correct: `Written` blocks are inside the volume, and a hole is only as long as
+//! the map proves. A run may be shorter than the file's whole run: the caller then calls again from
+//! its end.
 
 pub(crate) mod block_map;
 mod blocks;
@@ -28,19 +29,19 @@ use extant_ondisk::extent::ExtentState;
 /// One past the last logical block a file can have.
 pub(crate) const LOGICAL_END: u32 = u32::MAX;
 
-/// Where a run's blocks are.
+/// The place of a run's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// Nowhere; reads as zeros.
+    /// No blocks; reads as zeros.
     Hole,
     /// On disk, from this block on.
     Written(BlockNr),
-    /// Reserved on disk from this block on; reads as zeros.
+    /// Allocated on disk from this block on; reads as zeros.
     Unwritten(BlockNr),
 }
 
 impl Target {
-    /// Blocks from `block` on in this state.
+    /// The target for blocks from `block` on in this state.
     pub(crate) fn of(block: BlockNr, state: ExtentState) -> Target {
         match state {
             ExtentState::Written => Target::Written(block),
@@ -69,7 +70,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// The logical block behind the run. Runs end at [`LOGICAL_END`] at the latest.
+    /// The logical block after the run. Runs end at [`LOGICAL_END`] at the latest.
     pub(crate) fn end(&self) -> LogicalBlock {
         LogicalBlock(self.logical.0 + self.len)
     }
@@ -79,7 +80,7 @@ impl Volume {
     /// The run at logical block `at` of an inode, at most `limit` (≥ 1) blocks of it.
     ///
     /// Not for inline data, fast symlinks and devices, whose `i_block` holds no map. Errors:
-    /// `Corrupt` when the map is; `Invalid` at [`LOGICAL_END`]. Locks: the caller holds the
+    /// `Corrupt` when the map is damaged; `Invalid` at [`LOGICAL_END`]. Locks: the caller holds the
     /// inode's; takes `Leaf`.
     pub(crate) fn map(&self, ino: Ino, body: &Body, at: LogicalBlock, limit: u32) -> Result<Run> {
         if at.0 == LOGICAL_END || limit == 0 {
@@ -93,9 +94,10 @@ impl Volume {
         }
     }
 
-    /// As [`Volume::map`], with the way there; `None` in a block map.
+    /// As [`Volume::map`], with the path to the run; `None` in a block map.
     ///
-    /// Costs more than a look and less than a look and a change: for who will fill what is a hole.
+    /// Use it when a hole found here will be filled: cheaper than `map` followed by a second
+    /// descent.
     pub(crate) fn map_with_way(
         &self,
         ino: Ino,
@@ -115,7 +117,7 @@ impl Volume {
         Ok((run, Some(way)))
     }
 
-    /// The runs of `range`, in order and without gaps. Ends after the first error.
+    /// The runs of `range`, in order and without gaps. The iterator ends after the first error.
     pub(crate) fn runs<'a>(
         &'a self,
         ino: Ino,

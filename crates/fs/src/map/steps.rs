@@ -1,8 +1,8 @@
-//! Taking any number of blocks away with a journal of any size.
+//! Freeing any number of blocks with a journal of any size.
 //!
 //! ```text
-//!   start ─► step ─► step ─► … transaction full ─► ready, store ─► restart ─► step ─► … ─► caller stops
-//!            one extent, or few pointer blocks     what is on disk makes sense here
+//!   start ─► step ─► step ─► … transaction full ─► ready, store ─► restart ─► step ─► … ─► stop
+//!            one extent, or few pointer blocks     the state on disk is consistent here
 //! ```
 
 use crate::inode::Body;
@@ -15,27 +15,28 @@ use extant_ondisk::extent::{Extent, ExtentState};
 use extant_ondisk::inode::{FileKind, InodeFlags};
 use std::ops::Range;
 
-/// Pointer blocks and runs of data blocks that one step takes from a block map.
+/// Most pointer blocks and runs of data blocks that one step removes from a block map.
 pub(super) const STEP_RUNS: u32 = 16;
-/// Blocks that one step takes from a file whose data is metadata: each may need a revoke.
+/// Most blocks that one step removes from a file whose content is metadata: each may need a revoke.
 pub(super) const STEP_REVOKES: u32 = 64;
 
-/// Makes the state on disk one that a recovery can go on from; the inode is stored after it.
+/// Makes the state consistent, so that recovery can continue from it. The inode is stored
+/// afterwards.
 pub(crate) type Ready<'a> = &'a mut dyn FnMut(&Handle<'_>, &mut Body) -> Result<()>;
 
 impl Volume {
-    /// Whether the blocks of this inode's content are known to the journal.
+    /// Whether the blocks of this inode's content go through the journal.
     pub(crate) fn content_is_metadata(&self, body: &Body) -> bool {
         body.file_kind() != FileKind::Regular
             || body.flags.contains(InodeFlags::EA_INODE)
             || self.journals_data(body)
     }
 
-    /// Unmaps `range` and frees its blocks, from the right. When the transaction is full `ready` is
-    /// called, the inode stored and the handle restarted, with `keep` for what the caller does
+    /// Unmaps `range` and frees its blocks, from the right. When the transaction is full, this
+    /// calls `ready`, stores the inode and restarts the handle, with `keep` for the caller's work
     /// afterwards.
     ///
-    /// The caller stores the inode in the end, after an error too: then a part of the range is
+    /// The caller stores the inode in the end, even after an error: then a part of the range is
     /// still mapped. Errors and locks as [`Volume::unmap`].
     pub(crate) fn unmap_in_steps(
         &self,
@@ -56,8 +57,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Changes the state of the mapped blocks of `range`, restarting the handle as
-    /// [`Volume::unmap_in_steps`] does.
+    /// Converts the mapped blocks of `range`. Restarts the handle as [`Volume::unmap_in_steps`]
+    /// does.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn convert_in_steps(
         &self,
@@ -80,7 +81,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Reserves what one more step needs, in this transaction or the next, and `keep` beside it.
+    /// Reserves the credits of one more step and `keep`, in this transaction or in the next one.
     pub(crate) fn next_step(
         &self,
         ino: Ino,
@@ -99,7 +100,7 @@ impl Volume {
         handle.restart(wanted)
     }
 
-    /// One step of taking `range` out of the map: where what is left of it ends.
+    /// One step of removing `range` from the map. Returns the end of the part that is left.
     fn unmap_step(
         &self,
         ino: Ino,

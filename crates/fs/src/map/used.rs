@@ -1,11 +1,11 @@
-//! Every block that an inode's map holds: data, and the nodes that lead to it.
+//! Every block of an inode's map: data, and the nodes that lead to it.
 //!
 //! ```text
 //!   i_block ──► node 8212 ──► 0..8 at 9000, 8..40 at 12000      Node(8212), Data, Data
 //! ```
 //!
-//! For whoever counts or marks blocks. A crafted map that names blocks again and again ends with an
-//! error once it has named more than the volume has.
+//! For callers that count or mark blocks. A crafted map may name blocks again and again. The walk
+//! ends with an error when the map has named more blocks than the volume has.
 
 use crate::inode::Body;
 use crate::volume::Volume;
@@ -13,7 +13,7 @@ use extant_base::{BlockNr, Ino, LogicalBlock, Result, Site, What};
 use extant_ondisk::block_map::{DIRECT, ROOT_SLOTS, check_pointer, pointers_per_block};
 use extant_ondisk::extent::{ExtentNode, NodeRules};
 
-/// Blocks that a map holds.
+/// Blocks of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Used {
     /// Content, written or not, from this block of the file on.
@@ -31,10 +31,10 @@ struct Walk<'a> {
 }
 
 impl Volume {
-    /// Calls `found` for everything the map of an inode holds, data in logical order.
+    /// Calls `found` for every block of an inode's map, data in logical order.
     ///
-    /// Only for inodes that have a map. Errors: what the map gives; `InodeBlocks` when it holds
-    /// more blocks than the volume. Locks: the caller holds the inode's; takes `Leaf`.
+    /// Only for inodes that have a map. Errors: those of the map; `InodeBlocks` when it holds more
+    /// blocks than the volume. Locks: the caller holds the inode's; takes `Leaf`.
     pub(crate) fn each_block(
         &self,
         ino: Ino,
@@ -57,8 +57,8 @@ impl Volume {
         Ok(())
     }
 
-    /// 512-byte sectors of everything an inode holds, its attribute block and the Hurd's translator included; with
-    /// bigalloc, whole clusters.
+    /// 512-byte sectors of all blocks of an inode, its attribute block and the Hurd's translator
+    /// included; with bigalloc, of whole clusters.
     ///
     /// Errors: as [`Volume::each_block`].
     pub(crate) fn count_sectors(&self, ino: Ino, body: &Body) -> Result<u64> {
@@ -108,7 +108,7 @@ impl Walk<'_> {
             let child = node.index(n).child;
             self.found(Used::Node(child))?;
             let below = rules.child(node, n, None);
-            // Copied: whoever is called may want the cache.
+            // Copied, because `found` may use the cache.
             let bytes =
                 self.volume.extent_node(self.ino, self.body, child, &below)?.read().to_vec();
             let child = ExtentNode::trusted(&bytes, Site::of_ino(self.ino).block(child))?;
@@ -117,12 +117,12 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Blocks that a pointer with so many levels of pointers below it reaches.
+    /// Blocks that a pointer reaches through `levels` levels of pointer blocks.
     fn reach(&self, levels: u32) -> u64 {
         u64::from(pointers_per_block(self.volume.block_size())).pow(levels)
     }
 
-    /// What a pointer leads to; its first block in the file is `first`.
+    /// Visits the target of a pointer. Its first block in the file is `first`.
     fn slot(&mut self, bytes: &[u8], slot: u32, levels: u32, first: u64, at: Site) -> Result<()> {
         let volume = self.volume;
         let block = check_pointer(bytes, slot, &volume.geometry().block_range(), at)?;

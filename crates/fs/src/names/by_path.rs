@@ -1,7 +1,7 @@
 //! Names by path, in the manner of `std::fs`.
 //!
 //! ```text
-//!   "/a/link/b/"  ──► directory of "/a/link" ─ name "b" ─ a slash follows: only a directory may
+//!   "/a/link/b/"  ──► directory of "/a/link" ─ name "b" ─ a slash follows: directories only
 //! ```
 
 use super::create::{Content, NewFile};
@@ -22,40 +22,45 @@ fn bytes(path: &Path) -> &[u8] {
 }
 
 impl Filesystem {
-    /// Holds what `path` names; symlinks are followed.
+    /// Holds the inode that `path` names. Symlinks are followed.
     ///
-    /// Errors: `NotFound`, `NotADirectory`, `TooManyLinks`, `NameTooLong`; `Corrupt`, `Device`.
+    /// # Errors
+    /// `NotFound`, `NotADirectory`, `TooManyLinks`, `NameTooLong`; `Corrupt`, `Device`.
     pub fn node(&self, path: impl AsRef<Path>) -> Result<Node> {
         self.volume().context().noting(|| {
             Ok(Node::new(self.volume().resolve(bytes(path.as_ref()), Last::Follow)?.keep(self)))
         })
     }
 
-    /// As [`Filesystem::node`]; a symlink at the path's end stands for itself.
+    /// As [`Filesystem::node`], but a symlink at the end of the path is not followed.
+    ///
+    /// # Errors
+    /// As [`Filesystem::node`].
     pub fn node_nofollow(&self, path: impl AsRef<Path>) -> Result<Node> {
         self.volume().context().noting(|| {
             Ok(Node::new(self.volume().resolve(bytes(path.as_ref()), Last::Keep)?.keep(self)))
         })
     }
 
-    /// Holds the inode `ino`, which some name must mean.
+    /// Holds the inode `ino`, which must have a name.
     ///
-    /// Errors: `Corrupt` naming the inode when it is not in use; `NotFound` when it lost its last
-    /// name.
+    /// # Errors
+    /// `Corrupt` naming the inode if it is not in use; `NotFound` if it has lost its last name.
     pub fn node_of_ino(&self, ino: Ino) -> Result<Node> {
         self.volume().context().noting(|| Ok(Node::new(self.volume().hold_ino(ino)?.keep(self))))
     }
 
-    /// Holds the inode with a number that came from outside the volume, as a network file server's handles do.
+    /// Holds the inode with a number that came from outside the volume, such as from a network file
+    /// server's handle.
     ///
-    /// Such a number says nothing about the volume: it may be made up, or older than a removal. So a number without an
-    /// inode in use is no damage, and is not recorded as such.
+    /// Such a number is no evidence about the volume: it may be invented, or older than a removal.
+    /// A number without an inode in use is therefore not damage, and is not recorded as damage.
     ///
     /// # Errors
-    /// `NotFound` for a number that is out of range or reserved, and for an inode that is free, or cannot be read as one;
-    /// `Device`.
+    /// `NotFound` for a number that is out of range or reserved, and for an inode that is free or
+    /// cannot be read; `Device`.
     pub fn node_of_handle(&self, ino: Ino) -> Result<Node> {
-        // The first look keeps a free inode out of the table of inodes in use.
+        // Peeking first keeps a free inode out of the table of inodes in use.
         let held =
             self.volume().peek_inode(ino, Ask::Name).and_then(|_| self.volume().hold_ino(ino));
         match held {
@@ -66,13 +71,17 @@ impl Filesystem {
     }
 
     /// Holds the root directory.
+    ///
+    /// # Errors
+    /// As [`Filesystem::node_of_ino`].
     pub fn root(&self) -> Result<Node> {
         self.node_of_ino(Ino::ROOT)
     }
 
-    /// Makes an empty regular file, which must not exist.
+    /// Creates an empty regular file. The name must not exist.
     ///
-    /// Errors: as [`Node::create`].
+    /// # Errors
+    /// As [`Node::create`].
     ///
     /// # Examples
     ///
@@ -90,23 +99,26 @@ impl Filesystem {
         self.make(path.as_ref(), Content::Empty(FileKind::Regular), new)
     }
 
-    /// Makes an empty directory, which must not exist.
+    /// Creates an empty directory. The name must not exist.
     ///
-    /// Errors: as [`Node::create_dir`].
+    /// # Errors
+    /// As [`Node::create_dir`].
     pub fn create_dir(&self, path: impl AsRef<Path>, new: &NewFile) -> Result<Node> {
         self.make(path.as_ref(), Content::Directory, new)
     }
 
-    /// Makes a device file, pipe or socket.
+    /// Creates a device file, pipe or socket.
     ///
-    /// Errors: as [`Node::mknod`].
+    /// # Errors
+    /// As [`Node::mknod`].
     pub fn mknod(&self, path: impl AsRef<Path>, kind: FileKind, new: &NewFile) -> Result<Node> {
         self.make(path.as_ref(), Content::Empty(kind), new)
     }
 
-    /// Makes a symlink at `path` that leads to `target`.
+    /// Creates a symlink at `path` to `target`.
     ///
-    /// Errors: as [`Node::symlink`].
+    /// # Errors
+    /// As [`Node::symlink`].
     pub fn symlink(
         &self,
         target: impl AsRef<OsStr>,
@@ -127,9 +139,11 @@ impl Filesystem {
         })
     }
 
-    /// Makes `new` a further name of the file at `original`; a symlink there stands for itself.
+    /// Adds `new` as a further name of the file at `original`. A symlink at the end of `original`
+    /// is not followed.
     ///
-    /// Errors: as [`Node::link`].
+    /// # Errors
+    /// As [`Node::link`].
     pub fn hard_link(&self, original: impl AsRef<Path>, new: impl AsRef<Path>) -> Result<()> {
         self.volume().context().noting(|| {
             let target = self.volume().resolve(bytes(original.as_ref()), Last::Keep)?;
@@ -142,9 +156,10 @@ impl Filesystem {
         })
     }
 
-    /// Takes the name of anything but a directory away.
+    /// Removes a name that is not a directory's.
     ///
-    /// Errors: as [`Node::unlink`].
+    /// # Errors
+    /// As [`Node::unlink`].
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         self.volume().context().noting(|| {
             let at = self.volume().resolve_parent(bytes(path.as_ref()))?;
@@ -158,9 +173,10 @@ impl Filesystem {
         })
     }
 
-    /// Takes an empty directory away.
+    /// Removes an empty directory.
     ///
-    /// Errors: as [`Node::rmdir`]; `Busy` for the root.
+    /// # Errors
+    /// As [`Node::rmdir`]; `Busy` for the root.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         self.volume().context().noting(|| {
             let at = self.volume().resolve_parent(bytes(path.as_ref()))?;
@@ -171,16 +187,18 @@ impl Filesystem {
         })
     }
 
-    /// Makes `to` mean what `from` does, in place of what stood there, and takes `from` away.
+    /// Renames `from` to `to`, and replaces the file that had the name `to`.
     ///
-    /// Errors: as [`Node::rename`].
+    /// # Errors
+    /// As [`Node::rename`].
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         self.rename_with(from, to, RenameFlags::REPLACE)
     }
 
-    /// As [`Filesystem::rename`], in another way.
+    /// As [`Filesystem::rename`], with flags.
     ///
-    /// Errors: as [`Node::rename`].
+    /// # Errors
+    /// As [`Node::rename`].
     pub fn rename_with(
         &self,
         from: impl AsRef<Path>,
@@ -197,7 +215,7 @@ impl Filesystem {
         })
     }
 
-    /// `NotADirectory` where a slash follows the name of something else.
+    /// `NotADirectory` if a slash follows the name of a file that is not a directory.
     fn check_slashes(
         &self,
         old: &Parent<'_, '_>,

@@ -1,9 +1,9 @@
-//! Making a file with its first name, or with none.
+//! Creating a file with its first name, or without a name.
 //!
 //! ```text
-//!   name free? room for it found ─► handle ─► number ─► content, default access list ─► slot
-//!                                                                   │ failed         ─► name
-//!                                                                   └► number and blocks back
+//!   check the name, find its space ─► handle ─► number ─► content, default access list ─► slot
+//!                                                                   │ failed          ─► name
+//!                                                                   └► free number and blocks
 //! ```
 
 use super::hold::Held;
@@ -20,10 +20,10 @@ use extant_ondisk::time::Timestamp;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The longest target of a symlink that any system call takes, in bytes.
+/// The longest symlink target that a system call accepts, in bytes.
 const TARGET_MAX: usize = 4095;
 
-/// What a new file shall have.
+/// The attributes of a new file.
 ///
 /// # Examples
 ///
@@ -34,24 +34,24 @@ const TARGET_MAX: usize = 4095;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewFile {
-    /// Permission bits, 0..=0o7777; a default access list of the directory cuts them down. Symlinks
-    /// have 0o777 whatever stands here.
+    /// Permission bits, 0..=0o7777; a default access list of the directory reduces them. A symlink
+    /// always gets 0o777.
     pub mode: u16,
-    /// Bits that `mode` loses where the directory has no default access list.
+    /// Bits that are removed from `mode` if the directory has no default access list.
     pub umask: u16,
     /// Owner.
     pub uid: u32,
-    /// Group; that of the directory where it has the set-group-ID bit.
+    /// Group; replaced by the directory's group if the directory has the set-group-ID bit.
     pub gid: u32,
-    /// The device that a device file stands for.
+    /// The device number of a device file.
     pub rdev: Option<DeviceNumber>,
-    /// Project; that of the directory where it hands it on.
+    /// Project; replaced by the directory's project if the directory passes it on.
     pub projid: u32,
-    /// All its times; the volume's clock tells them otherwise.
+    /// The time for all four timestamps; `None` means the volume's clock.
     pub time: Option<Timestamp>,
 }
 
-/// A file of root that everybody may read.
+/// A file of root that every user may read.
 impl Default for NewFile {
     fn default() -> NewFile {
         NewFile { mode: 0o644, umask: 0, uid: 0, gid: 0, rdev: None, projid: 0, time: None }
@@ -59,13 +59,13 @@ impl Default for NewFile {
 }
 
 impl NewFile {
-    /// A directory of root that everybody may enter and list.
+    /// A directory of root that every user may enter and list.
     pub fn directory() -> NewFile {
         NewFile { mode: 0o755, ..NewFile::default() }
     }
 }
 
-/// What a new inode holds.
+/// The content of a new inode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Content<'a> {
     /// Nothing: a regular file, pipe, socket or device.
@@ -105,12 +105,12 @@ impl Content<'_> {
 }
 
 impl Volume {
-    /// Makes a file called `name` in directory `dir`.
+    /// Creates a file called `name` in directory `dir`.
     ///
     /// Errors: `Exists`, `NameTooLong`, `NotADirectory`; `NotFound` in a removed directory;
-    /// `ReadOnly`; `NotPermitted` in an immutable one; `LinkLimit`; `Encrypted`; `NoSpace`;
-    /// `Invalid` for a device file without a device; `Corrupt`, `Device`. Nothing has changed then.
-    /// Locks: takes `Inode` of the directory, then a handle.
+    /// `ReadOnly`; `NotPermitted` in an immutable directory; `LinkLimit`; `Encrypted`; `NoSpace`;
+    /// `Invalid` for a device file without a device number; `Corrupt`, `Device`. After an error
+    /// nothing has changed. Locks: takes `Inode` of the directory, then a handle.
     pub(crate) fn create(
         &self,
         dir: &Inode,
@@ -169,10 +169,10 @@ impl Volume {
         Ok(Held::new(self, inode))
     }
 
-    /// Makes a file without a name in the neighbourhood of directory `dir`; it is released when
-    /// nobody holds it any more, unless it got a name.
+    /// Creates a file without a name near directory `dir`. Unless it gets a name, it is released
+    /// when its last holder drops it.
     ///
-    /// Errors: as [`Volume::create`], but for those of the name.
+    /// Errors: as [`Volume::create`], without those of the name.
     pub(crate) fn create_unnamed(&self, dir: &Inode, new: &NewFile) -> Result<Held<'_>> {
         self.context().check_writable()?;
         let content = Content::Empty(FileKind::Regular);
@@ -203,7 +203,7 @@ impl Volume {
         Ok(Held::new(self, inode))
     }
 
-    /// Where `name` can stand in directory `dir`.
+    /// Where `name` can be inserted in directory `dir`.
     ///
     /// Errors: `Exists`; `NotFound` in a removed directory; `Encrypted`.
     pub(super) fn spot_for(&self, dir: &Inode, body: &Body, name: &[u8]) -> Result<Spot> {
@@ -214,12 +214,13 @@ impl Volume {
         self.dir_spot(dir.ino, body, name)
     }
 
-    /// `LinkLimit` where no subdirectory more can be counted.
+    /// `LinkLimit` if the directory's link count cannot grow by a subdirectory.
     pub(super) fn check_subdirectory(&self, body: &Body) -> Result<()> {
         body.clone().add_subdirectory(self)
     }
 
-    /// A new inode with its content and access lists, not stored yet. What fails leaves nothing.
+    /// A new inode with its content and access lists, not stored yet. After an error nothing is
+    /// left of it.
     pub(super) fn make(
         &self,
         handle: &Handle<'_>,
@@ -245,19 +246,19 @@ impl Volume {
         }
     }
 
-    /// Takes back an inode that never came to have a name.
+    /// Releases an inode that never got a name.
     pub(super) fn unmake(&self, handle: &Handle<'_>, ino: Ino, body: &mut Body) {
         self.context().require_full_commit(handle, Ineligible::LastLink);
         let undone = self
             .orphan_remove(handle, ino, body)
             .and_then(|()| self.release_inode(handle, ino, body));
         if let Err(error) = undone {
-            // The caller is told of what came first.
+            // The caller gets the first error; this one is only recorded.
             self.context().note_error(&error);
         }
     }
 
-    /// Puts the name of a new inode where there was room for it.
+    /// Inserts the name of a new inode at the spot that was found for it.
     #[allow(clippy::too_many_arguments)]
     fn insert_at(
         &self,

@@ -1,13 +1,13 @@
-//! What each operation may change: blocks counted once each, by formula.
+//! Credits: how many blocks each operation may change. Each block is counted once, by formula.
 //!
 //! ```text
 //!   append      new block 1, its bitmap and descriptor 2, the map grows (below)
 //!   map grows   extents, depth d: d nodes, d + 1 new ones and their 2 each      4d + 3
 //!               block map: 3 indirect blocks, 3 new ones and their 2 each       12
-//!   insert      room known: block 1, slot 1
+//!   insert      space known: block 1, slot 1
 //!               else: leaf, three index blocks and slot 5, five appends: a split at each of three
-//!               levels, and two more leaves where a half is still too full; the map grows once
-//!   new inode   bitmap, descriptor, block bitmap made real 3, slot 1
+//!               levels, and two more leaves if a half is still too full; the map grows once
+//!   new inode   bitmap, descriptor, block bitmap that was uninitialized 3, slot 1
 //! ```
 
 use super::create::Content;
@@ -21,25 +21,26 @@ use extant_ondisk::extent::ExtentNode;
 use extant_ondisk::features::Incompat;
 use extant_ondisk::inode::{FileKind, InodeFlags};
 
-/// A block given to a file: itself, bitmap, descriptor.
+/// A block added to a file: the block, its bitmap, its group descriptor.
 const BLOCK: u32 = 3;
-/// A number, and the slot.
+/// The inode number (bitmap, descriptor, block bitmap) and the slot.
 const NEW_INODE: u32 = 4;
-/// The number of an inode given back: bitmap, descriptor.
+/// Freeing an inode number: bitmap, descriptor.
 const FREE_INODE: u32 = 2;
-/// Splits of one insert at most, see above.
+/// How many blocks one insert appends at most; see above.
 const APPENDS: u32 = 5;
-/// The most blocks of an inode that is released in the handle that took its last name.
+/// An inode with more blocks than this is not released in the handle that removed its last name.
 const QUICK_BLOCKS: u64 = 16;
 
-/// What a further name needs besides the insert: the file's slot, and its record where it had none.
+/// What a further name needs besides the insert: the file's slot, and its orphan record if it had
+/// no name.
 pub(super) const LINK: u32 = 1 + ORPHAN_CREDITS;
 
 /// Two entries, two "..", four slots.
 pub(super) const EXCHANGE: Credits = Credits::blocks(8);
 
 impl Volume {
-    /// Adding a name to a directory, its slot included.
+    /// Credits for adding a name to a directory, including the directory's slot.
     pub(super) fn insert_credits(&self, body: &Body, spot: &Spot) -> u32 {
         match spot {
             Spot::Room(_) => 2,
@@ -47,14 +48,14 @@ impl Volume {
         }
     }
 
-    /// Index or indirect blocks that change when a file gets blocks at its end.
+    /// How many index or indirect blocks change when a file grows by blocks at its end.
     fn map_growth(&self, body: &Body) -> u32 {
         if body.disk.has_extents() {
             let depth = self.extent_depth(body);
             return 4 * depth + 3;
         }
         match self.has_incompat(Incompat::EXTENTS) {
-            // Inline, or empty: its first map is a root.
+            // Inline or empty: the first map consists of a root only.
             true => 3,
             false => 12,
         }
@@ -62,11 +63,11 @@ impl Volume {
 
     fn extent_depth(&self, body: &Body) -> u32 {
         let at = extant_base::Site::NOWHERE;
-        // A root that makes no sense stops the operation itself.
+        // If the root is malformed, the operation itself fails.
         ExtentNode::trusted(&body.disk.i_block, at).map_or(0, |root| u32::from(root.depth()))
     }
 
-    /// Making a file.
+    /// Credits for creating a file.
     pub(super) fn create_credits(
         &self,
         dir: &Body,
@@ -81,15 +82,15 @@ impl Volume {
             Content::Symlink(_) => BLOCK,
         };
         let attributes = self.list_credits(lists);
-        // What is taken back half-way was metadata: content, attribute block, values.
+        // An undo frees metadata blocks: content, attribute block, values. Each needs a revoke.
         let revokes = content + attributes;
         let quota = self.quota_credits(2);
         Credits { blocks: name + NEW_INODE + content + attributes + quota, revokes }
     }
 
-    /// Access lists of a new inode.
+    /// Credits for the access lists of a new inode.
     fn list_credits(&self, lists: &[List]) -> u32 {
-        // One block for them all, or one that is shared by now; values in inodes of their own.
+        // One block for all lists, or one that becomes shared; large values in inodes of their own.
         let mut attributes = if lists.is_empty() { 0 } else { BLOCK + 1 };
         if self.has_incompat(Incompat::EA_INODE) {
             for list in lists {
@@ -100,14 +101,15 @@ impl Volume {
         attributes
     }
 
-    /// Taking a name away: entry, two slots, and the file's end.
+    /// Credits for removing a name: the entry, two slots, and the orphan record or release of the
+    /// file.
     pub(super) fn unlink_credits(&self, target: &Body) -> Credits {
         let end = self.end_credits(target);
         Credits { blocks: 3 + end.blocks + self.quota_credits(1), revokes: end.revokes }
     }
 
-    /// Renaming over `victim`: an insert, the old entry, two slots, "..", a whiteout with access
-    /// `lists`, the victim's slot and end.
+    /// Credits for renaming over `victim`: an insert, the old entry, two slots, "..", a whiteout
+    /// with access `lists`, and the victim's slot and its orphan record or release.
     pub(super) fn rename_credits(
         &self,
         new_dir: &Body,
@@ -123,7 +125,7 @@ impl Volume {
         Credits { blocks, revokes: end.revokes + attributes }
     }
 
-    /// The record of an orphan, or the release of one that is quick to release.
+    /// Credits for an orphan record, or for a release if that takes little work.
     fn end_credits(&self, body: &Body) -> Credits {
         if !self.is_quick_to_release(body) {
             return Credits::blocks(ORPHAN_CREDITS);
@@ -133,12 +135,12 @@ impl Volume {
             (true, true) => 4,
             (true, false) => 12,
         };
-        // A run may reach into a second group.
+        // A run may extend into a second group.
         Credits { blocks: ORPHAN_CREDITS + FREE_INODE + runs * 4, revokes: QUICK_BLOCKS as u32 }
     }
 
-    /// Whether all that an inode holds can be freed in one small handle: a map without blocks of
-    /// its own, and no attributes outside of the inode.
+    /// Whether one small handle can free all that an inode holds: a map without blocks of its own,
+    /// and no attributes outside the inode.
     pub(super) fn is_quick_to_release(&self, body: &Body) -> bool {
         if body.disk.file_acl.is_some()
             || body.disk.translator.is_some()
@@ -157,16 +159,16 @@ impl Volume {
         }
         match body.disk.has_extents() {
             true => self.extent_depth(body) == 0,
-            // No indirect block.
+            // True without an indirect block.
             false => body.disk.i_block[48..60] == [0; 12],
         }
     }
 
-    /// The release of an orphan whose blocks and values are freed: attributes, record, slot and
-    /// number.
+    /// Credits for the end of an orphan's release, after its blocks and values are freed:
+    /// attributes, record, slot and number.
     pub(crate) fn release_end_credits(&self) -> Credits {
         let own = self.store_credits() + FREE_INODE + 2 * ORPHAN_CREDITS;
-        // The Hurd's translator: its block, with bitmap and descriptor.
+        // The GNU Hurd's translator block, with bitmap and descriptor.
         let translator = Credits { blocks: 3, revokes: 1 };
         self.xattr_release_credits().plus(translator).plus(Credits::blocks(own))
     }

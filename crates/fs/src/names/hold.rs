@@ -1,4 +1,4 @@
-//! Holding an inode: while anybody does, its content stays, with or without a name.
+//! Holding an inode. While any holder exists, the content stays, with or without a name.
 //!
 //! ```text
 //!   name found, under the directory's lock ──► users + 1 ──► Held, InodeHold
@@ -7,9 +7,9 @@
 //!                              └──► users = 0 and unlinked ──► released
 //! ```
 //!
-//! A number is only counted up where a name proves that it is in use: under the lock of the
-//! directory that has it, or under its own with links above zero. So nobody can come to hold an
-//! inode after its last holder saw that it is to be released.
+//! The holder count is raised only while a name proves that the inode is in use: under the lock of
+//! the directory that has the name, or under the inode's own lock with a link count above zero. So
+//! no thread can start to hold an inode after its last holder has decided to release it.
 
 use crate::filesystem::Filesystem;
 use crate::inode::Inode;
@@ -24,28 +24,28 @@ impl Inode {
         self.users.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether the caller was the last to hold an inode without names.
+    /// Whether the caller was the last holder of an inode without names.
     fn let_go(&self) -> bool {
         self.users.fetch_sub(1, Ordering::AcqRel) == 1 && self.unlinked.load(Ordering::Acquire)
     }
 }
 
-/// An inode held for the time of one operation.
+/// An inode held for the duration of one operation.
 ///
-/// Dropped last, it may release the inode: no lock and no handle may be held then.
+/// The last drop may release the inode, so the dropping thread must hold no lock and no handle.
 pub(crate) struct Held<'v> {
     volume: &'v Volume,
     inode: Arc<Inode>,
 }
 
 impl<'v> Held<'v> {
-    /// Holds `inode`, which a name keeps in use at this moment.
+    /// Holds `inode`. The caller guarantees that a name keeps it in use at this moment.
     pub(crate) fn new(volume: &'v Volume, inode: Arc<Inode>) -> Held<'v> {
         inode.hold();
         Held { volume, inode }
     }
 
-    /// The same inode, held beyond the operation.
+    /// Holds the same inode beyond the operation.
     pub(crate) fn keep(&self, fs: &Filesystem) -> InodeHold {
         self.inode.hold();
         InodeHold { fs: fs.clone(), inode: Arc::clone(&self.inode) }
@@ -61,33 +61,35 @@ impl Deref for Held<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // A thread that panics may hold any lock; the orphan's record stays.
+        // A thread that panics may hold any lock, so the release is left to recovery: the orphan
+        // record stays.
         if self.inode.let_go() && !std::thread::panicking() {
             self.volume.orphan_finish(&self.inode);
         }
     }
 }
 
-/// An inode held for as long as its user likes.
+/// An inode held without a time limit.
 ///
-/// Dropped last, it may release the inode: no lock and no handle may be held then.
+/// The last drop may release the inode, so the dropping thread must hold no lock and no handle.
 pub(crate) struct InodeHold {
     fs: Filesystem,
     inode: Arc<Inode>,
 }
 
 impl InodeHold {
-    /// The volume it belongs to.
+    /// The volume of this inode.
     pub(crate) fn fs(&self) -> &Filesystem {
         &self.fs
     }
 }
 
 impl InodeHold {
-    /// An opening of the regular file ends.
+    /// Ends one opening of the regular file.
     pub(crate) fn end_opening(&self) {
         let inode = &self.inode;
-        // Who replaced the content of a file, and seldom syncs it, finds the new one after a crash.
+        // A program that replaced a file's content often does not sync it. Write-back at close lets
+        // it find the new content after a crash.
         if inode.write_back_at_close.load(Ordering::Relaxed)
             && inode.write_back_at_close.swap(false, Ordering::Relaxed)
             && !inode.unlinked.load(Ordering::Relaxed)
@@ -95,15 +97,16 @@ impl InodeHold {
             && let Err(error) = self.fs.volume().write_back(inode, 0..u64::MAX, &u64::MAX)
             && let Some(cached) = inode.cached.get()
         {
-            // It stays dirty; the next one to sync the file is told.
+            // The data stays dirty; the next sync of the file returns the error.
             cached.pages.note_error(&error);
         }
         match inode.cached.get().is_some_and(|cached| cached.pages.is_dirty()) {
             true => drop(inode.closed_dirty.fetch_add(1, Ordering::AcqRel)),
-            // Its bytes are on the device, but its map and size may not be committed.
+            // The bytes are on the device, but the map and size may not be committed.
             false => self.fs.volume().note_closed(inode),
         }
-        // Who still grows the file through another opening only loses room that was kept.
+        // A writer that still extends the file through another opening loses only its
+        // preallocation.
         self.fs.volume().space().discard_preallocation(inode.ino);
     }
 }
@@ -132,9 +135,9 @@ impl Drop for InodeHold {
 }
 
 impl Volume {
-    /// The inode that `name` means in directory `dir`.
+    /// Looks up `name` in directory `dir`.
     ///
-    /// Errors: `NotFound`; `NotADirectory`; what reading gives. Locks: takes `Inode` (shared).
+    /// Errors: `NotFound`; `NotADirectory`; those of reading. Locks: takes `Inode` (shared).
     pub(crate) fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Held<'_>> {
         let body = dir.read();
         let view = self.dir(dir.ino, &body)?;
@@ -147,7 +150,7 @@ impl Volume {
 
     /// The inode `ino`, which must have a name.
     ///
-    /// Errors: `Corrupt` naming the inode when it is not in use; `NotFound` when it lost its last
+    /// Errors: `Corrupt` naming the inode if it is not in use; `NotFound` if it has lost its last
     /// name. Locks: takes `Inode` (shared).
     pub(crate) fn hold_ino(&self, ino: Ino) -> Result<Held<'_>> {
         let inode = self.inode(ino).map_err(|error| self.stale(error))?;

@@ -1,10 +1,10 @@
-//! What a new file takes over from its directory.
+//! What a new file inherits from its directory.
 //!
 //! ```text
-//!   set-group-ID     the group; directories the bit itself, too
+//!   set-group-ID     the group; a new directory also gets the bit
 //!   PROJINHERIT      the project
-//!   flags            those that are handed on, fewer for files than for directories
-//!   default list     access list and mode; directories the default list itself, too
+//!   flags            the flags that are inherited: fewer for files than for directories
+//!   default list     access list and mode; a new directory also gets the default list
 //! ```
 
 use super::create::NewFile;
@@ -22,13 +22,13 @@ use extant_ondisk::xattr::NameIndex;
 const SET_GROUP_ID: u16 = 0o2000;
 const DEFAULT_LIST: &[u8] = b"system.posix_acl_default";
 
-/// An inode to make, and its access lists.
+/// The fields and access lists of an inode to create.
 pub(super) struct Plan {
     pub(super) inode: NewInode,
     pub(super) lists: Vec<List>,
 }
 
-/// An access list of a new inode, as system calls carry it.
+/// An access list of a new inode, in the format of the system calls.
 pub(super) struct List {
     index: NameIndex,
     value: Vec<u8>,
@@ -39,17 +39,17 @@ impl List {
         (self.index, b"", &self.value)
     }
 
-    /// Bytes of the list.
+    /// Length in bytes.
     pub(super) fn len(&self) -> usize {
         self.value.len()
     }
 }
 
 impl Volume {
-    /// What a new inode of `kind` in directory `dir` is to be.
+    /// The plan for a new inode of `kind` in directory `dir`.
     ///
-    /// Errors: `Corrupt` where the directory's default list is malformed; `Encrypted` in a
-    /// directory whose key nobody knows.
+    /// Errors: `Corrupt` if the directory's default list is malformed; `Encrypted` in an encrypted
+    /// directory, because its key is not known.
     pub(super) fn inherit(
         &self,
         dir: Ino,
@@ -90,8 +90,8 @@ impl Volume {
         Ok(Plan { inode, lists })
     }
 
-    /// The access lists that come of the directory's default one, which cuts `mode` down; without one
-    /// `umask` does.
+    /// The access lists that follow from the directory's default list, which also reduces `mode`.
+    /// Without a default list, `umask` reduces `mode`.
     fn inherited_lists(
         &self,
         dir: Ino,
@@ -124,7 +124,7 @@ impl Volume {
         Ok(lists)
     }
 
-    /// Whether an inode has anything where attributes are: cheap to ask, for the many without any.
+    /// Whether an inode may have attributes. Cheap, because most inodes have none.
     pub(super) fn may_have_xattrs(&self, body: &Body) -> bool {
         let tail = body.xattr_tail(self);
         body.disk.file_acl.is_some()

@@ -1,4 +1,4 @@
-//! Giving a file one more name, or its first.
+//! Adding a further name to a file, or the first name to a file without one.
 
 use super::lock::lock_two;
 use super::{check_name, entry_kind};
@@ -11,12 +11,12 @@ use extant_ondisk::inode::{FileKind, InodeFlags};
 use std::sync::atomic::Ordering;
 
 impl Volume {
-    /// Makes `name` in directory `dir` a further name of `target`.
+    /// Adds `name` in directory `dir` as a further name of `target`.
     ///
-    /// Errors: `Exists`, `NameTooLong`, `NotADirectory`; `ReadOnly`; `NotPermitted` for a directory,
-    /// or where a flag forbids it; `NotFound` when directory or target lost their last names;
-    /// `LinkLimit`; `CrossProject`; `Encrypted`; `NoSpace`; `Corrupt`, `Device`. Nothing has changed
-    /// then. Locks: takes `Inode` of both, then a handle.
+    /// Errors: `Exists`, `NameTooLong`, `NotADirectory`; `ReadOnly`; `NotPermitted` for a
+    /// directory, or if a flag forbids it; `NotFound` if the directory or the target has lost its
+    /// last name; `LinkLimit`; `CrossProject`; `Encrypted`; `NoSpace`; `Corrupt`, `Device`. After
+    /// an error nothing has changed. Locks: takes `Inode` of both, then a handle.
     pub(crate) fn link(&self, dir: &Inode, name: &[u8], target: &Inode) -> Result<()> {
         self.space().with_space_retry(|| self.link_once(dir, name, target))?;
         self.sync_names_if_flagged(&[dir])
@@ -70,7 +70,7 @@ impl Volume {
         handle.stop()
     }
 
-    /// Why a directory cannot get a name in itself.
+    /// The error for a link to a directory inside itself.
     fn link_to_itself(&self, dir: &Inode, name: &[u8]) -> Error {
         let body = dir.read();
         match self.spot_for(dir, &body, name).and_then(|_| self.context().check_writable()) {

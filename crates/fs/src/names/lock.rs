@@ -1,13 +1,13 @@
-//! The locks of an operation on names: waited for in number order only.
+//! The locks of an operation on names. Threads wait for them in order of inode numbers only.
 //!
 //! ```text
-//!   lock the directory ─► find the name ─► target: try ──had──► go
-//!        ▲                                          └─not had──► let go, lock both in number
-//!        └── the name means something else by now ◄──────────── order, find the name again
+//!   lock the directory ─► find the name ─► target: try_lock ──locked──► go
+//!        ▲                                        └─not locked──► unlock, lock both in order of
+//!        └── the name belongs to another inode by now ◄────────── numbers, find the name again
 //! ```
 //!
-//! Nobody waits for a lock of a lower number than one he holds, so nobody waits in a circle,
-//! whatever names a damaged volume has.
+//! No thread waits for a lock with a lower inode number than one that it holds, so no cycle of
+//! waiting threads can form, whatever names a damaged volume contains.
 
 use super::hold::Held;
 use crate::dir::Found;
@@ -16,7 +16,7 @@ use crate::volume::Volume;
 use extant_base::lock::WriteGuard;
 use extant_base::{Error, Result, Site, What};
 
-/// A name, its directory and what it means, both locked.
+/// A name, its directory and its inode; both inodes are locked.
 pub(super) struct Entry<'a> {
     pub(super) dir: &'a Inode,
     pub(super) dir_body: WriteGuard<'a, Body>,
@@ -25,7 +25,7 @@ pub(super) struct Entry<'a> {
     pub(super) target_body: WriteGuard<'a, Body>,
 }
 
-/// Locks two inodes, the lower number first; the guards come in the order of the arguments.
+/// Locks two inodes, the lower number first. The guards are returned in the order of the arguments.
 pub(super) fn lock_two<'a>(
     a: &'a Inode,
     b: &'a Inode,
@@ -40,10 +40,10 @@ pub(super) fn lock_two<'a>(
 }
 
 impl Volume {
-    /// Runs `act` with directory `dir` and what `name` means in it locked.
+    /// Runs `act` with directory `dir` and the inode that `name` belongs to locked.
     ///
-    /// Errors: `NotFound`; `NotADirectory`; `DirectoryLoop` where a name means its own directory;
-    /// what `act` gives. Locks: takes `Inode` of both.
+    /// Errors: `NotFound`; `NotADirectory`; `DirectoryLoop` if the entry `name` points to its own
+    /// directory; those of `act`. Locks: takes `Inode` of both.
     pub(super) fn with_entry<T>(
         &self,
         dir: &Inode,
@@ -52,7 +52,7 @@ impl Volume {
     ) -> Result<T> {
         let mut expected: Option<Held<'_>> = None;
         loop {
-            // Declared before the guards, so that it is let go after them.
+            // Declared before the guards, so that it is dropped after them.
             let held;
             {
                 let (dir_body, target_body) = match &expected {

@@ -1,4 +1,4 @@
-//! Names: making, giving, changing and taking them, each as one handle that is whole or absent.
+//! Creating, linking, renaming and removing names. Each operation is one handle, so it is atomic.
 //!
 //! ```text
 //!   Filesystem, Node ──► create · link · unlink · rename
@@ -9,8 +9,9 @@
 //!                           └ change   what fails half-way is undone in the same handle
 //! ```
 //!
-//! Who asks has been checked by the door that he came through: owners, permissions and sticky
-//! directories are not looked at here. Errors are those of the system calls, in Linux' order.
+//! The caller's rights were checked by the front end: owners, permissions and sticky directories
+//! are not examined here. Errors are those of the system calls, in the order in which Linux reports
+//! them.
 
 pub(crate) mod by_path;
 pub(crate) mod create;
@@ -31,7 +32,7 @@ use extant_ondisk::dirent::EntryKind;
 use extant_ondisk::inode::{FileKind, InodeFlags};
 use extant_ondisk::time::Timestamp;
 
-/// The kind of file that an entry records beside a name.
+/// The kind of file that a directory entry records.
 pub(crate) fn entry_kind(kind: FileKind) -> EntryKind {
     match kind {
         FileKind::Fifo => EntryKind::Fifo,
@@ -44,8 +45,8 @@ pub(crate) fn entry_kind(kind: FileKind) -> EntryKind {
     }
 }
 
-/// `NotFound` and `Invalid` for what is no name at all. "." and ".." are left to the caller, and the
-/// length to the directory.
+/// `NotFound` or `Invalid` for bytes that cannot be a name. The caller checks "." and "..", and the
+/// directory checks the length.
 fn check_name(name: &[u8]) -> Result<()> {
     if name.is_empty() {
         return Err(Error::NotFound);
@@ -66,7 +67,7 @@ impl Body {
         }
     }
 
-    /// `NotPermitted` for a directory that takes no new names.
+    /// `NotPermitted` if the directory accepts no new names.
     fn check_takes_names(&self) -> Result<()> {
         match self.disk.flags.contains(InodeFlags::IMMUTABLE) {
             true => Err(Error::NotPermitted),
@@ -74,8 +75,8 @@ impl Body {
         }
     }
 
-    /// `NotPermitted` where names may not go away: from an immutable or append-only directory, or
-    /// from such a file.
+    /// `NotPermitted` if `target`'s name may not be removed from this directory, because one of the
+    /// two is immutable or append-only.
     fn check_loses_name(&self, target: &Body) -> Result<()> {
         let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
         match self.disk.flags.intersects(fixed) || target.disk.flags.intersects(fixed) {
@@ -84,7 +85,7 @@ impl Body {
         }
     }
 
-    /// The names of this directory changed at `now`.
+    /// Records that the names of this directory changed at `now`.
     fn names_changed(&mut self, now: Timestamp) {
         (self.disk.mtime, self.disk.ctime) = (now, now);
         self.disk.version = self.disk.version.wrapping_add(1);

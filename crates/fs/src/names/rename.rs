@@ -1,15 +1,15 @@
-//! Giving a file another name, in the same directory or another, over what stood there or in
-//! exchange with it.
+//! Renaming a file, within a directory or to another one. The new name is free, replaces another
+//! file's name, or is exchanged with it.
 //!
 //! ```text
 //!   a/old ──► file          a/old                        whiteout: a/old ──► device 0:0
 //!   b/new ──► victim   ──►  b/new ──► file   victim loses a name
 //!
-//!   directory, a ≠ b:   its ".." means b;  a - 1, b + 1 subdirectories
+//!   directory, a ≠ b:   its ".." becomes b;  subdirectories of a - 1, of b + 1
 //! ```
 //!
-//! Who is above whom changes only where a directory changes its parent: those renames come one
-//! after the other (`Rank::Rename`), so that no two of them together make a loop.
+//! The order of ancestors changes only when a directory changes its parent. `Rank::Rename`
+//! serializes those renames, so that two concurrent ones cannot form a loop.
 
 use super::hold::Held;
 use super::{check_name, entry_kind};
@@ -28,25 +28,25 @@ use extant_ondisk::time::Timestamp;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What a rename does with a name that is there already, and with the old one.
+/// What a rename does with an existing new name, and with the old name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RenameFlags {
     /// The new name must be free.
     pub no_replace: bool,
-    /// Both names exist, and each comes to mean what the other did.
+    /// Both names exist, and they exchange their inodes.
     pub exchange: bool,
-    /// The old name stays and means a whiteout: the character device 0:0, which overlays take for
-    /// a file that is gone.
+    /// The old name stays and becomes a whiteout: the character device 0:0, which overlay
+    /// filesystems treat as a deleted file.
     pub whiteout: bool,
 }
 
 impl RenameFlags {
-    /// The new name replaces what stood there.
+    /// The new name replaces an existing one.
     pub const REPLACE: RenameFlags =
         RenameFlags { no_replace: false, exchange: false, whiteout: false };
     /// The new name must be free.
     pub const NOREPLACE: RenameFlags = RenameFlags { no_replace: true, ..RenameFlags::REPLACE };
-    /// Both names change places.
+    /// The two names exchange their inodes.
     pub const EXCHANGE: RenameFlags = RenameFlags { exchange: true, ..RenameFlags::REPLACE };
     /// The old name becomes a whiteout.
     pub const WHITEOUT: RenameFlags = RenameFlags { whiteout: true, ..RenameFlags::REPLACE };
@@ -59,12 +59,12 @@ struct Name<'a> {
     name: &'a [u8],
 }
 
-/// All that a rename works on, locked; both names were found again.
+/// Everything that a rename changes, locked, after both names were found again.
 struct Locked<'a> {
     old: Name<'a>,
     new: Name<'a>,
     old_body: WriteGuard<'a, Body>,
-    /// `None` where both directories are one.
+    /// `None` if both directories are the same.
     new_body: Option<WriteGuard<'a, Body>>,
     source: &'a Inode,
     source_body: WriteGuard<'a, Body>,
@@ -72,7 +72,7 @@ struct Locked<'a> {
     victim: Option<Victim<'a>>,
 }
 
-/// What the new name meant before.
+/// The inode that had the new name before.
 struct Victim<'a> {
     inode: &'a Inode,
     body: WriteGuard<'a, Body>,
@@ -80,15 +80,14 @@ struct Victim<'a> {
 }
 
 impl Volume {
-    /// Makes `new_name` in `new_dir` mean what `old_name` in `old_dir` does, and takes the old name
-    /// away.
+    /// Moves `old_name` in `old_dir` to `new_name` in `new_dir`.
     ///
-    /// Errors: `Invalid` for flags that exclude each other, and for a directory that would come
-    /// below itself; `Busy` for "." and ".."; `ReadOnly`; `NotFound`; `Exists`; `NotADirectory`,
-    /// `IsADirectory`, `NotEmpty` where the victim is of another kind or in use; `NotPermitted`
-    /// where a flag forbids it; `CrossProject`; `LinkLimit`; `Encrypted`; `NoSpace`; `Corrupt`,
-    /// `Device`. Nothing has changed then. Locks: takes `Rename` where a directory changes its
-    /// parent, `Inode` of up to four, then a handle.
+    /// Errors: `Invalid` for flags that exclude each other, and for moving a directory below
+    /// itself; `Busy` for "." and ".."; `ReadOnly`; `NotFound`; `Exists`; `NotADirectory`,
+    /// `IsADirectory`, `NotEmpty` if the victim is of another kind or has names; `NotPermitted` if
+    /// a flag forbids the change; `CrossProject`; `LinkLimit`; `Encrypted`; `NoSpace`; `Corrupt`,
+    /// `Device`. After an error nothing has changed. Locks: takes `Rename` if a directory changes
+    /// its parent, `Inode` of up to four inodes, then a handle.
     pub(crate) fn rename(
         &self,
         old_dir: &Inode,
@@ -130,7 +129,8 @@ impl Volume {
                 _ => {}
             }
             if victim.is_some() && !flags.exchange && source.is_dirty() {
-                // The new content is to be there when the old one is not: who saves a file so seldom syncs it.
+                // The new content must be on the device when the old one is gone: programs that
+                // replace a file by renaming often do not sync it.
                 self.write_back(&source, 0..u64::MAX, &u64::MAX)?;
             }
             let is_dir = |inode: &Held<'_>| inode.read().file_kind() == FileKind::Directory;
@@ -144,7 +144,7 @@ impl Volume {
                 return Ok(());
             }
             let Some(locked) = self.lock_rename(old, new, &source, victim.as_deref())? else {
-                // A name came to mean something else meanwhile.
+                // One of the names came to belong to another inode in the meantime.
                 continue;
             };
             return match flags.exchange {
@@ -154,7 +154,7 @@ impl Volume {
         }
     }
 
-    /// `Invalid` or `NotEmpty` where a directory would come below itself. The caller holds
+    /// `Invalid` or `NotEmpty` if a directory would be moved below itself. The caller holds
     /// `Rename`.
     fn check_loops(
         &self,
@@ -178,7 +178,7 @@ impl Volume {
         }
     }
 
-    /// Whether `above` is directory `dir`, its parent, or any further up.
+    /// Whether `above` is directory `dir` or one of its ancestors.
     fn is_at_or_above(&self, above: Ino, dir: &Inode) -> Result<bool> {
         let mut at = dir.ino;
         let mut seen = HashSet::new();
@@ -189,7 +189,7 @@ impl Volume {
             let inode = self.inode_as(at, crate::inode::Ask::Orphan)?;
             let body = inode.read();
             if body.disk.links == 0 {
-                // Removed: it is nowhere, and nothing can be moved into it.
+                // Removed: it has no ancestors, and nothing can be moved into it.
                 return Err(Error::NotFound);
             }
             at = self.dir(at, &body)?.lookup(b"..")?.ino;
@@ -197,8 +197,8 @@ impl Volume {
         Ok(at == above)
     }
 
-    /// Locks all four in number order and finds the names again; `None` when one of them means
-    /// something else by now.
+    /// Locks all four inodes in order of numbers and finds the names again. `None` if a name
+    /// belongs to another inode by now.
     fn lock_rename<'a>(
         &self,
         old: Name<'a>,
@@ -300,7 +300,7 @@ impl Volume {
             handle.stop()?;
             return Err(error);
         }
-        // Where a name was added to the same directory, the old one may have moved.
+        // Adding the new name to the same directory may have moved the old one.
         let source_found = match moved || victim.is_some() {
             true => source_found,
             false => self.dir(old.dir.ino, &old_body)?.lookup(old.name)?,
@@ -348,7 +348,8 @@ impl Volume {
         handle.stop()
     }
 
-    /// Makes the new name mean the source: in place of the victim, or where there was room.
+    /// Makes the new name point to the source: in the victim's entry, or at the spot that was
+    /// found.
     fn enter_new(
         &self,
         handle: &Handle<'_>,
@@ -443,7 +444,7 @@ impl Volume {
     }
 }
 
-/// What the new name is to mean, and where it goes.
+/// The inode that the new name gets, and where the entry goes.
 struct Entered {
     source: Ino,
     kind: extant_ondisk::dirent::EntryKind,
@@ -451,7 +452,7 @@ struct Entered {
     spot: Option<Spot>,
 }
 
-/// `CrossProject` where `dir` hands on another project than the file's.
+/// `CrossProject` if `dir` passes on a project other than the file's.
 fn check_project(dir: &Body, file: &Body) -> Result<()> {
     let hands_on = dir.disk.flags.contains(InodeFlags::PROJINHERIT);
     match hands_on && dir.disk.projid != file.disk.projid {
@@ -460,9 +461,9 @@ fn check_project(dir: &Body, file: &Body) -> Result<()> {
     }
 }
 
-/// `Encrypted` where a name stands in an encrypted directory: without its key it cannot be given to
-/// another file, nor its file another name. Source: Linux kernel documentation, "fscrypt", access
-/// semantics without the key.
+/// `Encrypted` if one of the names is in an encrypted directory. Without the directory's key, the
+/// name cannot be given to another file, nor the file another name. Source: Linux kernel
+/// documentation, "fscrypt", access semantics without the key.
 fn check_names_are_plain(dirs: [Option<&Body>; 2]) -> Result<()> {
     let encrypted = |dir: &Body| dir.disk.flags.contains(InodeFlags::ENCRYPT);
     match dirs.into_iter().flatten().any(encrypted) {

@@ -1,12 +1,12 @@
-//! Whole trees of directories: created along a path, removed with all they hold.
+//! Whole directory trees: created along a path, or removed with all their content.
 //!
 //! ```text
-//!   remove_dir_all   stack of directories: a batch of names read, files unlinked, a directory
-//!                    pushed; a directory that has given all its names is removed and popped;
-//!                    one that is on the stack already is a cycle, and an error
+//!   remove_dir_all   a stack of directories: read a batch of names, unlink files, push
+//!                    directories; remove and pop a directory that has no more names;
+//!                    a directory that is already on the stack is a cycle, and an error
 //! ```
 //!
-//! Each name is an operation of its own: what fails, or a crash, leaves a smaller tree.
+//! Each name is an operation of its own, so an error or a crash leaves a smaller tree.
 
 use super::create::NewFile;
 use super::hold::Held;
@@ -55,11 +55,11 @@ impl<'v> Level<'v> {
 }
 
 impl Filesystem {
-    /// Creates a directory and those above it that are missing; one that exists is fine.
+    /// Creates a directory and its missing ancestors. A directory that exists already is no error.
     ///
     /// # Errors
-    /// `NotADirectory` where something else is in the way, `Exists` where it has the last name; as
-    /// [`Filesystem::create_dir`].
+    /// `NotADirectory` if an ancestor is another kind of file; `Exists` if the last name belongs to
+    /// one; as [`Filesystem::create_dir`].
     pub fn create_dir_all(&self, path: impl AsRef<Path>, new: &NewFile) -> Result<()> {
         let path = path.as_ref().as_os_str().as_bytes();
         self.volume().context().noting(|| self.volume().resolve_or_create_dirs(path, new).map(drop))
@@ -68,8 +68,9 @@ impl Filesystem {
     /// Removes a directory, and everything below it. A symlink is not followed.
     ///
     /// # Errors
-    /// `NotADirectory`; `Corrupt` where a directory holds itself or one above it, so that a damaged volume cannot lead
-    /// in circles; what removing a single name gives. What was removed before the error stays removed.
+    /// `NotADirectory`; `Corrupt` if a directory contains itself or one of its ancestors, so that a
+    /// damaged volume cannot cause an endless loop; those of removing a single name. What was
+    /// removed before the error stays removed.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         self.volume().context().noting(|| {
             let volume = self.volume();
@@ -82,7 +83,7 @@ impl Filesystem {
             if top.read().file_kind() != FileKind::Directory {
                 return Err(Error::NotADirectory);
             }
-            // The directories on the stack, and all that lead to them.
+            // The directories on the stack and all their ancestors.
             let mut above = volume.directories_along(path)?;
             let mut stack = vec![Level::new(top, at.name.to_vec())];
             while let Some(level) = stack.last_mut() {
@@ -111,7 +112,7 @@ impl Filesystem {
 }
 
 impl Volume {
-    /// Unlinks a name; a directory is given back instead.
+    /// Unlinks a name. If it is a directory's, nothing is unlinked and the directory is returned.
     fn take_file(&self, dir: &Inode, name: &[u8]) -> Result<Option<Held<'_>>> {
         match self.unlink(dir, name) {
             Ok(()) | Err(Error::NotFound) => Ok(None),

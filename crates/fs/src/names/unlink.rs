@@ -1,8 +1,8 @@
-//! Taking a name away, and the file with its last one.
+//! Removing a name, and the file with its last name.
 //!
 //! ```text
 //!   links left         name gone, links - 1
-//!   last, held         name gone, links 0, on record as an orphan        one handle
+//!   last, held         name gone, links 0, recorded as an orphan             one handle
 //!   last, not held     … and little to free: freed in the same handle, no record
 //! ```
 
@@ -18,11 +18,11 @@ use extant_ondisk::time::Timestamp;
 use std::sync::atomic::Ordering;
 
 impl Volume {
-    /// Takes `name` of anything but a directory out of directory `dir`.
+    /// Removes `name`, which must not be a directory's, from directory `dir`.
     ///
     /// Errors: `ReadOnly`; `NameTooLong`, `NotFound`, `NotADirectory`; `IsADirectory`;
-    /// `NotPermitted` where a flag forbids it; `Corrupt`, `Device`. Nothing has changed then.
-    /// Locks: takes `Inode` of directory and file, then a handle.
+    /// `NotPermitted` if a flag forbids it; `Corrupt`, `Device`. After an error nothing has
+    /// changed. Locks: takes `Inode` of the directory and the file, then a handle.
     pub(crate) fn unlink(&self, dir: &Inode, name: &[u8]) -> Result<()> {
         self.context().check_writable()?;
         check_name(name)?;
@@ -39,10 +39,10 @@ impl Volume {
         self.sync_names_if_flagged(&[dir])
     }
 
-    /// Takes `name` of an empty directory out of directory `dir`.
+    /// Removes `name` of an empty directory from directory `dir`.
     ///
-    /// Errors: as [`Volume::unlink`], but `NotADirectory` for other files; `NotEmpty`, for ".." as
-    /// well; `Invalid` for ".".
+    /// Errors: as [`Volume::unlink`], but `NotADirectory` for other kinds of file; `NotEmpty`, also
+    /// for ".."; `Invalid` for ".".
     pub(crate) fn rmdir(&self, dir: &Inode, name: &[u8]) -> Result<()> {
         self.context().check_writable()?;
         check_name(name)?;
@@ -84,8 +84,9 @@ impl Volume {
         handle.stop()
     }
 
-    /// Counts one name less of `target`, all of them for a directory, and stores it: freed where
-    /// that is little work and nobody holds it but the caller, else on record as an orphan.
+    /// Lowers the link count of `target` by one, or to zero for a directory, and stores it. At
+    /// zero, the inode is freed if that takes little work and only the caller holds it; otherwise
+    /// it is recorded as an orphan.
     pub(super) fn lose_link(
         &self,
         handle: &Handle<'_>,
@@ -102,7 +103,7 @@ impl Volume {
         if body.disk.links > 0 {
             return body.store_in(self, target.ino, handle, slot);
         }
-        // Data on its way to the device keeps its blocks until it is there.
+        // While a write of its data is in flight, the inode keeps its blocks.
         let still = target.writing_back.try_lock();
         if target.users.load(Ordering::Acquire) == 1
             && still.is_some()
@@ -111,7 +112,7 @@ impl Volume {
             self.drop_folios(target, body);
             match self.release_inode(handle, target.ino, body) {
                 Ok(()) => return Ok(()),
-                // What is left of it is an orphan.
+                // What remains of it becomes an orphan.
                 Err(error) => self.context().note_error(&error),
             }
         }

@@ -1,4 +1,4 @@
-//! Charging what an inode uses to its owner, group and project.
+//! Charging an inode's usage to its owner, group and project.
 //!
 //! ```text
 //!   slot before     slot after        change
@@ -19,12 +19,12 @@ use extant_ondisk::inode::{Inode as DiskInode, InodeFlags, InodeFormat};
 use extant_ondisk::quota::QuotaKind;
 use extant_ondisk::superblock::Superblock;
 
-/// What an open volume does with quota.
+/// The quota policy of an open volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QuotaPolicy {
-    /// Usage is kept.
+    /// Usage is counted.
     Count,
-    /// Usage is kept and limits hold.
+    /// Usage is counted and limits are enforced.
     Enforce,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Quota {
     policy: QuotaPolicy,
 }
 
-/// Whom an inode counts for, and with how much.
+/// The ids that an inode counts for, and its sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Holding {
     uid: u32,
@@ -48,7 +48,7 @@ impl Holding {
         Holding { uid: disk.uid, gid: disk.gid, projid: disk.projid, sectors: disk.sectors }
     }
 
-    /// What a slot in an inode table says.
+    /// The holding of a slot in an inode table.
     pub(crate) fn of_slot(bytes: &[u8], ino: Ino, format: &InodeFormat) -> Option<Holding> {
         DiskInode::parse_unverified(bytes, ino, format).ok().map(|disk| Holding::of(&disk))
     }
@@ -61,7 +61,7 @@ impl Holding {
         }
     }
 
-    /// The same of `inodes` inodes, or its contrary.
+    /// The change of usage when this holding is added, with `inodes` inodes.
     fn delta(&self, inodes: u64) -> Delta {
         let bytes = self.sectors.saturating_mul(512);
         Delta {
@@ -89,7 +89,7 @@ impl Quota {
         (!ledgers.is_empty()).then_some(Quota { ledgers, policy })
     }
 
-    /// Moves what an inode of `values` value inodes uses from one holding to another.
+    /// Moves the usage of an inode with `values` value inodes from one holding to another.
     fn transfer(
         &self,
         volume: &Volume,
@@ -120,14 +120,15 @@ impl Quota {
 }
 
 impl Volume {
-    /// Metadata blocks that a step dirties for quota when it changes what `inodes` inodes use, each
-    /// with one owner before and after: to be added to its credits. 0 where usage is not kept.
+    /// Metadata blocks that a step dirties in quota files when it changes the usage of `inodes`
+    /// inodes whose owners stay the same. The caller adds them to the step's credits. 0 if usage is
+    /// not counted.
     pub(crate) fn quota_credits(&self, inodes: u32) -> u32 {
         self.quota().map_or(0, |quota| quota.ledgers.len() as u32 * inodes)
     }
 
-    /// Makes sure that owner, group and project have entries, before a handle starts that gives
-    /// them something.
+    /// Makes sure that owner, group and project have entries, before a handle starts that charges
+    /// them.
     ///
     /// Errors: `NoSpace`, `Device`, `Aborted`. Locks: the caller holds no handle.
     pub(crate) fn quota_prepare(&self, uid: u32, gid: u32, projid: u32) -> Result<()> {
@@ -136,7 +137,7 @@ impl Volume {
         quota.ledgers.iter().try_for_each(|(kind, ledger)| ledger.prepare(self, ids.id(*kind)))
     }
 
-    /// The inode was stored: charges the difference to what its slot `held` before.
+    /// Charges the difference between a stored inode and `held`, the content of its slot before.
     ///
     /// Errors: `Device`, `Aborted`. Locks: takes `Quota`.
     pub(crate) fn quota_stored(
@@ -152,7 +153,7 @@ impl Volume {
         let from = held.filter(|_| matches!(body.counted, Counted::Kept | Counted::Gone));
         let is_kept = matches!(body.counted, Counted::New | Counted::Kept);
         let to = is_kept.then(|| Holding::of(&body.disk));
-        // What is stored again is not counted again.
+        // A second store does not count the inode again.
         body.counted = match body.counted {
             Counted::New => Counted::Kept,
             Counted::Gone => Counted::Never,
@@ -161,7 +162,8 @@ impl Volume {
         if from == to {
             return Ok(());
         }
-        // An inode comes and goes without values: they are charged where they are named.
+        // An inode is created and released without values: they are charged where an attribute
+        // names them.
         let moves = from.zip(to).is_some_and(|(from, to)| {
             (from.uid, from.gid, from.projid) != (to.uid, to.gid, to.projid)
         });
@@ -169,9 +171,8 @@ impl Volume {
         quota.transfer(self, handle, from, to, values)
     }
 
-    /// The attributes of an inode name more value inodes than before, or fewer.
-    ///
-    /// Errors and locks as [`Volume::quota_stored`].
+    /// Charges `inodes` value inodes that the attributes of an inode name in addition; negative:
+    /// fewer.
     pub(crate) fn quota_values(
         &self,
         handle: &Handle<'_>,
@@ -189,15 +190,15 @@ impl Volume {
         Ok(())
     }
 
-    /// Whether the owner, group and project of an inode may use `sectors` more. Always, unless the
-    /// volume was opened to enforce limits.
+    /// Checks that the owner, group and project of an inode may use `sectors` more. Always passes
+    /// unless the volume was opened to enforce limits.
     ///
     /// Errors: `QuotaExceeded`, `Device`. Locks: takes `Quota`.
     pub(crate) fn quota_check(&self, ino: Ino, body: &Body, sectors: u64) -> Result<()> {
         if self.enforced().is_none() || !self.counts(ino, body) {
             return Ok(());
         }
-        // What was given to the body since it was last stored is not in the files yet.
+        // Sectors that the body got since it was last stored are not in the quota files yet.
         let stored = match body.counted {
             Counted::New | Counted::Never => 0,
             _ => {
@@ -211,7 +212,7 @@ impl Volume {
         self.check_limits(&body.disk, Wanted { bytes, inodes: 0 })
     }
 
-    /// Whether the owner, group and project that a new inode shall have may have one more.
+    /// Checks that the owner, group and project of a new inode may have one more inode.
     ///
     /// Errors and locks as [`Volume::quota_check`].
     pub(crate) fn quota_check_new(&self, disk: &DiskInode) -> Result<()> {
@@ -232,7 +233,7 @@ impl Volume {
         self.quota().filter(|quota| quota.policy == QuotaPolicy::Enforce)
     }
 
-    /// Takes out entries that say nothing any more: at close.
+    /// Removes idle entries, at close.
     ///
     /// Errors: `Device`, `Aborted`. Locks: the caller holds no handle.
     pub(crate) fn quota_sweep(&self) -> Result<()> {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   quota block n, 1 KiB ──► byte n × 1024 of the file ──► mapped block ──► cache of metadata
-//!                                                           none: allocated, the file grows
+//!                                                           unmapped: allocate it, the file grows
 //! ```
 
 use crate::inode::Body;
@@ -12,7 +12,7 @@ use extant_journal::{Handle, MetaBlock};
 use extant_ondisk::extent::ExtentState;
 use extant_ondisk::quota::{QUOTA_BLOCK, QuotaBlock, QuotaInfo, QuotaKind, QuotaStore};
 
-/// A quota file; without a handle it can only be read.
+/// A quota file. Without a handle it is read-only.
 pub(crate) struct QuotaFile<'a> {
     pub(crate) volume: &'a Volume,
     pub(crate) ino: Ino,
@@ -21,9 +21,9 @@ pub(crate) struct QuotaFile<'a> {
 }
 
 impl QuotaFile<'_> {
-    /// Reads the file's head.
+    /// Reads the file's header.
     ///
-    /// Errors: `QuotaFile`; what the map gives; `Device`.
+    /// Errors: `QuotaFile`; those of the map; `Device`.
     pub(crate) fn info(&mut self, kind: QuotaKind) -> Result<QuotaInfo> {
         if !self.volume.has_map(self.body) {
             return Err(self.wrong());
@@ -32,14 +32,14 @@ impl QuotaFile<'_> {
         QuotaInfo::check(&self.read(0)?, kind, blocks)
     }
 
-    /// The volume's block that holds quota block `block`, and the byte where that starts in it;
-    /// `None` where the file has none yet.
+    /// The volume's block that holds quota block `block`, and the byte where it starts there.
+    /// `None` if the file has no such block yet.
     pub(super) fn block(&self, block: u32) -> Result<Option<(MetaBlock, usize)>> {
         let (logical, at) = self.place(block)?;
         let Some(found) = self.volume.content_block(self.ino, self.body, logical)? else {
             return Ok(None);
         };
-        // The engine's own inodes may name what lies at fixed places; this one may not.
+        // The engine's own inodes may name metadata at fixed places, but a quota file may not.
         if self.volume.space().is_system(found.nr(), 1) {
             return Err(Site::of_ino(self.ino).block(found.nr()).corrupt(What::QuotaFile));
         }

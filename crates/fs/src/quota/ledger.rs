@@ -1,13 +1,13 @@
-//! One quota file in use: where each id's entry is, and the changes that go into it.
+//! One quota file in use: the place of each id's entry, and the changes of entries.
 //!
 //! ```text
 //!   id ──► places (64 shards) ── known ──► the entry's 72 bytes in their block, under the handle
 //!                │ unknown
-//!                └──► tree (exclusive): looked up, or a new entry put in
+//!                └──► tree (exclusive): look it up, or insert a new entry
 //! ```
 //!
-//! The bytes in the cached block are the only copy of the usage. Entries move and go only with the
-//! tree held exclusively; who changes one holds it shared.
+//! The bytes in the cached block are the only copy of the usage. Entries are inserted and removed
+//! only with the tree held exclusively. A thread that changes an entry holds the tree shared.
 
 use crate::inode::Body;
 use crate::quota::limits::{self, Wanted};
@@ -20,18 +20,18 @@ use extant_ondisk::quota::{ENTRY_LEN, QuotaEntry, QuotaInfo, QuotaKind};
 use hashbrown::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Blocks that putting in a new entry dirties at most: pointer blocks, leaf, neighbour and head;
+/// Most blocks that inserting a new entry dirties: pointer blocks, leaf, neighbour and header;
 /// bitmaps, descriptors and the map of a file that grows.
 pub(super) const INSERT_CREDITS: u32 = 24;
-/// Blocks that taking an entry out dirties at most.
+/// Most blocks that removing an entry dirties.
 const REMOVE_CREDITS: u32 = 12;
 const SHARDS: usize = 64;
-/// Places remembered in a shard, at most.
+/// Most places in a shard.
 const SHARD_MAX: usize = 1024;
-/// Idle ids remembered, at most.
+/// Most idle ids in memory.
 const IDLE_MAX: usize = 4096;
 
-/// What changes in an entry.
+/// The change of an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Delta {
     pub(crate) inodes: i64,
@@ -43,12 +43,12 @@ pub(crate) struct Ledger {
     kind: QuotaKind,
     ino: Ino,
     policy: QuotaPolicy,
-    /// The file, once somebody asked for it.
+    /// The file, once it was needed.
     tree: RwLock<Option<Tree>>,
     places: Box<[Mutex<HashMap<u32, Place>>]>,
-    /// Ids whose entry came to say nothing: it is taken out at close.
+    /// Ids whose entry became idle: close removes it.
     idle: Mutex<HashSet<u32>>,
-    /// The file is damaged and left alone.
+    /// The file is damaged and no longer used.
     off: AtomicBool,
 }
 
@@ -57,7 +57,7 @@ struct Tree {
     body: Body,
 }
 
-/// Where an entry stands: block, and byte in it.
+/// The place of an entry: block, and byte in it.
 #[derive(Clone, Copy)]
 struct Place {
     block: BlockNr,
@@ -77,9 +77,9 @@ impl Ledger {
         }
     }
 
-    /// Adds `delta` to what `id` uses.
+    /// Adds `delta` to the usage of `id`.
     ///
-    /// Damage of the file, or no room for a new entry, is noted; the file is left alone then.
+    /// Damage of the file, or no space for a new entry, is noted; then the file is no longer used.
     /// Spends 1 credit for an id that has an entry. Errors: `Device`, `Aborted`. Locks: takes
     /// `Quota`, for a new entry `Group`.
     pub(super) fn change(
@@ -114,8 +114,7 @@ impl Ledger {
         }
     }
 
-    /// Whether `id` may use as much as `wanted` says on top of what it does. Errors:
-    /// `QuotaExceeded`; `Device`.
+    /// Checks that `id` may use `wanted` in addition. Errors: `QuotaExceeded`; `Device`.
     pub(super) fn check(&self, volume: &Volume, id: u32, wanted: Wanted) -> Result<()> {
         if self.off.load(Ordering::Relaxed) {
             return Ok(());
@@ -131,7 +130,7 @@ impl Ledger {
         }
     }
 
-    /// Takes out the entries that came to say nothing. The caller holds no handle.
+    /// Removes idle entries. The caller holds no handle.
     pub(super) fn sweep(&self, volume: &Volume) -> Result<()> {
         let ids = std::mem::take(&mut *self.idle.lock());
         if self.off.load(Ordering::Relaxed) {
@@ -164,11 +163,11 @@ impl Ledger {
         removed.map(|_| ())
     }
 
-    /// Turns what is wrong with the file into a note, and leaves the file alone from then on.
+    /// Notes damage of the file, and stops using the file.
     fn fence(&self, volume: &Volume, done: Result<()>) -> Result<()> {
         let error = match done {
             Err(error @ Error::Corrupt { .. }) => error,
-            // The usage that could not be put in is missing from now on.
+            // The usage that could not be recorded is missing from now on.
             Err(Error::NoSpace | Error::FileTooLarge) => {
                 Site::of_ino(self.ino).corrupt(What::QuotaUsage)
             }
@@ -179,8 +178,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Runs `with` on the place of `id`'s entry. Without a handle an id that has none stays
-    /// without: `None`.
+    /// Runs `with` on the place of `id`'s entry. Without a handle no entry is inserted: `None` for
+    /// an id that has none.
     fn with_place<T>(
         &self,
         volume: &Volume,
@@ -202,7 +201,7 @@ impl Ledger {
                 with(tree, place).map(Some)
             }
             (_, Err(error)) => {
-                // What memory has of the file may be ahead of the file.
+                // The state in memory may be ahead of the file.
                 *guard = None;
                 Err(error)
             }
@@ -309,7 +308,7 @@ impl Ledger {
     fn remember(&self, id: u32, place: Place) {
         let mut shard = self.shard(id).lock();
         if shard.len() >= SHARD_MAX {
-            // All are in the file; those in use come back with the next change.
+            // All of them are in the file. The next change of an id finds its place again.
             shard.clear();
         }
         shard.insert(id, place);
@@ -317,7 +316,7 @@ impl Ledger {
 }
 
 impl Delta {
-    /// Changes the entry; `false` when it said less than what goes away now.
+    /// Changes the entry. `false` if it had less than what is subtracted now.
     fn apply(self, entry: &mut QuotaEntry) -> bool {
         let inodes = entry.inodes.checked_add_signed(self.inodes);
         let space = entry.space.checked_add_signed(self.bytes);

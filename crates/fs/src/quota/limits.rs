@@ -1,23 +1,24 @@
-//! Limits: what an id may use, and for how long more.
+//! Limits: how much an id may use, and for how long it may exceed its soft limit.
 //!
 //! ```text
 //!   use ──────────────┬───────────────────────┬──────────► refused
-//!                soft │ grace runs, then       │ hard
-//!                     │ refused                │
+//!                soft │ until the grace ends  │ hard
+//!                     │                       │
 //! ```
 //!
-//! Only where the opening asked for it. A limit of 0 is none. Source: Linux, "Quota subsystem".
+//! Limits apply only if the volume was opened to enforce them. A limit of 0 means none. Source:
+//! Linux, "Quota subsystem".
 
 use extant_ondisk::quota::{QuotaEntry, QuotaInfo};
 
-/// What somebody wants to use on top.
+/// The additional usage of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     pub(crate) inodes: u64,
     pub(crate) bytes: u64,
 }
 
-/// Whether `entry` leaves room for `wanted` at `now`, in seconds.
+/// Whether the limits of `entry` allow `wanted` at time `now`, in seconds.
 pub(super) fn allows(entry: &QuotaEntry, wanted: Wanted, now: i64) -> bool {
     let kib = |kib: u64| kib.saturating_mul(1024);
     let inodes = Limit {
@@ -52,7 +53,7 @@ impl Limit {
     }
 }
 
-/// Starts the grace of what came above its soft limit, and ends that of what is below again.
+/// Starts the grace period of usage above its soft limit, and ends that of usage below it.
 pub(super) fn settle_grace(entry: &mut QuotaEntry, info: &QuotaInfo, now: i64) {
     let now = now.max(0) as u64;
     let settle = |over: bool, end: u64, grace: u32| match (over, end) {

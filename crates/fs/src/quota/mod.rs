@@ -1,19 +1,19 @@
-//! What each owner, group and project uses, and the hidden files that say so.
+//! Usage of each owner, group and project, and the hidden files that record it.
 //!
 //! ```text
 //!   Body::store ──► account ─┬─► Ledger of users      id → entry ──► inode 3
-//!    what the slot held,     ├─► Ledger of groups                ──► inode 4
-//!    what it holds now       └─► Ledger of projects              ──► s_prj_quota_inum
+//!    the slot before,        ├─► Ledger of groups                ──► inode 4
+//!    the slot now            └─► Ledger of projects              ──► s_prj_quota_inum
 //!                                  all under the handle that stores the inode
 //! ```
 //!
-//! Rule D9: usage in the files is the sum over the inodes in their tables, at every commit: it changes
-//! where an inode is stored, and nowhere else, by the difference of the slot before and after. The
-//! root and every ordinary inode count, the volume's own do not. A value in an inode of its own
-//! counts for each inode that names it: one inode, and its blocks, which are in the owner's sectors.
-//! A file that is damaged is left alone from then on, and the volume marked as having errors.
-//! Source: Linux, "Quota subsystem"; e2fsprogs' quota library, observed by e2fsck; the layout is
-//! `extant_ondisk::quota`'s.
+//! Rule D9: at every commit, the usage in the files is the sum over the inodes in their tables. It
+//! changes only where an inode is stored, by the difference between the slot before and after. The
+//! root and every ordinary inode count; the volume's own inodes do not. A value inode counts for
+//! each inode that names it: one inode, and its blocks, which are in the owner's sectors. A damaged
+//! quota file is no longer used, and the volume is marked as having errors. Source: Linux, "Quota
+//! subsystem"; e2fsprogs' quota library, observed through e2fsck. The layout is in
+//! `extant_ondisk::quota`.
 
 mod account;
 mod file;

@@ -1,10 +1,10 @@
-//! Usage summed over inodes, and whole quota files made of the sums.
+//! Usage summed over inodes, and whole quota files made from it.
 //!
 //! ```text
-//!   inode ──► charge ──► by user, group, project: id → inodes, bytes ──► a new file │ one to mend
+//!   inode ──► charge ──► by user, group, project: id → inodes, bytes ──► new file │ repair a file
 //! ```
 //!
-//! For a bulk load, which accounts at its end, and for recovery, which counts anew.
+//! For a bulk load, which counts usage at its end, and for recovery, which counts it again.
 
 use crate::inode::Body;
 use crate::map::Target;
@@ -34,7 +34,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Counts `ino`, whose body is final; malformed attributes count nothing. Errors: `Device`.
+    /// Counts `ino`, whose body is final. Malformed attributes do not count. Errors: `Device`.
     pub(crate) fn charge(&mut self, volume: &Volume, ino: Ino, body: &Body) -> Result<()> {
         let inodes = 1 + volume.count_value_inodes(ino, body)?;
         let bytes = body.disk.sectors.saturating_mul(512);
@@ -50,7 +50,7 @@ impl Usage {
         Ok(())
     }
 
-    /// The sums by id.
+    /// The usage by id.
     pub(crate) fn sums(&self, kind: QuotaKind) -> &BTreeMap<u32, Sum> {
         match kind {
             QuotaKind::User => &self.by_user,
@@ -59,7 +59,7 @@ impl Usage {
         }
     }
 
-    /// The file of one kind, without limits.
+    /// The content of the quota file of one kind, without limits.
     pub(crate) fn file(&self, kind: QuotaKind) -> Vec<u8> {
         let entries = self.sums(kind).iter().map(|(&id, sum)| QuotaEntry {
             id,
@@ -72,12 +72,12 @@ impl Usage {
 }
 
 impl Volume {
-    /// Whether usage is kept on the volume.
+    /// Whether the volume has quota files.
     pub(crate) fn has_quota(&self) -> bool {
         self.has_ro_compat(RoCompat::QUOTA)
     }
 
-    /// Writes all quota files anew, for a volume that has had no limits set.
+    /// Rewrites all quota files, for a volume without limits.
     ///
     /// Errors: `NoSpace`, `Corrupt`, `Device`.
     pub(crate) fn write_quota_files(&self, usage: &Usage) -> Result<()> {

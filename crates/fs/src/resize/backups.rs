@@ -1,14 +1,14 @@
-//! Copies of superblock and descriptors after a change of size.
+//! The backups of superblock and descriptors after a change of size.
 //!
 //! ```text
-//!   behind the old end     before the step, at once
-//!   before it              after the step, in steps of their own: until then they tell the old size
+//!   after the old end      before the switch, at once
+//!   before it              after the switch, in transactions of their own; old size until then
 //! ```
 
 use super::switch::Switch;
 use extant_base::{BlockNr, GroupNr, Result};
 
-/// Writes the copies that lie behind the old end.
+/// Writes the backups that are after the old end.
 pub(super) fn write_behind(switch: &Switch<'_>) -> Result<()> {
     let old_end = switch.old.blocks_count();
     for group in switch.new.super_groups().filter(|group| group.0 != 0) {
@@ -22,7 +22,7 @@ pub(super) fn write_behind(switch: &Switch<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Writes and settles the copies that lie before the old end.
+/// Writes and commits the backups that are before the old end.
 pub(super) fn write_before(switch: &mut Switch<'_>) -> Result<()> {
     let old_end = switch.old.blocks_count();
     let groups: Vec<GroupNr> = switch.new.super_groups().filter(|group| group.0 != 0).collect();

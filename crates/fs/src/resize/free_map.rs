@@ -1,9 +1,9 @@
 //! The free clusters that may be used while a volume becomes smaller.
 //!
 //! ```text
-//!   bitmaps of the groups that stay, with everything from the new end on taken
-//!   take ──► the first run that holds the wish, from where the last one was; else the longest
-//!   give ──► waits until the step that frees it is settled: until then the old content counts
+//!   bitmaps of the remaining groups, with everything from the new end on marked used
+//!   take ──► the first run that is long enough, from the last group used on; else the longest
+//!   give ──► waits until the step that frees it is committed: until then the old content is needed
 //! ```
 
 use crate::volume::Volume;
@@ -11,19 +11,19 @@ use extant_base::{BlockNr, Error, GroupNr, Result};
 use extant_ondisk::bitmap;
 use extant_ondisk::geometry::Geometry;
 
-/// What is free below the new end.
+/// The free clusters below the new end.
 pub(super) struct FreeMap {
     geometry: Geometry,
     end: u64,
     groups: Vec<Box<[u8]>>,
     free: Vec<u32>,
     cursor: usize,
-    /// Freed by the step that is being made.
+    /// Freed by the step that is in progress.
     given: Vec<(BlockNr, u64)>,
 }
 
 impl FreeMap {
-    /// Reads the bitmaps of all groups that begin before block `end`.
+    /// Reads the bitmaps of all groups that start before block `end`.
     pub(super) fn read(volume: &Volume, end: u64) -> Result<FreeMap> {
         let geometry = volume.geometry();
         let (mut groups, mut free) = (Vec::new(), Vec::new());
@@ -43,7 +43,7 @@ impl FreeMap {
         Ok(FreeMap { geometry: *geometry, end, groups, free, cursor: 0, given: Vec::new() })
     }
 
-    /// Takes up to `want` clusters side by side: (first block, clusters).
+    /// Takes up to `want` adjacent clusters. Returns the first block and the number of clusters.
     ///
     /// Errors: `NoSpace`.
     pub(super) fn take(&mut self, want: u32) -> Result<(BlockNr, u32)> {
@@ -75,9 +75,9 @@ impl FreeMap {
         Ok((first, len))
     }
 
-    /// Takes exactly `want` clusters side by side.
+    /// Takes exactly `want` adjacent clusters.
     ///
-    /// Errors: `NoSpace` when there is no such run.
+    /// Errors: `NoSpace` if there is no such run.
     pub(super) fn take_whole(&mut self, want: u32) -> Result<BlockNr> {
         let (first, len) = self.take(want)?;
         if len < want {
@@ -86,12 +86,12 @@ impl FreeMap {
         Ok(first)
     }
 
-    /// Notes `blocks` blocks from `first` on as free from the next settling on.
+    /// Records that `blocks` blocks from `first` on are free after the next commit.
     pub(super) fn give(&mut self, first: BlockNr, blocks: u64) {
         self.given.push((first, blocks));
     }
 
-    /// The step is settled: what it freed may be used.
+    /// The step is committed, so the blocks that it freed may be used.
     pub(super) fn settled(&mut self) {
         for (first, blocks) in std::mem::take(&mut self.given) {
             let ratio = u64::from(self.geometry.cluster_ratio());

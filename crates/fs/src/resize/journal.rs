@@ -1,13 +1,13 @@
 //! Moving the journal itself, with the journal.
 //!
 //! ```text
-//!   1  new place zeroed, an empty log's superblock in it                    nobody looks there
-//!   2  the step (bitmaps, inode 8, superblock's copy of its map) written to the new log, committed
-//!   3  inode 8's slot: one sector, names the new place        ◄── before: old size, old log
-//!   4  the step goes home                                     ◄── after: the new log has the step
+//!   1  new location zeroed, an empty log's superblock in it        nothing refers to it yet
+//!   2  the step (bitmaps, inode 8, superblock's copy of its map) committed to the new log
+//!   3  inode 8's slot, one sector, points to the new location      ◄── before: old size, old log
+//!   4  the step is checkpointed                                    ◄── after: the new log has it
 //! ```
 //!
-//! The old log is empty all the while, so whoever finds it replays nothing.
+//! The old log is empty all this time, so recovery with the old log replays nothing.
 
 use super::shrink::Shrink;
 use super::tree::joined;
@@ -19,11 +19,11 @@ use extant_journal::Log;
 use extant_ondisk::extent::{Extent, ExtentState, MAX_LEN};
 use extant_ondisk::jbd2::JournalSuperblock;
 
-/// Sectors are not torn.
+/// A device does not tear a sector.
 const SECTOR: u64 = 512;
 
 impl Shrink<'_> {
-    /// Moves the journal if any of it has to go.
+    /// Moves the journal if a part of it is beyond the new end.
     pub(super) fn move_journal(&mut self) -> Result<()> {
         let Some(ino) = Ino::new(self.volume.at_open().journal_inum) else { return Ok(()) };
         if self.exclusive.staged.log().is_none() {
@@ -71,7 +71,8 @@ impl Shrink<'_> {
         self.switch_log(ino, &body)
     }
 
-    /// Takes and zeroes free blocks for a log of so many, and writes an empty log's superblock.
+    /// Takes and zeroes free blocks for a log of `blocks` blocks, and writes the superblock of an
+    /// empty log.
     fn place_log(&mut self, blocks: u32) -> Result<Vec<Extent>> {
         let bs = self.volume.block_size();
         let ratio = self.volume.geometry().cluster_ratio();
@@ -123,7 +124,7 @@ impl Shrink<'_> {
         crate::mkfs::reserved::copy_map(&mut sb, body);
     }
 
-    /// Settles the move into the log at its new place.
+    /// Commits the move into the log at its new location.
     fn switch_log(&mut self, ino: Ino, body: &Body) -> Result<()> {
         self.prepare()?;
         let volume = &self.volume;
@@ -140,7 +141,8 @@ impl Shrink<'_> {
         let mut switch = || {
             let mut sector = [0; SECTOR as usize];
             staged.read_at(at, &mut sector)?;
-            // All that a map and its checksum change lies in the first 512 bytes of a slot.
+            // A move changes only the map and its checksum, which are in the first 512 bytes of a
+            // slot.
             home.write_fua(at, &sector)
         };
         let now = self.exclusive.now();

@@ -1,22 +1,23 @@
-//! Another size for a volume, with everything it holds.
+//! Changing the size of a volume, with all its content.
 //!
 //! ```text
-//!   grow     longer file ─► new groups laid down behind the old end ─► one step: counters, last
-//!            group, descriptor table, superblock                    ─► backups
+//!   grow     longer file ─► new groups written after the old end ─► one transaction: counters,
+//!            last group, descriptor table, superblock              ─► backups
 //!
-//!   shrink   ┌──────────────── stays ───────────────┬── goes ──┐
+//!   shrink   ┌─────────────── remains ──────────────┬─ removed ┐
 //!            │ ▒▒▒  ▒ ░░                            │  ▒   ▒▒  │   blocks move down, file by file
-//!            └──────────────────────────────────────┴──────────┘   inodes get numbers that stay
-//!            then one step: last group, table, superblock ─► backups ─► shorter file
+//!            └──────────────────────────────────────┴──────────┘   inodes get numbers that remain
+//!            then one transaction: last group, table, superblock ─► backups ─► shorter file
 //! ```
 //!
-//! Rule D7: every step is a transaction of the volume's own log, and the volume is whole behind each.
-//! Content is copied to free blocks before the step that points there commits. A cut anywhere leaves
-//! a volume of the old size or of the new one, with all files, that any recovery replays. Without a
-//! journal a cut can leave a volume that only a checker mends.
+//! Rule D7: every step is one transaction of the volume's own log, and the volume is consistent
+//! after each. Content is copied to free blocks before the step that makes maps point there
+//! commits. A power cut at any time leaves a volume of the old or the new size, with all files,
+//! that any recovery can replay. Without a journal, a power cut can leave a volume that needs a
+//! checker to repair it.
 //!
-//! The descriptor table grows into the blocks that `resize_inode` keeps; past those the volume turns
-//! to `meta_bg`, as Linux does when it grows a mounted one.
+//! The descriptor table grows into the blocks that `resize_inode` reserves. Beyond them the volume
+//! changes to `meta_bg`, as Linux does when it grows a mounted volume.
 
 mod backups;
 mod free_map;
@@ -42,45 +43,50 @@ use extant_ondisk::features::RoCompat;
 use std::path::Path;
 use std::sync::Arc;
 
-/// How large a volume is to be.
+/// The size that a volume is to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// So many blocks. A file becomes longer or shorter; a block device must hold them.
+    /// This many blocks. A file becomes longer or shorter; a block device must be large enough.
     Blocks(u64),
-    /// So many bytes, rounded down to whole blocks.
+    /// This many bytes, rounded down to whole blocks.
     Bytes(u64),
-    /// As small as what it holds allows: see [`minimum`].
+    /// As small as the content allows: see [`minimum`].
     Minimum,
     /// As large as the file or block device is now.
     Device,
 }
 
-/// What a change of size did.
+/// The result of a change of size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resized {
     /// Blocks before.
     pub from_blocks: u64,
-    /// Blocks now. Less than asked for where the last group would have held its own metadata only.
+    /// Blocks now. Fewer than requested if the last group would have contained only its own
+    /// metadata.
     pub to_blocks: u64,
     /// Bytes of a block.
     pub block_bytes: usize,
-    /// Blocks of content, and of what leads to it, that were moved.
+    /// How many blocks of content and of maps were moved.
     pub moved_blocks: u64,
-    /// Inodes that got other numbers.
+    /// How many inodes got other numbers.
     pub moved_inodes: u64,
-    /// The descriptor table outgrew its reserve: new groups carry their own (`meta_bg`).
+    /// The descriptor table outgrew its reserved blocks, so new groups have their own descriptors
+    /// (`meta_bg`).
     pub now_meta_bg: bool,
 }
 
-/// How far a change of size is: (done, all), in blocks looked at.
+/// Receives the progress (done, all), in blocks examined.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
-/// Gives the volume in a file or block device another size.
+/// Changes the size of the volume in a file or block device.
 ///
-/// The volume is recovered first if it must be. Errors: `Busy` when somebody else uses it;
-/// `Unsupported` for a volume with a feature that is not kept here; `NoSpace` when what it holds
-/// does not fit, `Invalid` for a size no volume can have, `NotSupported` when a step does not fit
-/// its journal: it is whole and of its old size then; `Corrupt`, `Device`.
+/// A volume that needs recovery is recovered first.
+///
+/// # Errors
+/// `Busy` if the volume is in use; `Unsupported` for a volume with a feature that a change of size
+/// does not support; `NoSpace` if the content does not fit, `Invalid` for a size that is
+/// impossible, `NotSupported` if a step does not fit into the journal: after these three the volume
+/// is consistent and has its old size; `Corrupt`, `Device`.
 ///
 /// # Examples
 ///
@@ -95,10 +101,11 @@ pub fn resize(path: impl AsRef<Path>, size: Size, progress: Progress<'_>) -> Res
     resize_with(&OpenOptions::new(), path, size, progress)
 }
 
-/// As [`resize`], opened as `open` says: with the device of an external journal, which a volume that
-/// has one needs.
+/// As [`resize`], but opens the volume with the options `open`. For a volume with an external
+/// journal, they must contain the journal's device.
 ///
-/// Errors: also `JournalElsewhere` when that was not given; `Invalid` for a volume inside an image.
+/// # Errors
+/// As [`resize`]; `JournalElsewhere` without that device; `Invalid` for a volume inside an image.
 pub fn resize_with(
     open: &OpenOptions,
     path: impl AsRef<Path>,
@@ -131,8 +138,8 @@ fn resize_file(
     let done = run(devices, size, environment, lengthen, progress);
     let bytes = match &done {
         Ok(done) => done.to_blocks * done.block_bytes as u64,
-        // What was made longer in vain; a volume that has its new size already needs it, and one
-        // that needs recovery may get it.
+        // Undo lengthening the file, unless the volume has its new size already, or may get it in
+        // recovery.
         Err(_) => match crate::context::superblock::read_superblock(&*devices.volume, None) {
             Ok(sb) if !sb.needs_recovery() && sb.blocks_count << sb.block_size.log2() <= before => {
                 before
@@ -148,7 +155,11 @@ fn resize_file(
     done
 }
 
-/// As [`resize_with`], for a volume on any device: one that is long enough already, and stays so.
+/// As [`resize_with`], for a volume on any device. The device must already be long enough; its
+/// length does not change.
+///
+/// # Errors
+/// As [`resize_with`]; `Invalid` if the device is too small.
 pub fn resize_device(
     open: &OpenOptions,
     device: &Arc<dyn BlockDevice>,
@@ -161,9 +172,10 @@ pub fn resize_device(
     })
 }
 
-/// The least number of blocks that hold what the volume holds, with a little room to move it in.
+/// The smallest number of blocks for the volume's content, including a little space for moving it.
 ///
-/// Errors: `Corrupt`, `Device`.
+/// # Errors
+/// `Corrupt`, `Device`.
 pub fn minimum(fs: &Filesystem) -> Result<u64> {
     plan::minimum(fs.volume())
 }
@@ -221,7 +233,7 @@ fn run(
     Ok(done)
 }
 
-/// Makes a volume larger; whether it turned to `meta_bg`.
+/// Makes a volume larger. Returns whether it changed to `meta_bg`.
 fn grow(devices: &Devices, blocks: u64, environment: &Environment) -> Result<bool> {
     let old = Exclusive::check(devices)?;
     let new = plan::geometry(&old, blocks)?;
@@ -230,7 +242,8 @@ fn grow(devices: &Devices, blocks: u64, environment: &Environment) -> Result<boo
     Ok(turned)
 }
 
-/// Has `change` change the volume, which is marked as being changed meanwhile. What it did not settle is dropped.
+/// Calls `change` while the volume is marked as being changed. Changes that it did not commit are
+/// dropped.
 fn changed(
     devices: &Devices,
     environment: &Environment,
@@ -242,8 +255,9 @@ fn changed(
     done.and(finished)
 }
 
-/// Makes a volume smaller, to `least` blocks or as far as it goes. The tables of groups that go may
-/// lie where room is needed: then it becomes smaller in several rounds, whole behind each.
+/// Makes a volume smaller: to `least` blocks, or as far as possible. Tables of removed groups may
+/// occupy space that is needed for moving. The volume then shrinks in several rounds, and is
+/// consistent after each.
 fn shrink_in_rounds(
     devices: &Devices,
     least: Option<u64>,

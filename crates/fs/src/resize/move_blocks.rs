@@ -1,13 +1,13 @@
-//! Moving what an inode holds out of the part that goes.
+//! Moving the blocks of an inode out of the part that is removed.
 //!
 //! ```text
-//!   extents   ─► runs that go: copied to free clusters ─► new list ─► new tree ─┐
-//!   attribute block, shared or not: one copy, references counted over ──────────┼─► inode ─► step
+//!   extents   ─► runs to move: copied to free clusters ─► new list ─► new tree ─┐
+//!   attribute block, shared or not: one copy, references moved one by one ──────┼─► inode ─► step
 //!   pointers  (block map): in place, block by block ────────────────────────────┤
-//!   the Hurd's translator: one block ───────────────────────────────────────────┘
+//!   the GNU Hurd's translator: one block ───────────────────────────────────────┘
 //! ```
 //!
-//! With bigalloc whole clusters move, and a cluster that two extents share moves once.
+//! With bigalloc, whole clusters move. A cluster that two extents share moves once.
 
 use super::shrink::{CREDITS, Shrink};
 use super::tree::joined;
@@ -20,11 +20,11 @@ use extant_ondisk::features::Compat;
 use extant_ondisk::orphan_file;
 use extant_ondisk::xattr::BlockHeader;
 
-/// Clusters that moved together, (old first, new first, how many).
+/// Clusters that moved together: (old first, new first, number).
 type Moved = (u64, u64, u64);
 
 impl Shrink<'_> {
-    /// Moves all blocks of an inode that have to go.
+    /// Moves all blocks of an inode that are beyond the new end.
     pub(super) fn move_blocks_of(&mut self, ino: Ino) -> Result<()> {
         if ino == Ino::JOURNAL && self.volume.at_open().journal_inum == ino.get() {
             return Ok(());
@@ -51,8 +51,8 @@ impl Shrink<'_> {
         self.move_pointers(ino, &mut body)
     }
 
-    /// Moves what goes of an extent-mapped inode, a bounded part of it at a time; whether there is
-    /// more to do.
+    /// Moves blocks of an inode with extents, a bounded number at a time. Returns whether more are
+    /// left.
     fn move_extents(&mut self, ino: Ino, body: &mut Body) -> Result<bool> {
         let (extents, nodes) = self.tree_of(ino, body)?;
         let goes = |extent: &Extent| extent.physical_end() > self.end;
@@ -93,7 +93,7 @@ impl Shrink<'_> {
         Ok(places.is_spent)
     }
 
-    /// An inode's extents, in order, and the nodes of its tree.
+    /// An inode's extents in order, and the nodes of its tree.
     fn tree_of(&self, ino: Ino, body: &Body) -> Result<(Vec<Extent>, Vec<BlockNr>)> {
         let mut nodes = Vec::new();
         self.volume.each_block(ino, body, &mut |used| {
@@ -115,13 +115,14 @@ impl Shrink<'_> {
         Ok((extents, nodes))
     }
 
-    /// Groups that one step may touch for data: two bitmaps and a descriptor block each, at worst.
+    /// For how many groups one step may move data: each costs at worst two bitmaps and a descriptor
+    /// block.
     fn places_of_a_step(&self) -> usize {
         let limit = self.exclusive.staged.limit().unwrap_or(4096);
         (limit / 16).max(1) as usize
     }
 
-    /// Appends the extent's new places; what does not go stays.
+    /// Appends the extent's new location. Parts that need not move keep theirs.
     fn move_extent(
         &mut self,
         extent: Extent,
@@ -134,7 +135,8 @@ impl Shrink<'_> {
         while left.len > 0 {
             let start = left.physical.0;
             if start < self.end {
-                // The end is a cluster's, so nothing that stays shares one with what goes.
+                // The end is the end of a cluster, so the remaining part shares no cluster with the
+                // part to move.
                 let stay = left.len.min((self.end - start).min(u32::MAX.into()) as u32);
                 out.push(Extent { len: stay, ..left });
                 left = behind(left, stay);
@@ -157,7 +159,8 @@ impl Shrink<'_> {
         Ok(())
     }
 
-    /// Where the clusters from `cluster` on went, or go now; `None` when the step has become large.
+    /// The new location of the clusters from `cluster` on, which are copied now if they were not
+    /// copied before. `None` if the step has become large.
     fn place_of(
         &mut self,
         cluster: u64,
@@ -175,12 +178,12 @@ impl Shrink<'_> {
         }
         let geometry = self.volume.geometry();
         let (ratio, origin) = (u64::from(geometry.cluster_ratio()), geometry.first_data_block().0);
-        // Within a group, so that a place stands for one bitmap on either side.
+        // Within one group, so that one move changes one bitmap on each side.
         let per_group = u64::from(geometry.clusters_per_group());
         let want = want.min(per_group - cluster % per_group).min(u32::MAX.into()) as u32;
         let (first, got) = self.free.take(want)?;
         let from = BlockNr(origin + cluster * ratio);
-        // A cluster may hold written and unwritten blocks: all of it is copied.
+        // A cluster may contain written and unwritten blocks, so all of it is copied.
         if state == ExtentState::Written || ratio > 1 {
             let blocks = (u64::from(got) * ratio).min(geometry.blocks_count() - from.0);
             self.copy(from, first, blocks)?;
@@ -190,7 +193,7 @@ impl Shrink<'_> {
         Ok(Some(moved))
     }
 
-    /// Takes this inode's reference to its attribute block to a copy that stays.
+    /// Moves this inode's reference from its attribute block to a copy that remains.
     fn move_attributes(&mut self, ino: Ino, old: BlockNr) -> Result<BlockNr> {
         let at = Site::of_ino(ino).block(old);
         let cache = self.volume.journal().cache();
@@ -251,7 +254,7 @@ impl Shrink<'_> {
             && ino.get() == self.volume.at_open().orphan_file_inum
     }
 
-    /// Seals all of the orphan file anew.
+    /// Computes all checksums of the orphan file again.
     fn renew_orphan_file(&self, ino: Ino, body: &Body) -> Result<()> {
         let seed = body.seed(&self.volume, ino);
         let blocks = body.disk.size >> self.volume.block_size().log2();
@@ -265,7 +268,8 @@ impl Shrink<'_> {
         Ok(())
     }
 
-    /// The blocks of the orphan file are sealed with their own numbers; all of them are empty.
+    /// Writes blocks of the orphan file, whose checksums include their block numbers. All of them
+    /// are empty.
     pub(super) fn renew_orphan_blocks(
         &self,
         first: BlockNr,
@@ -283,13 +287,13 @@ impl Shrink<'_> {
     }
 }
 
-/// Where one step puts what goes.
+/// Where one step moves clusters.
 #[derive(Default)]
 struct Places {
     moved: Vec<Moved>,
-    /// Most of them.
+    /// The maximum number of moves.
     budget: usize,
-    /// There was more.
+    /// There are more to move.
     is_spent: bool,
 }
 

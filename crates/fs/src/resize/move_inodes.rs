@@ -1,15 +1,16 @@
-//! Giving inodes of groups that go numbers that stay.
+//! Giving inodes of removed groups new numbers in the remaining groups.
 //!
 //! ```text
 //!   slot ─► free slot, other number, other generation ─► every name ─► quota and orphan files
 //!
-//!   seed of an inode's blocks = sum(sum(volume, number), generation)
-//!                             = F(sum(volume, number) ^ generation)       one generation for each
-//!                                                                         number gives the same seed
+//!   seed of an inode's blocks = crc(crc(volume, number), generation)
+//!                             = F(crc(volume, number) ^ generation)     one generation for each
+//!                                                                       number gives the same seed
 //! ```
 //!
-//! Keeping the seed by choice of the generation leaves every checksum of the inode's blocks right: a
-//! move changes the slots, the bitmaps and the names, however large the file.
+//! The new generation is chosen so that the seed does not change. All checksums of the inode's
+//! blocks then stay right: a move changes the slots, the bitmaps and the names, however large the
+//! file is.
 
 use super::references::{Reference, References};
 use super::shrink::{CREDITS, Shrink};
@@ -25,7 +26,7 @@ use extant_ondisk::xattr::BlockHeader;
 use std::collections::HashMap;
 
 impl Shrink<'_> {
-    /// Moves every inode whose number goes, one after the other.
+    /// Moves every inode whose number is removed, one after the other.
     pub(super) fn move_inodes(&mut self) -> Result<()> {
         let going = self.numbers_that_go()?;
         if going.is_empty() {
@@ -48,7 +49,7 @@ impl Shrink<'_> {
         Ok(())
     }
 
-    /// The lowest free number that stays.
+    /// The lowest free number that remains.
     fn free_number(&self, group: &mut u32) -> Result<Ino> {
         while *group < self.new.groups_count() {
             let nr = GroupNr(*group);
@@ -103,14 +104,14 @@ impl Shrink<'_> {
         Ok(())
     }
 
-    /// The generation with which `new` has the seed that `old` had.
+    /// The generation with which `new` has the seed of `old`.
     fn generation_for(&self, old: Ino, new: Ino, generation: u32) -> u32 {
         let Some(seed) = self.volume.checksums().seed() else { return generation };
         let with = |ino: Ino| crc32c(seed, &ino.get().to_le_bytes());
         with(old) ^ with(new) ^ generation
     }
 
-    /// Makes one place name `new`.
+    /// Changes one reference to `new`.
     fn turn(&self, reference: Reference, new: Ino, renamed: &HashMap<Ino, Ino>) -> Result<()> {
         let now = |ino: Ino| renamed.get(&ino).copied().unwrap_or(ino);
         let cache = self.volume.journal().cache();
@@ -119,7 +120,7 @@ impl Shrink<'_> {
             Reference::Slot { holder, offset } => {
                 let holder = now(holder);
                 let mut body = self.reread(holder)?;
-                // Fields are written from the body, attributes from the slot's bytes.
+                // Fields are stored from the body, attributes from the bytes of the slot.
                 let i_block = 0x28..0x28 + body.disk.i_block.len();
                 if i_block.contains(&offset) {
                     let at = offset - i_block.start;
@@ -145,7 +146,8 @@ impl Shrink<'_> {
                 let handle = self.volume.journal().start(CREDITS)?;
                 let held = cache.get(block)?;
                 let held = held.write(&handle)?;
-                // Looked up before: with a block's bytes in hand no other block can be had.
+                // This lookup is done first, because no other block can be read while this block's
+                // bytes are locked.
                 let first = self.volume.map(dir, &body, extant_base::LogicalBlock(0), 1)?;
                 let is_first = first.target.block() == Some(block);
                 let mut bytes = held.bytes_mut();
@@ -160,7 +162,7 @@ impl Shrink<'_> {
         self.body(ino)?.ok_or_else(|| Site::of_ino(ino).corrupt(What::InodeMode))
     }
 
-    /// Sets the checksum of a directory's block, whichever of the three kinds it is.
+    /// Sets the checksum of a directory block of any of the three kinds.
     fn seal_directory_block(
         &self,
         dir: Ino,
@@ -173,8 +175,8 @@ impl Shrink<'_> {
         let format = self.volume.dir_format(body);
         let at = Site::of_ino(dir).block(block);
         let indexed = body.disk.flags.contains(InodeFlags::INDEX);
-        // An index root names "." and ".." only, and stands in the first block, which a leaf of an
-        // indexed directory never does.
+        // An index root contains only "." and "..", and is the first block, which is never a leaf
+        // in an indexed directory.
         if indexed && is_first {
             let large = self.volume.has_incompat(extant_ondisk::features::Incompat::LARGEDIR);
             IndexMut::root(bytes, &format, levels_max(large), seed, at)?.set_checksum();

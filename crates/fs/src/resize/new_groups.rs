@@ -1,10 +1,11 @@
-//! Laying down the groups behind the old end.
+//! Writing the groups after the old end.
 //!
 //! ```text
-//!   old end │ rest of the flex group: bitmaps, tables │ … │ next flex group: base, bitmaps, tables │ …
+//!   old end │ rest of flex group: bitmaps, tables │ … │ next flex group: base, bitmaps, tables │ …
 //! ```
 //!
-//! Placed as mkfs places them; a flex group that was begun goes on with what is new of it.
+//! The layout is that of mkfs. In a flex group that exists in part, the new groups continue its
+//! layout.
 
 use super::switch::Switch;
 use crate::mkfs::format::lay_down_group;
@@ -13,9 +14,9 @@ use extant_base::{BlockNr, GroupNr, Result};
 use extant_blockdev::BlockDevice;
 use std::ops::Range;
 
-/// Writes the metadata of the groups that are new, and appends their descriptors.
+/// Writes the metadata of the new groups, and appends their descriptors.
 ///
-/// Errors: `Invalid` when they have no room for it; `Device`.
+/// Errors: `Invalid` if the new groups have no space for it; `Device`.
 pub(super) fn lay_down(switch: &mut Switch<'_>) -> Result<()> {
     let (old, new) = (switch.old.groups_count(), switch.new.groups_count());
     if new <= old {
@@ -24,7 +25,7 @@ pub(super) fn lay_down(switch: &mut Switch<'_>) -> Result<()> {
     let geometry = switch.new;
     let bs = geometry.block_size();
     let places = place_from(&geometry, old)?;
-    // The runs of new groups only: the others' are in their bitmaps.
+    // Only the runs in new groups: the others are in their bitmaps already.
     let fixed: Vec<Range<u64>> = {
         let mut all = vec![Places::default(); old as usize];
         all.extend_from_slice(&places);

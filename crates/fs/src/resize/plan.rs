@@ -1,14 +1,14 @@
-//! What a volume of another size looks like, and which sizes hold what it holds.
+//! The superblock of a volume of another size, and which sizes are large enough for the content.
 //!
 //! ```text
-//!   wish ─fit─► blocks ─geometry─► superblock of the new size
+//!   wanted blocks ─fit─► possible blocks ─geometry─► superblock of the new size
 //!
-//!   smallest:  data and what leads to it  +  tables of the groups that stay  +  tables that lie in
-//!              their way until the end    +  room to move in                 ≤  clusters that stay
+//!   smallest:  data and maps  +  tables of the remaining groups  +  tables of removed groups that
+//!              occupy space until the end  +  space to move in   ≤  remaining clusters
 //! ```
 //!
-//! Groups, inodes per group and block size never change. The tail rule is mke2fs's: a last group
-//! with less than 50 blocks besides its own metadata is left out.
+//! Groups, inodes per group and block size never change. The rule for the tail is that of mke2fs: a
+//! last group with less than 50 blocks besides its own metadata is omitted.
 
 use crate::map::used::Used;
 use crate::volume::{Volume, VolumeOptions};
@@ -20,12 +20,12 @@ use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::superblock::Superblock;
 use std::sync::Arc;
 
-/// A last group holds at least this many blocks besides its metadata.
+/// A last group must have at least this many blocks besides its metadata.
 const TAIL_MIN: u64 = 50;
 
-/// The number of blocks, at most `wish`, that a volume like `old` can have.
+/// The largest number of blocks, at most `wish`, that a volume like `old` can have.
 ///
-/// Errors: `Invalid` when there is none.
+/// Errors: `Invalid` if there is none.
 pub(super) fn fit(old: &Superblock, wish: u64) -> Result<u64> {
     if wish == old.blocks_count {
         return Ok(wish);
@@ -51,15 +51,16 @@ pub(super) fn fit(old: &Superblock, wish: u64) -> Result<u64> {
     }
 }
 
-/// Blocks of a group's own metadata, wherever they lie.
+/// The number of blocks of a group's own metadata, wherever they are.
 fn own_blocks(geometry: &Geometry, group: GroupNr) -> u64 {
     let base = geometry.base_blocks(group).map_or(0, |base| base.end - base.start);
     base + 2 + u64::from(geometry.itable_blocks())
 }
 
-/// The superblock of the volume with `blocks` blocks; free counters and checksum are the caller's.
+/// The superblock of the volume with `blocks` blocks. The caller sets the free counters and the
+/// checksum.
 ///
-/// Errors: `Invalid` when no volume like it can have so many.
+/// Errors: `Invalid` if a volume like `old` cannot have this many.
 pub(super) fn geometry(old: &Superblock, blocks: u64) -> Result<Superblock> {
     let mut new = old.clone();
     new.blocks_count = blocks;
@@ -93,12 +94,12 @@ pub(super) fn geometry(old: &Superblock, blocks: u64) -> Result<Superblock> {
     Ok(new)
 }
 
-/// Settles where the descriptor table of `needs` blocks goes, which had `had`.
+/// Decides where the descriptor table is when it grows or shrinks from `had` to `needs` blocks.
 fn size_table(new: &mut Superblock, had: u32, needs: u32) {
     let reserved = u32::from(new.reserved_gdt_blocks);
     let most = new.block_size.bytes() as u32 / 4;
     if new.features.incompat.contains(Incompat::META_BG) {
-        // What stands at the old place cannot grow there any more.
+        // The part of the table at its old location cannot grow there any more.
         new.first_meta_bg = new.first_meta_bg.min(needs);
         if needs > had {
             new.first_meta_bg = new.first_meta_bg.min(had);
@@ -128,15 +129,17 @@ pub(super) fn minimum_of(device: &Arc<dyn BlockDevice>) -> Result<u64> {
     minimum(&Volume::open_parts(Arc::clone(device), &VolumeOptions::default())?)
 }
 
-/// The least number of blocks that hold what the volume holds.
+/// The smallest number of blocks for the volume's content.
 pub(super) fn minimum(volume: &Volume) -> Result<u64> {
     let needs = Needs::of(volume)?;
     let old = volume.at_open();
     let (mut low, mut high) = (0, old.blocks_count);
-    // Sizes that fit below this one may exist; none of them fits by accident of its last group.
+    // A smaller size that fits may exist. The search accepts that; every size that it returns does
+    // fit.
     while low < high {
         let middle = low + (high - low) / 2;
-        // Many numbers of blocks no volume can have: part of a cluster, a last group too small.
+        // Many numbers are impossible: they end inside a cluster, or the last group would be too
+        // small.
         match fit(old, middle) {
             Ok(blocks) if needs.fit_into(old, blocks) => high = blocks,
             _ => low = middle + 1,
@@ -145,13 +148,13 @@ pub(super) fn minimum(volume: &Volume) -> Result<u64> {
     Ok(high)
 }
 
-/// What a volume holds, as far as its size is concerned.
+/// What a volume contains, as far as it matters for the size.
 struct Needs {
     descs: Vec<GroupDesc>,
-    /// Clusters of content and what leads to it.
+    /// Clusters of content and of maps.
     clusters: u64,
     inodes: u64,
-    /// Runs of blocks of the journal, which moves as a whole: (first, how many).
+    /// Runs of blocks of the journal, which moves as a whole: (first, number).
     journal: Vec<(u64, u64)>,
 }
 
@@ -185,7 +188,7 @@ impl Needs {
         })
     }
 
-    /// Whether a volume like `old` with so many blocks, which [`fit`] gave, holds it.
+    /// Whether a volume like `old` with `blocks` blocks, a result of [`fit`], is large enough.
     fn fit_into(&self, old: &Superblock, blocks: u64) -> bool {
         let Ok(new) = geometry(old, blocks) else { return false };
         let Ok(geometry) = Geometry::new(&new) else { return false };
@@ -193,12 +196,12 @@ impl Needs {
         if u64::from(geometry.inodes_count()) < self.inodes {
             return false;
         }
-        // The block that other hosts watch stays where it is.
+        // The MMP block, which other hosts watch, does not move.
         if old.features.incompat.contains(Incompat::MMP) && old.mmp_block.0 >= blocks {
             return false;
         }
-        // The places of groups that go are free only when they are gone. Places of groups that stay
-        // may lie in what goes: they move.
+        // Metadata locations of removed groups become free only with the removal. Remaining groups
+        // may have metadata in the part that is removed, which moves.
         let stay = geometry.clusters_count();
         let old_layout = match Geometry::new(old) {
             Ok(old_layout) => old_layout,
@@ -217,11 +220,12 @@ impl Needs {
             fixed += moves.map(|(_, len)| len.div_ceil(ratio)).sum::<u64>();
         }
         if self.journal.iter().any(|(first, len)| first + len > blocks) {
-            // The old place is free only when the new one is in use.
+            // The old location becomes free only when the new one is in use.
             let below = |(first, len): &(u64, u64)| blocks.saturating_sub(*first).min(*len);
             fixed += self.journal.iter().map(|run| below(run).div_ceil(ratio)).sum::<u64>();
         }
-        // Trees become larger where free space is in pieces; the last step of a move needs some.
+        // Extent trees grow if free space is fragmented, and the last step of a move needs some
+        // space.
         let room = 32 + self.clusters / 256;
         fixed + self.clusters + room <= stay
     }

@@ -1,9 +1,9 @@
-//! Moving what a block map holds: pointers changed in place, a few at a time.
+//! Moving the blocks of a block map: pointers are changed in place, a few at a time.
 //!
 //! ```text
 //!   i_block[0..12] ─► data        i_block[12..15] ─► block of pointers ─► … ─► data
-//!        a data block that goes:      copied, its pointer turned
-//!        a block of pointers:         copied, the pointer to it turned, then its own
+//!        a data block to move:        copied, its pointer changed
+//!        a block of pointers:         copied, the pointer to it changed, then its own
 //! ```
 
 use super::shrink::{CREDITS, Shrink};
@@ -12,7 +12,7 @@ use extant_base::{BlockNr, Error, Ino, Result, Site};
 use extant_ondisk::block_map::{DIRECT, ROOT_SLOTS, check_pointer, pointers_per_block};
 
 impl Shrink<'_> {
-    /// Moves what goes of an inode with a block map.
+    /// Moves the blocks of an inode with a block map that are beyond the new end.
     pub(super) fn move_pointers(&mut self, ino: Ino, body: &mut Body) -> Result<()> {
         for slot in 0..ROOT_SLOTS as u32 {
             let range = self.volume.geometry().block_range();
@@ -30,7 +30,7 @@ impl Shrink<'_> {
                 self.store(ino, body)?;
                 self.settle_if_large()?;
             }
-            // The reserve of the descriptor table stays where it is.
+            // The reserved descriptor blocks do not move.
             if levels > 0 && ino != Ino::RESIZE {
                 self.move_pointers_in(ino, stays, levels - 1)?;
             }
@@ -38,7 +38,7 @@ impl Shrink<'_> {
         self.settle_if_large()
     }
 
-    /// Moves what goes below a block of pointers with `levels` more of them below it.
+    /// Moves the blocks below a block of pointers that has `levels` more levels of them below it.
     fn move_pointers_in(&mut self, ino: Ino, holder: BlockNr, levels: u32) -> Result<()> {
         let range = self.volume.geometry().block_range();
         let at = Site::of_ino(ino).block(holder);
@@ -63,14 +63,14 @@ impl Shrink<'_> {
         Ok(())
     }
 
-    /// Copies one block, of data or of pointers, to a free one, which is used from now on; the old one is free.
+    /// Copies one block of data or pointers to a free block, marks that used and the old one free.
     pub(super) fn move_block(
         &mut self,
         ino: Ino,
         block: BlockNr,
         is_data: bool,
     ) -> Result<BlockNr> {
-        // What was changed in memory is on the staged device before it is copied there.
+        // Changes in memory must be on the staged device before the block is copied there.
         self.volume.journal().sync()?;
         let (to, _) = self.free.take(1)?;
         if to.0 >> 32 != 0 {
@@ -90,6 +90,6 @@ impl Shrink<'_> {
 
 fn put(bytes: &mut [u8], slot: u32, block: BlockNr) {
     let at = slot as usize * 4;
-    // `move_block` gives none that do not fit.
+    // `move_block` returns no block number that does not fit.
     bytes[at..at + 4].copy_from_slice(&(block.0 as u32).to_le_bytes());
 }

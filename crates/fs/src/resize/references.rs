@@ -1,4 +1,4 @@
-//! Who names the inodes that get other numbers: one walk over everything.
+//! Finding all references to inodes that get other numbers, in one walk over the volume.
 //!
 //! ```text
 //!   directory block   inode │ len │ name        "." and ".." included
@@ -6,8 +6,7 @@
 //!   attribute entry   value inode               in the inode, or in its block
 //! ```
 //!
-//! Blocks are walked as rows of entries whatever they are: an index node of a directory looks like
-//! one unused entry.
+//! All directory blocks are walked as rows of entries: an index node looks like one unused entry.
 
 use super::shrink::Shrink;
 use crate::inode::Body;
@@ -19,25 +18,25 @@ use extant_ondisk::xattr::{BLOCK_HEADER_LEN, ENTRY_LEN, INODE_HEADER_LEN, MAGIC}
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// One place that names an inode.
+/// One place that contains an inode number.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reference {
     /// In a block of directory `dir`, at this byte.
     DirBlock { dir: Ino, block: BlockNr, offset: usize },
-    /// In the slot of inode `holder`, at this byte: an inline directory or an attribute there.
+    /// In the slot of inode `holder`, at this byte: an inline directory or an attribute.
     Slot { holder: Ino, offset: usize },
     /// In an attribute block, at this byte.
     AttributeBlock { block: BlockNr, offset: usize },
 }
 
-/// All places that name each of the inodes that go.
+/// All references to each of the inodes whose numbers are removed.
 pub(super) type References = HashMap<Ino, Vec<Reference>>;
 
-/// Byte of `i_block` in a slot.
+/// Byte offset of `i_block` in a slot.
 const I_BLOCK_AT: usize = 0x28;
 
 impl Shrink<'_> {
-    /// Finds every place that names an inode whose number goes.
+    /// Finds every reference to an inode whose number is removed.
     ///
     /// Errors: `Corrupt`, `Device`.
     pub(super) fn references(&self) -> Result<References> {
@@ -63,7 +62,7 @@ impl Shrink<'_> {
         Ok(found)
     }
 
-    /// Whether an inode's number goes.
+    /// Whether an inode's number is removed.
     pub(super) fn number_goes(&self, ino: Ino) -> bool {
         ino.get() > self.new.inodes_count()
     }
@@ -118,13 +117,13 @@ impl Shrink<'_> {
         Ok(())
     }
 
-    /// The bytes of an inode's slot as they stand.
+    /// The current bytes of an inode's slot.
     pub(super) fn slot_bytes(&self, ino: Ino) -> Result<Vec<u8>> {
         let (block, place) = self.volume.inode_slot(ino)?;
         Ok(block.read()[place].to_vec())
     }
 
-    /// Inodes in use whose numbers go, lowest first.
+    /// Inodes in use whose numbers are removed, lowest first.
     pub(super) fn numbers_that_go(&self) -> Result<Vec<Ino>> {
         let mut inodes = Vec::new();
         for nr in (self.new.groups_count()..self.volume.geometry().groups_count()).map(GroupNr) {
@@ -139,7 +138,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     word.map_or(0, |word| u32::from_le_bytes(*word))
 }
 
-/// Where `part`, which is a copy of bytes of `whole`, stands in it.
+/// The offset in `whole` of `part`, which is a copy of some of its bytes.
 fn find_in(whole: &[u8], part: &[u8]) -> Option<usize> {
     if part.is_empty() {
         return None;
@@ -147,7 +146,7 @@ fn find_in(whole: &[u8], part: &[u8]) -> Option<usize> {
     (0..=whole.len().checked_sub(part.len())?).find(|at| whole[*at..].starts_with(part))
 }
 
-/// The entries of `area` that are in use: (byte, inode).
+/// The entries of `area` that are in use: (byte offset, inode).
 fn names_in(bytes: &[u8], area: Range<usize>, at: Site) -> Result<Vec<(usize, u32)>> {
     let mut names = Vec::new();
     let mut offset = area.start;
@@ -164,7 +163,7 @@ fn names_in(bytes: &[u8], area: Range<usize>, at: Site) -> Result<Vec<(usize, u3
     Ok(names)
 }
 
-/// The attribute entries of `area` whose values are in inodes: (byte of the number, inode).
+/// The attribute entries of `area` with value inodes: (byte offset of the number, inode).
 fn values_in(bytes: &[u8], area: Range<usize>) -> Vec<(usize, u32)> {
     let mut values = Vec::new();
     let mut at = area.start;

@@ -1,10 +1,10 @@
-//! Inode 7: the blocks behind the descriptor table that it may grow into.
+//! Inode 7: the blocks after the descriptor table that are reserved for its growth.
 //!
 //! ```text
 //!   i_block[13] ──► list ──► reserved block of group 0 ──► its copies in the groups with backups
 //! ```
 //!
-//! Its content follows from the layout, so a new size writes all of it anew.
+//! Its content follows from the layout, so a new size rewrites all of it.
 
 use super::switch::Switch;
 use extant_base::{BlockNr, Error, Ino, Result, Site, What};
@@ -13,7 +13,7 @@ use extant_ondisk::features::Compat;
 use extant_ondisk::inode::{Inode as DiskInode, InodeFormat};
 use std::ops::Range;
 
-/// Where the slot of inode 7 is: its table block, and the bytes in it.
+/// The location of inode 7's slot: its table block, and the bytes in that block.
 fn slot(switch: &Switch<'_>) -> Result<(BlockNr, Range<usize>)> {
     let place = switch.old.inode_place(Ino::RESIZE);
     let place = place.ok_or_else(|| Site::of_ino(Ino::RESIZE).corrupt(What::InodeNumber))?;
@@ -35,7 +35,7 @@ fn format(switch: &Switch<'_>) -> InodeFormat {
 
 /// The block with the list of reserved blocks, if there is one.
 ///
-/// Errors: `InodeBlocks` when it lies outside of the volume.
+/// Errors: `InodeBlocks` if it is outside the volume.
 pub(super) fn list_block(switch: &Switch<'_>) -> Result<Option<BlockNr>> {
     let inode = read(switch)?;
     let word = inode.i_block[52..56].first_chunk().copied().unwrap_or_default();
@@ -47,7 +47,8 @@ pub(super) fn list_block(switch: &Switch<'_>) -> Result<Option<BlockNr>> {
     }
 }
 
-/// Makes inode 7 name the reserve of the new size; empty where there is none any more.
+/// Makes inode 7 list the reserved blocks of the new size; without reserved blocks, the inode
+/// becomes empty.
 ///
 /// Errors: `Corrupt`, `Device`.
 pub(super) fn rewrite(switch: &mut Switch<'_>) -> Result<()> {
@@ -72,7 +73,7 @@ pub(super) fn rewrite(switch: &mut Switch<'_>) -> Result<()> {
     switch.write(block, &bytes)
 }
 
-/// Writes the list and every reserved block of group 0; how many blocks the inode holds.
+/// Writes the list and every reserved block of group 0. Returns how many blocks the inode has.
 fn write_lists(switch: &Switch<'_>, list: BlockNr) -> Result<u64> {
     let geometry = &switch.new;
     let bs = geometry.block_size();

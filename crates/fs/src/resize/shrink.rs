@@ -1,8 +1,8 @@
-//! Making a volume smaller: emptying what goes, then the switch.
+//! Making a volume smaller: emptying the part to remove, then the switch.
 //!
 //! ```text
-//!   journal out of the way ─► each inode's blocks ─► inodes of groups that go ─► tables ─► switch
-//!        one step              steps of bounded size     one inode at a time        with the switch
+//!   journal moved away ─► each inode's blocks ─► inodes of removed groups ─► tables ─► switch
+//!        one step            steps of bounded size     one inode at a time      with the switch
 //! ```
 
 use super::free_map::FreeMap;
@@ -22,7 +22,7 @@ use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::superblock::Superblock;
 use std::collections::HashMap;
 
-/// Handles here belong to a journal that is off; the step's size is what counts.
+/// Handles here belong to a journal that is off, so only the size of the step matters.
 pub(super) const CREDITS: Credits = Credits::blocks(64);
 
 /// A volume whose end is being emptied.
@@ -30,21 +30,21 @@ pub(super) struct Shrink<'a> {
     pub(super) exclusive: &'a mut Exclusive,
     pub(super) volume: Volume,
     pub(super) free: FreeMap,
-    /// The first block that goes.
+    /// The first block that is removed.
     pub(super) end: u64,
-    /// The geometry to come.
+    /// The future geometry.
     pub(super) new: Geometry,
-    /// Where attribute blocks went, that others may share.
+    /// The new location of each moved attribute block, which several inodes may share.
     pub(super) attribute_blocks: HashMap<BlockNr, BlockNr>,
-    /// What inodes hold changed in size: quota files are to be settled.
+    /// The size of what inodes occupy has changed, so quota files must be recounted.
     pub(super) usage_changed: bool,
     pub(super) done: &'a mut Resized,
 }
 
-/// Makes the volume what `sb` says, which has fewer blocks.
+/// Changes the volume to `sb`, which has fewer blocks.
 ///
-/// Every step before one that fails was whole: the volume is as large as it was, and in order. Errors: `NoSpace` when
-/// what it holds does not fit; those of [`super::resize`].
+/// If a step fails, all earlier steps are complete: the volume has its old size and is consistent.
+/// Errors: `NoSpace` if the content does not fit; those of [`super::resize`].
 pub(super) fn run(
     exclusive: &mut Exclusive,
     sb: Superblock,
@@ -82,7 +82,7 @@ pub(super) fn run(
 }
 
 impl Shrink<'_> {
-    /// Moves everything that inodes hold, and the inodes, out of what goes.
+    /// Moves the blocks of inodes, and then inodes, out of the part that is removed.
     fn empty(&mut self, progress: Progress<'_>) -> Result<()> {
         let all = u64::from(self.volume.geometry().groups_count()) + 1;
         progress(0, all);
@@ -116,7 +116,7 @@ impl Shrink<'_> {
         Ok(slots.into_iter().filter_map(|slot| geometry.ino_of_slot(nr, slot)).collect())
     }
 
-    /// An inode in use; `None` for a reserved number that stands for nothing.
+    /// An inode in use; `None` for a reserved number without an inode.
     pub(super) fn body(&self, ino: Ino) -> Result<Option<Body>> {
         let reserved = ino.get() < self.volume.at_open().first_ino;
         match self.volume.read_inode(ino) {
@@ -126,20 +126,20 @@ impl Shrink<'_> {
         }
     }
 
-    /// Whether a block has to go.
+    /// Whether a block is beyond the new end.
     pub(super) fn goes(&self, block: BlockNr) -> bool {
         block.0 >= self.end
     }
 
-    /// Marks `blocks` blocks from `first` on used.
+    /// Marks `blocks` blocks from `first` on as used.
     pub(super) fn mark_used(&self, first: BlockNr, blocks: u64) -> Result<()> {
         let handle = self.volume.journal().start(CREDITS)?;
         self.volume.space().mark_blocks(&handle, first, blocks, true)?;
         handle.stop()
     }
 
-    /// Marks `blocks` blocks from `first` on free; those that stay can be used once this is
-    /// settled.
+    /// Marks `blocks` blocks from `first` on as free. Those below the new end can be used after the
+    /// next commit.
     pub(super) fn mark_free(&mut self, first: BlockNr, blocks: u64) -> Result<()> {
         let handle = self.volume.journal().start(CREDITS)?;
         for n in 0..blocks {
@@ -151,7 +151,7 @@ impl Shrink<'_> {
         Ok(())
     }
 
-    /// Stores an inode that was changed, past the quota files: those are settled with the step.
+    /// Stores a changed inode without updating the quota files, which are updated with the step.
     pub(super) fn store(&self, ino: Ino, body: &mut Body) -> Result<()> {
         let volume = &self.volume;
         body.disk.write(&mut body.raw, ino, volume.inode_format())?;
@@ -163,7 +163,7 @@ impl Shrink<'_> {
         Ok(())
     }
 
-    /// Copies `blocks` blocks to free ones.
+    /// Copies `blocks` blocks to free blocks.
     pub(super) fn copy(&self, from: BlockNr, to: BlockNr, blocks: u64) -> Result<()> {
         const CHUNK_BYTES: u64 = 1 << 20;
         let bs = self.volume.block_size();
@@ -180,7 +180,7 @@ impl Shrink<'_> {
         Ok(())
     }
 
-    /// Settles the step that was made. The volume is whole.
+    /// Commits the step. The volume is consistent after it.
     pub(super) fn settle(&mut self) -> Result<()> {
         self.prepare()?;
         let now = self.exclusive.now();
@@ -189,7 +189,7 @@ impl Shrink<'_> {
         Ok(())
     }
 
-    /// Brings all that the step changed to the staged device.
+    /// Writes all changes of the step to the staged device.
     pub(super) fn prepare(&mut self) -> Result<()> {
         if std::mem::take(&mut self.usage_changed) && self.volume.has_ro_compat(RoCompat::QUOTA) {
             self.volume.journal().sync()?;
@@ -199,7 +199,7 @@ impl Shrink<'_> {
         self.volume.journal().sync()
     }
 
-    /// Settles when the step has become large.
+    /// Commits the step if it has become large.
     pub(super) fn settle_if_large(&mut self) -> Result<()> {
         self.volume.journal().sync()?;
         match self.exclusive.staged.is_large() {
@@ -208,8 +208,8 @@ impl Shrink<'_> {
         }
     }
 
-    /// Copies bitmaps and inode tables of groups that stay out of what goes; the descriptors that
-    /// name the new places.
+    /// Copies bitmaps and inode tables of remaining groups that are beyond the new end. Returns the
+    /// descriptors with the new locations.
     fn move_tables(&mut self) -> Result<Vec<GroupDesc>> {
         let geometry = self.volume.geometry();
         let ratio = u64::from(geometry.cluster_ratio());
@@ -231,7 +231,7 @@ impl Shrink<'_> {
                 }
             }
             desc.check_fields(nr, &self.new, self.volume.checksums()).or_else(|error| {
-                // The last group's counters are those of its old size still.
+                // The last group's counters are still those of its old size.
                 match nr.0 + 1 == self.new.groups_count() {
                     true => Ok(()),
                     false => Err(error),
@@ -243,7 +243,7 @@ impl Shrink<'_> {
         Ok(moved)
     }
 
-    /// Whether nothing but metadata at fixed places is left in what goes.
+    /// Checks that the part to remove contains only metadata at fixed locations.
     fn check_empty(&self) -> Result<()> {
         let geometry = self.volume.geometry();
         let descs = geometry
@@ -269,7 +269,7 @@ impl Shrink<'_> {
                 while fixed.get(n).is_some_and(|fixed| fixed.end <= start) {
                     n += 1;
                 }
-                // Neighbouring fixed runs are joined, so one of them holds all of it.
+                // Adjacent fixed runs are joined, so a single one must contain the whole run.
                 if !fixed.get(n).is_some_and(|fixed| fixed.start <= start && end <= fixed.end) {
                     let at = geometry.block_of_bit(nr, run.start).unwrap_or_default();
                     return Err(Site::of_group(nr).block(at).corrupt(What::BitmapCount));

@@ -1,14 +1,15 @@
-//! The step that makes a volume another size: everything that depends on it, at once.
+//! The step that changes the size of a volume: everything that depends on it changes in one
+//! transaction.
 //!
 //! ```text
-//!   old descriptors ──► new ones: groups added or dropped, moved tables
-//!   old fixed clusters \ new ones ──► freed      tables of groups that are gone
+//!   old descriptors ──► new ones: groups added or removed, moved tables
+//!   old fixed clusters \ new ones ──► freed      tables of removed groups
 //!   new fixed clusters \ old ones ──► taken      tables that moved
-//!   last group: padding bits cleared (grown) or set (cut)
+//!   last group: padding bits cleared (growing) or set (shrinking)
 //!   table, resize inode, superblock ──► one step ──► backups
 //! ```
 //!
-//! What lies behind the old end is written at once: nobody reads it before the step.
+//! Blocks after the old end are written at once, because nothing reads them before the step.
 
 use super::new_groups;
 use super::{backups, resize_inode};
@@ -34,16 +35,16 @@ pub(super) struct Switch<'a> {
     pub(super) new: Geometry,
     pub(super) sb: Superblock,
     pub(super) csum: Checksums,
-    /// As the volume was.
+    /// The descriptors before the change.
     pub(super) before: Vec<GroupDesc>,
-    /// As it is to be.
+    /// The descriptors after the change.
     pub(super) after: Vec<GroupDesc>,
 }
 
-/// Makes the volume what `sb` says. `moved` are the descriptors of the groups that stay, where
-/// their tables moved; the tables' content stands there already.
+/// Changes the volume to `sb`. `moved` are the descriptors of the remaining groups, if tables have
+/// moved; the content of the tables is already at the new location.
 ///
-/// Errors: `NotSupported` when the step does not fit the log, and nothing has changed then;
+/// Errors: `NotSupported` if the step does not fit into the log (nothing has changed then);
 /// `Corrupt`, `Device`.
 pub(super) fn to(
     exclusive: &mut Exclusive,
@@ -97,7 +98,7 @@ pub(crate) fn read_descriptors(
     Ok(descs)
 }
 
-/// The clusters that hold metadata at fixed places, below cluster `end`: sorted and apart.
+/// The clusters with metadata at fixed locations below cluster `end`, sorted and without overlap.
 pub(super) fn fixed_clusters(
     geometry: &Geometry,
     descs: &[GroupDesc],
@@ -126,7 +127,7 @@ pub(super) fn fixed_clusters(
     clusters
 }
 
-/// What is in `a` and not in `b`, both sorted and apart.
+/// What is in `a` and not in `b`. Both are sorted and without overlap.
 fn without(a: &[Range<u64>], b: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut rest = Vec::new();
     let mut n = 0;
@@ -156,7 +157,7 @@ fn without(a: &[Range<u64>], b: &[Range<u64>]) -> Vec<Range<u64>> {
 }
 
 impl Switch<'_> {
-    /// Brings the bitmaps of the groups that stay in line with the new size.
+    /// Changes the bitmaps of the remaining groups to the new size.
     fn adjust_groups(&mut self) -> Result<()> {
         let end = self.old.clusters_count().min(self.new.clusters_count());
         let was = fixed_clusters(&self.old, &self.before, end);
@@ -177,7 +178,7 @@ impl Switch<'_> {
             self.old.clusters_in_group(nr) != self.new.clusters_in_group(nr)
                 || self.before[*g].block_bitmap != self.after[*g].block_bitmap
                 || self.before[*g].flags != self.after[*g].flags
-                // The last group's bitmap is never left to be made.
+                // The last group's bitmap is never uninitialized.
                 || (*g + 1 == self.after.len() && self.before[*g].block_uninit(&self.csum))
         };
         touched.extend((0..stay).filter(differs));
@@ -236,7 +237,7 @@ impl Switch<'_> {
         self.write(place, &bytes)
     }
 
-    /// The cluster of the resize inode's list, when the volume gives it up.
+    /// The cluster of the resize inode's list, if the volume drops the resize inode.
     fn freed_resize_block(&self) -> Result<Option<Range<u64>>> {
         let had = self.exclusive.at_begin.features.compat.contains(Compat::RESIZE_INODE);
         if !had || self.sb.features.compat.contains(Compat::RESIZE_INODE) {
@@ -259,7 +260,7 @@ impl Switch<'_> {
         Ok(())
     }
 
-    /// Block `k` of the descriptor table, as it is to be.
+    /// Block `k` of the future descriptor table.
     pub(super) fn table_block(&self, k: u32) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.new.block_size().bytes()];
         if let Some(old) = self.old.desc_block(k) {
@@ -303,14 +304,14 @@ impl Switch<'_> {
         let mut raw = raw_superblock(&*device, SUPERBLOCK_OFFSET)?;
         let now = raw.parse(Site::NOWHERE)?;
         let mut sb = self.sb.clone();
-        // What marks the volume as being changed stays until the end.
+        // The marks of a volume that is being changed stay until the end.
         sb.features.incompat |= now.features.incompat & Incompat::RECOVER;
         sb.state = now.state;
         sb.update_raw(&mut raw);
         device.write_at(ByteOffset(SUPERBLOCK_OFFSET), raw.as_bytes())
     }
 
-    /// The superblock's copy for `group`.
+    /// The backup of the superblock for `group`.
     pub(super) fn superblock_copy(&self, group: GroupNr) -> Result<Vec<u8>> {
         let mut raw = raw_superblock(&*self.exclusive.staged.device(), SUPERBLOCK_OFFSET)?;
         let mut sb = self.sb.clone();
@@ -321,12 +322,12 @@ impl Switch<'_> {
         Ok(raw.as_bytes().to_vec())
     }
 
-    /// Reads a block of the old volume as it stands now.
+    /// Reads a block of the old volume, including staged changes.
     pub(super) fn read(&self, block: BlockNr, bytes: &mut [u8]) -> Result<()> {
         self.exclusive.staged.device().read_at(self.new.block_size().start_of(block), bytes)
     }
 
-    /// Writes a block: into the step, or at once where only the new volume has it.
+    /// Writes a block: as a part of the step, or at once if only the new volume has the block.
     pub(super) fn write(&self, block: BlockNr, bytes: &[u8]) -> Result<()> {
         let at = self.new.block_size().start_of(block);
         match block.0 < self.old.blocks_count() {

@@ -1,11 +1,11 @@
-//! A whole extent tree written anew, into free blocks.
+//! Writing a whole new extent tree into free blocks.
 //!
 //! ```text
 //!   extents, in order ──► full leaves ──► full nodes above ──► root in i_block (4 entries)
 //! ```
 //!
-//! The old tree stays as it is until the inode points to the new one: the step that does it is as
-//! small for a large tree as for a small one.
+//! The old tree is unchanged until the inode points to the new one, so the step is as small for a
+//! large tree as for a small one.
 
 use super::shrink::Shrink;
 use crate::inode::Body;
@@ -13,7 +13,7 @@ use crate::map::extent::node::{self, Entry, ROOT_CAPACITY};
 use extant_base::{BlockNr, Ino, Result};
 use extant_ondisk::extent::{self, Extent, ExtentNodeMut, capacity};
 
-/// Joins neighbours that one extent can hold.
+/// Joins adjacent extents that fit into one.
 pub(super) fn joined(extents: Vec<Extent>) -> Vec<Extent> {
     let mut joined: Vec<Extent> = Vec::with_capacity(extents.len());
     for extent in extents {
@@ -26,7 +26,7 @@ pub(super) fn joined(extents: Vec<Extent>) -> Vec<Extent> {
 }
 
 impl Shrink<'_> {
-    /// Writes the tree of `extents` and makes it the body's; the blocks of its nodes.
+    /// Writes the tree of `extents` and stores it in the body. Returns the blocks of its nodes.
     ///
     /// Errors: `NoSpace`, `Device`.
     pub(super) fn write_tree(

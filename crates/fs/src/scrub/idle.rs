@@ -1,4 +1,4 @@
-//! Bytes that nothing uses: whichever copy of them is taken, the volume is the same.
+//! Bytes that nothing uses: any copy of them is right.
 
 use super::patchwork::Piece;
 use super::roles::Role;
@@ -9,17 +9,17 @@ use extant_ondisk::bitmap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a volume in order uses.
+/// What a volume without errors uses.
 pub(super) struct Idle {
     volume: Volume,
-    /// The blocks of an empty log behind its superblock.
+    /// The blocks after the superblock of an empty log.
     log: Vec<Range<u64>>,
-    /// Bitmaps that stand for what they would say, and are not read.
+    /// Blocks of bitmaps that are uninitialized and therefore not read.
     unread: Vec<u64>,
 }
 
 impl Idle {
-    /// `None` where the volume cannot say.
+    /// `None` if the volume cannot be read.
     pub(super) fn of(device: Arc<dyn BlockDevice>) -> Option<Idle> {
         let volume = Volume::open_parts(device, &VolumeOptions::default()).ok()?;
         let mut log = Vec::new();

@@ -1,11 +1,11 @@
-//! From one member's copies to those with which the volume is in order.
+//! Starting from one member's copies, finding copies with which the volume is consistent.
 //!
 //! ```text
-//!   1  entries whose own sum is wrong, another's right         taken
-//!   2  pieces with a finding on them                           another's copy; back where that has one, too
+//!   1  entries with a wrong checksum, right in another copy    that copy is used
+//!   2  pieces with a finding on them                           another copy; undone if bad, too
 //!   3  errors are left: all other pieces from another member
-//!        the same findings ──► none of them matters            ends what no sum decides
-//!        else ──► each half by itself ──► … ──► one piece: taken if errors are fewer
+//!        the same findings ──► none of them matters            the search ends here
+//!        else ──► each half alone ──► … ──► one piece: used if there are fewer errors
 //! ```
 
 use super::patchwork::{Patchwork, Piece};
@@ -15,18 +15,18 @@ use extant_base::{Error, Result, What};
 use extant_raid::Mirror;
 use std::sync::Arc;
 
-/// Checks of the whole volume that one start takes at most; what is not decided by then is not.
+/// How many checks of the whole volume one start may make. What is undecided after them stays so.
 const LOOKS_MAX: u32 = 128;
-/// Findings that are kept of one check.
+/// How many findings of one check are kept.
 const FINDINGS_MAX: usize = 1 << 16;
 
-/// Where one member's copies led.
+/// The result of starting with one member's copies.
 pub(super) struct Start {
-    /// For each piece the place whose copy is taken.
+    /// For each piece: the member whose copy is used.
     pub(super) choice: Vec<usize>,
-    /// The volume can be checked with it.
+    /// Whether the volume can be checked with these copies.
     pub(super) ran: bool,
-    /// Errors that are left.
+    /// How many errors are left.
     pub(super) errors: u64,
 }
 
@@ -36,10 +36,10 @@ impl Start {
     }
 }
 
-/// What a check says of a choice.
+/// The result of a check with one choice of copies.
 struct Looked {
     ran: bool,
-    /// Errors, and copies of the superblock that are wrong.
+    /// Errors, plus backup superblocks that are wrong.
     wrong: u64,
     errors: u64,
     findings: Vec<Finding>,
@@ -79,9 +79,9 @@ impl<'a> Judge<'a> {
         Judge { mirror, roles, pieces, options, looks_left: 0 }
     }
 
-    /// Begins with the copies of the member in `place`.
+    /// Starts with the copies of the member at `place`.
     ///
-    /// Errors: `Unsupported` for a volume that cannot be checked whichever copies are taken; `Device`.
+    /// Errors: `Unsupported` for a volume that cannot be checked with any copies; `Device`.
     pub(super) fn start(&mut self, place: usize) -> Result<Start> {
         self.looks_left = LOOKS_MAX;
         let first = |piece: &Piece| match piece.contents[place] {
@@ -103,7 +103,7 @@ impl<'a> Judge<'a> {
         Ok(Start { choice, ran: best.ran, errors: best.errors })
     }
 
-    /// Takes copies of entries that are worth more by themselves.
+    /// Uses those copies of entries that are better by their own checksums.
     fn go_by_sums(&self, choice: &mut [usize]) {
         let Some(roles) = self.roles else { return };
         for (piece, chosen) in self.pieces.iter().zip(choice) {
@@ -123,7 +123,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Takes another member's copy of each piece that a finding names, if then none does.
+    /// Uses another member's copy of each piece that has a finding, if the other copy has none.
     fn go_by_places(&mut self, choice: &mut Vec<usize>, best: &mut Looked) -> Result<()> {
         let members = self.pieces.first().map_or(0, |piece| piece.contents.len());
         let mut tried = vec![0u64; self.pieces.len()];
@@ -162,7 +162,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Takes those of the pieces `set` from `place` with which there are fewer errors.
+    /// Uses those pieces of `set` from `place` that reduce the number of errors.
     fn improve(
         &mut self,
         choice: &mut Vec<usize>,
@@ -195,7 +195,7 @@ impl<'a> Judge<'a> {
         let device = Patchwork::new(Arc::clone(self.mirror), self.pieces, choice);
         let report = match check_device(Arc::new(device), &self.options, &()) {
             Ok(report) => report,
-            // A damaged superblock may say anything; so may one that another copy stands for.
+            // A damaged superblock can cause any error, and so can one that replaces it.
             Err(Error::Unsupported { .. } | Error::Device { .. }) if !self.pieces.is_empty() => {
                 let findings = Vec::new();
                 return Ok(Looked { ran: false, wrong: u64::MAX, errors: 1, findings });
@@ -214,7 +214,7 @@ impl<'a> Judge<'a> {
         })
     }
 
-    /// The pieces that findings are on, ascending.
+    /// The pieces on which findings are, in ascending order.
     fn named(&self, looked: &Looked) -> Vec<usize> {
         let mut named: Vec<usize> =
             looked.findings.iter().flat_map(|found| self.pieces_of(found)).collect();

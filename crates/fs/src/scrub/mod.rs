@@ -1,22 +1,22 @@
-//! Which of a mirror's copies is right, where they differ: the volume itself is asked.
+//! Deciding which of a mirror's copies is right where they differ, by checks of the volume itself.
 //!
 //! ```text
-//!   compare ──► blocks that differ ──► roles.rs: cut where entries have sums of their own
+//!   compare ──► blocks that differ ──► roles.rs: cut into entries with checksums of their own
 //!                                         │
-//!   judge.rs, from each member in turn:   ▼
-//!       its copies ──► sums of entries ──► a check ──► a finding on a piece: another's copy of it
-//!                                             └──► errors left: parts of the rest from another: fewer?
+//!   judge.rs, starting from each member:  ▼
+//!       its copies ──► checksums of entries ──► a check ──► finding on a piece: try another copy
+//!                                             └──► errors left: fewer with others of the rest?
 //!                                         │
-//!   every start ends at the same copy ────┴─► that one is right
-//!   idle.rs: nothing uses the bytes ────────► any
-//!   else ───────────────────────────────────► told, and left; or the trusted member's start
+//!   every start ends at the same content ─┴─► that content is right
+//!   idle.rs: nothing uses the bytes ────────► any copy
+//!   else ───────────────────────────────────► reported and left; or the trusted member's result
 //! ```
 //!
-//! Rule L8: two contents that are both in order are never judged: from each member its own copy stays, and the
-//! starts do not agree.
+//! Rule L8: if two contents are both consistent, none of them is preferred. Each start keeps its
+//! own member's copy, so the starts do not agree.
 //!
-//! Memory goes with what is judged, and that is bounded ([`Options::blocks_max`]): of members that differ
-//! in more, each is checked by itself, and nothing is mended.
+//! Memory grows with the number of pieces, which is limited by [`Options::blocks_max`]. If members
+//! differ in more blocks, each member is only checked by itself, and nothing is repaired.
 
 mod idle;
 mod judge;
@@ -35,19 +35,20 @@ use extant_raid::{Differences, Mirror};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Differing blocks that are judged at most: far more than damage to a device is, and less than 100 MiB
-/// of memory.
+/// How many differing blocks are judged at most: far more than a damaged device causes, and less
+/// than 100 MiB of memory.
 const BLOCKS_MAX: usize = 1 << 18;
 
-/// How to scrub.
+/// Options of a scrub.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Whether what differs is mended, and what a crash left is brought in line first.
+    /// Whether differences are repaired; a resync after a crash is then done first.
     pub write: bool,
-    /// The member to believe where nothing decides, counted among those in use. What is known to be
-    /// damaged on it is not copied all the same.
+    /// The member to trust where nothing else decides, as an index among the members in use. Its
+    /// copies that are known to be damaged are not used even then.
     pub trust: Option<usize>,
-    /// Differing blocks, or entries in them, with which it is given up: 262144 by default.
+    /// The scrub repairs nothing if there are more differing blocks, or more entries in them, than
+    /// this. Default: 262144.
     pub blocks_max: usize,
 }
 
@@ -60,55 +61,58 @@ impl Default for Options {
 /// A part of a scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// What a crash left is copied; steps are bytes.
+    /// Resync of what a crash left different; progress is in bytes.
     BringingInLine,
-    /// All members are read; steps are bytes.
+    /// All members are read; progress is in bytes.
     Comparing,
-    /// The volume is checked, as often as that takes.
+    /// The volume is checked, as often as necessary.
     Judging,
 }
 
-/// Hears which step is how far: done, and of how much, 0 where that is not known.
+/// Receives the step and its progress: how much is done, and of how much (0 if unknown).
 pub type Progress<'a> = &'a mut dyn FnMut(Step, u64, u64);
 
-/// Neighbouring blocks that differ still.
+/// Adjacent blocks that still differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// First byte and the one past the last.
+    /// The first byte and the byte after the last.
     pub range: Range<u64>,
-    /// How many they are.
+    /// The number of blocks.
     pub blocks: usize,
-    /// It is known which copies are right: nothing was to be changed.
+    /// Whether the right copies are known, and only writing was not requested.
     pub is_known: bool,
 }
 
-/// What a scrub found.
+/// The result of a scrub.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Bytes of the volume.
+    /// The size of the volume in bytes.
     pub bytes: u64,
-    /// Members in use.
+    /// The number of members in use.
     pub members: usize,
-    /// Blocks in which members differed.
+    /// How many blocks differed between members.
     pub differing_blocks: usize,
-    /// Those of them that are the same now.
+    /// How many of them are equal now.
     pub mended_blocks: usize,
-    /// The others.
+    /// The rest of them.
     pub unresolved: Vec<Difference>,
-    /// There are more than were to be judged: how many is not known, and nothing was mended.
+    /// There were more differences than the limit: their number is unknown, and nothing was
+    /// repaired.
     pub more: bool,
-    /// For each member in use: errors that a check of the volume finds which are left when all that can be
-    /// taken from another is; with `more`, when nothing is.
+    /// For each member in use: the errors that a check finds when the member's copies are replaced
+    /// wherever another copy is better; with `more`, the errors of its own copies.
     pub errors: Vec<u64>,
-    /// The trusted member was not believed: with its copies the volume has more errors than with another's.
+    /// The trusted member's copies were not used: with them the volume has more errors than with
+    /// another's.
     pub trust_refused: bool,
 }
 
-/// Compares the members of `mirror`, which nobody else uses, and mends what differs. Where a member is
-/// behind, which [`Mirror::places`] tells, it is not compared.
+/// Compares the members of `mirror` and repairs differences. No other code may use the mirror. A
+/// member that is out of date, as [`Mirror::places`] reports, is not compared.
 ///
-/// Errors: `Device`; `ReadOnly` when a mirror that was opened to read is to be mended; those of
-/// [`check_device`].
+/// # Errors
+/// `Device`; `ReadOnly` if repairs are requested on a mirror that is open for reading only; those
+/// of [`check_device`].
 pub fn scrub(mirror: &Arc<Mirror>, options: &Options, progress: Progress<'_>) -> Result<Report> {
     if options.write {
         bring_in_line(mirror, &mut |done, all| progress(Step::BringingInLine, done, all))?;
@@ -138,7 +142,7 @@ pub fn scrub(mirror: &Arc<Mirror>, options: &Options, progress: Progress<'_>) ->
     }
     let pieces = cut.pieces;
     let mut judge = Judge::new(mirror, roles.as_ref(), &pieces);
-    // With nothing to choose all starts are the same.
+    // Without pieces, all starts are the same.
     let count = if pieces.is_empty() { 1 } else { members };
     let starts = (0..count).map(|place| judge.start(place)).collect::<Result<Vec<_>>>()?;
     report.errors = (0..members).map(|n| starts[n.min(starts.len() - 1)].errors).collect();
@@ -152,7 +156,7 @@ pub fn scrub(mirror: &Arc<Mirror>, options: &Options, progress: Progress<'_>) ->
     Ok(report)
 }
 
-/// Errors in what the member in `place` holds; 1 if it cannot be checked.
+/// The number of errors in the copies of the member at `place`; 1 if they cannot be checked.
 fn errors_of(mirror: &Arc<Mirror>, place: usize) -> Result<u64> {
     let device = Patchwork::of_member(Arc::clone(mirror), place);
     let options = check::Options { findings_limit: 0, ..check::Options::default() };
@@ -175,10 +179,11 @@ impl Report {
     }
 }
 
-/// Brings all members of `mirror` in line after a crash, once its log was replayed. What differs is
-/// the source's, but where the volume shows that to be damaged and another member's not.
+/// Makes all members of `mirror` equal after a crash and the replay of its log. The source's copies
+/// are used, except where the volume shows that the source's copy is damaged and another member's
+/// is not.
 ///
-/// Errors: `Device` when the source cannot be read.
+/// Errors: `Device` if the source cannot be read.
 pub(crate) fn bring_in_line(
     mirror: &Arc<Mirror>,
     progress: &mut dyn FnMut(u64, u64),
@@ -187,21 +192,22 @@ pub(crate) fn bring_in_line(
         return Ok(());
     }
     let unit = block_bytes(mirror);
-    // The source's stay where more differ.
+    // If more blocks than the limit differ, the source's copies are used for the rest.
     let differing = mirror.compare_behind(unit, BLOCKS_MAX);
     if let (false, Some(source)) = (differing.ranges.is_empty(), mirror.source()) {
         let members = mirror.places().iter().filter(|place| place.active).count();
         let roles = Roles::of(mirror, members);
         let mut pieces = Cut::of(mirror, roles.as_ref(), &differing, unit, BLOCKS_MAX).pieces;
         if roles.as_ref().is_some_and(Roles::has_sums) {
-            // What was on its way at the end is mostly log, or was never anybody's.
+            // Writes in flight at the crash went mostly to the log or to blocks that are not in
+            // use.
             let choice = vec![source; pieces.len()];
             let device = Patchwork::new(Arc::clone(mirror), &pieces, &choice);
             let idle = Idle::of(Arc::new(device));
             pieces.retain(|piece| !idle.as_ref().is_some_and(|idle| idle.holds(piece)));
         }
         if !pieces.is_empty() {
-            // A volume that nobody can check says nothing: the source it is.
+            // If the volume cannot be checked, the source's copies are used.
             let start = Judge::new(mirror, roles.as_ref(), &pieces).start(source);
             let choice = start.map_or(vec![source; pieces.len()], |start| start.choice);
             for (piece, place) in pieces.iter().zip(choice) {
@@ -219,10 +225,10 @@ pub(crate) fn bring_in_line(
     Ok(())
 }
 
-/// What is judged of what differs.
+/// The pieces of differing blocks to judge.
 struct Cut {
     pieces: Vec<Piece>,
-    /// They are not all.
+    /// The pieces exceed the limit and are incomplete.
     more: bool,
 }
 
@@ -260,7 +266,7 @@ fn cut_blocks(
     })
 }
 
-/// For each piece the place whose copy is taken, if one is.
+/// For each piece: the member whose copy is used, if that can be decided.
 fn decide(
     mirror: &Arc<Mirror>,
     options: &Options,
@@ -278,7 +284,7 @@ fn decide(
     if decided.iter().all(Option::is_some) {
         return decided;
     }
-    // What is used is only known of a volume in order.
+    // Which bytes are in use is known only for a volume without errors.
     if starts.iter().all(|start| start.ran && start.errors == 0) {
         let idle = starts.iter().map(|start| {
             let device = Patchwork::new(Arc::clone(mirror), pieces, &start.choice);
@@ -303,7 +309,7 @@ fn decide(
     decided
 }
 
-/// Writes what was decided, and counts.
+/// Writes the chosen copies, and counts the results.
 fn settle(
     mirror: &Mirror,
     options: &Options,
@@ -340,7 +346,7 @@ fn read_piece(mirror: &Mirror, piece: &Piece, place: usize) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The volume's block size, as far as a member can tell it.
+/// The volume's block size, from any member with a valid superblock.
 fn block_bytes(mirror: &Mirror) -> u64 {
     let mut bytes = [0; SUPERBLOCK_SIZE];
     let count = mirror.places().len();

@@ -1,4 +1,4 @@
-//! The volume as it would be with some of its bytes from one member and some from another.
+//! The volume as it would be with some bytes from one member and some from another.
 
 use super::roles::Role;
 use extant_base::{ByteOffset, Error, Result};
@@ -7,30 +7,31 @@ use extant_raid::Mirror;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Bytes in which members differ, and which are judged together.
+/// Bytes in which members differ and which are judged together.
 #[derive(Clone, Debug)]
 pub(super) struct Piece {
-    /// First byte and the one past the last.
+    /// The first byte and the byte after the last.
     pub(super) range: Range<u64>,
-    /// For each member in use, as [`Comparison::contents`](extant_raid::Comparison::contents).
+    /// The content of each member in use, as in
+    /// [`Comparison::contents`](extant_raid::Comparison::contents).
     pub(super) contents: Arc<[Option<usize>]>,
-    /// What the bytes are.
+    /// What the bytes contain.
     pub(super) role: Role,
 }
 
 impl Piece {
-    /// A whole block, of which nothing is known.
+    /// A whole block of unknown content.
     pub(super) fn whole(range: Range<u64>, contents: &Arc<[Option<usize>]>) -> Piece {
         Piece { range, contents: Arc::clone(contents), role: Role::Other }
     }
 }
 
-/// A device to read: where members differ, the copy that was chosen.
+/// A read-only device. Where members differ, it reads the chosen copy.
 pub(super) struct Patchwork {
     mirror: Arc<Mirror>,
-    /// Ascending, with the place that is read there.
+    /// In ascending order, each with the member to read.
     ranges: Vec<(Range<u64>, usize)>,
-    /// The place that is read elsewhere: it is behind nowhere.
+    /// The member that is read everywhere else. It is never out of date.
     rest: usize,
 }
 
@@ -42,7 +43,7 @@ impl Patchwork {
         Patchwork { mirror, ranges, rest }
     }
 
-    /// All from the member in `place`; nothing is mended by being read.
+    /// Reads everything from the member at `place`. Reading repairs nothing.
     pub(super) fn of_member(mirror: Arc<Mirror>, place: usize) -> Patchwork {
         Patchwork { mirror, ranges: Vec::new(), rest: place }
     }
@@ -86,7 +87,7 @@ impl BlockDevice for Patchwork {
 }
 
 impl Patchwork {
-    /// Reads where all members that are in line hold the same.
+    /// Reads bytes that are equal on all members that are up to date.
     fn read_same(&self, at: u64, buf: &mut [u8]) -> Result<()> {
         match buf.is_empty() {
             true => Ok(()),

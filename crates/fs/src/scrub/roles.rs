@@ -1,4 +1,4 @@
-//! What lies where at fixed places: entries with sums of their own are judged one by one.
+//! The content of fixed locations. Entries that have checksums of their own are judged one by one.
 
 use super::patchwork::{Patchwork, Piece};
 use crate::sums::SumsFile;
@@ -17,51 +17,51 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Groups whose descriptors are held in memory at most.
+/// For how many groups descriptors can be held in memory.
 const GROUPS_MAX: u32 = 1 << 22;
 
-/// What bytes are.
+/// What bytes contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// An inode's slot.
     Inode(Ino),
-    /// The descriptor of a group, or a copy of it.
+    /// The descriptor of a group, or a backup of it.
     Descriptor(GroupNr),
-    /// The superblock, or the copy in a group.
+    /// The superblock, or the backup in a group.
     Superblock(GroupNr),
-    /// A block of the checksum file: which one.
+    /// A block of the checksum file, by its index.
     Sums(u64),
-    /// Nothing is ever kept there.
+    /// Nothing is ever stored there.
     Idle,
     /// Anything else.
     Other,
 }
 
-/// Where entries lie, as far as members agree or a sum says.
+/// Where entries are, as far as members agree or a checksum confirms it.
 pub(super) struct Roles {
     pub(super) geometry: Geometry,
     csum: Checksums,
     format: InodeFormat,
     superblock: [u8; SUPERBLOCK_SIZE],
-    /// Descriptors, one after the other.
+    /// All descriptors, one after the other.
     descriptors: Vec<u8>,
     groups: Vec<GroupDesc>,
-    /// Inode tables by their first block.
+    /// Inode tables, by their first blocks.
     tables: Vec<(u64, GroupNr)>,
-    /// Blocks of descriptors and of their copies: which of the table's blocks.
+    /// Blocks of descriptors and their backups, with the index of the descriptor block.
     descriptor_blocks: HashMap<u64, u32>,
-    /// Blocks that hold a superblock.
+    /// Blocks that contain a superblock.
     superblocks: HashMap<u64, GroupNr>,
-    /// Blocks in copies of the descriptors that are kept for growth.
+    /// Blocks that are reserved for more descriptors, next to backups of the descriptors.
     reserves: Vec<Range<u64>>,
-    /// Where the checksum file is.
+    /// The blocks of the checksum file.
     sums: Option<SumsFile>,
-    /// What its sums begin with.
+    /// The seed of its checksums.
     seed: u32,
 }
 
 impl Roles {
-    /// `None` where no member has a superblock that can be believed.
+    /// `None` if no member has a valid superblock.
     pub(super) fn of(mirror: &Arc<Mirror>, members: usize) -> Option<Roles> {
         let (superblock, bytes) = (0..members).find_map(|place| superblock_of(mirror, place))?;
         let geometry = Geometry::new(&superblock).ok()?;
@@ -95,7 +95,7 @@ impl Roles {
         Some(roles)
     }
 
-    /// Whether metadata has sums.
+    /// Whether metadata has checksums.
     pub(super) fn has_sums(&self) -> bool {
         self.csum.seed().is_some()
     }
@@ -114,7 +114,7 @@ impl Roles {
             for (_, copy) in geometry.desc_block_backups(k) {
                 self.descriptor_blocks.insert(copy.0, k);
             }
-            // The first member is believed where several are right.
+            // If several members' descriptors are right, the first member's are used.
             for place in (0..members).rev() {
                 let at = geometry.block_size().start_of(block);
                 if mirror.read_of(place, at.0, &mut bytes).is_err() {
@@ -147,7 +147,7 @@ impl Roles {
         }
     }
 
-    /// The group whose inode table holds `block`, and which of the table's blocks that is.
+    /// The group whose inode table contains `block`, and the block's index in that table.
     fn table_of(&self, block: u64) -> Option<(GroupNr, u32)> {
         let before = self.tables.partition_point(|(start, _)| *start <= block);
         let (start, group) = *self.tables[..before].last()?;
@@ -155,7 +155,7 @@ impl Roles {
         (inside < self.geometry.itable_blocks()).then_some((group, inside))
     }
 
-    /// Where an inode's slot begins.
+    /// The byte at which an inode's slot starts.
     pub(super) fn place_of_inode(&self, ino: Ino) -> Option<u64> {
         let place = self.geometry.inode_place(ino)?;
         let table = self.groups.get(place.group.0 as usize)?.inode_table.0;
@@ -163,14 +163,14 @@ impl Roles {
         Some(self.geometry.block_size().start_of(block).0 + place.offset as u64)
     }
 
-    /// Where a group's descriptor begins.
+    /// The byte at which a group's descriptor starts.
     pub(super) fn place_of_descriptor(&self, group: GroupNr) -> Option<u64> {
         let (k, offset) = self.geometry.desc_place(group)?;
         let block = self.geometry.desc_block(k)?;
         Some(self.geometry.block_size().start_of(block).0 + offset as u64)
     }
 
-    /// Cuts a block into the pieces that are judged by themselves; those that are the same are left out.
+    /// Cuts a block into the pieces that are judged separately. Pieces that are equal are omitted.
     pub(super) fn cut(
         &self,
         mirror: &Mirror,
@@ -252,8 +252,8 @@ impl Roles {
         vec![(start..end, if is_reserve { Role::Idle } else { Role::Other })]
     }
 
-    /// What the bytes of an entry are worth by themselves, and how many of them are as in the primary copy,
-    /// where that is all there is to go by.
+    /// How good the bytes of an entry are by themselves, and how many of them equal the primary
+    /// copy if there is no other criterion.
     pub(super) fn worth(&self, role: Role, bytes: &[u8]) -> (Worth, usize) {
         let alike = |primary: &[u8]| bytes.iter().zip(primary).filter(|(a, b)| a == b).count();
         match role {
@@ -271,7 +271,8 @@ impl Roles {
                 let has_sum = self.csum.seed().is_some();
                 (is_right.into(), if has_sum { 0 } else { alike(&self.superblock) })
             }
-            // Zeros are right where no sum was stored yet, but a copy with sums knows better.
+            // Zeros are right if no checksum was stored yet, but a copy that has checksums is
+            // better.
             Role::Sums(_) if is_zero_slot(bytes) => (Worth::Empty, 0),
             Role::Sums(index) => {
                 (data_sums::check(bytes, index, self.seed, Site::NOWHERE).is_ok().into(), 0)

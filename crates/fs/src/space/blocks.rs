@@ -1,12 +1,13 @@
-//! Handing out blocks and taking them back.
+//! Allocating and freeing blocks.
 //!
 //! ```text
 //!   allocate   ladder (which group) ─► one group: check, flip, count ─► a run
 //!   free       group by group: check, flip, count ─► usable at once, or pending until the commit
 //! ```
 //!
-//! A run lies in one group, may be shorter than asked for, and is never empty. With bigalloc whole
-//! clusters change hands. Source: ext4 documentation, "Block and Inode Allocation Policy".
+//! A run lies in one group, may be shorter than requested, and is never empty. With bigalloc, whole
+//! clusters are allocated and freed. Source: ext4 documentation, "Block and Inode Allocation
+//! Policy".
 
 use crate::space::Space;
 use crate::space::claims::Claim;
@@ -17,49 +18,49 @@ use extant_base::{BlockNr, Error, GroupNr, Ino, Result, Site, What};
 use extant_journal::Handle;
 use std::ops::Range;
 
-/// How to look for blocks.
+/// How to search for blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Search {
-    /// Close to the goal and in as long a run as can be had.
+    /// Close to the goal, and in a run as long as possible.
     Near,
-    /// The first free blocks at or behind the goal.
+    /// The first free blocks at or after the goal.
     Next,
 }
 
-/// A wish for blocks.
+/// A request for blocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
-    /// Where the blocks would be best.
+    /// The best place for the blocks.
     pub(crate) goal: BlockNr,
     /// How many blocks, at least 1.
     pub(crate) want: u32,
     /// Blocks from here on cannot be used (2^32 for block maps).
     pub(crate) below: u64,
-    /// How to look.
+    /// How to search.
     pub(crate) search: Search,
-    /// On what right.
+    /// Which free clusters the request may take.
     pub(crate) claim: Claim,
-    /// The regular file they are for, which may go on growing.
+    /// The regular file that gets the blocks, and may grow further.
     pub(crate) growth: Option<Growth>,
 }
 
-/// Blocks that were handed out.
+/// Allocated blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockRun {
     pub(crate) start: BlockNr,
     pub(crate) len: u32,
 }
 
-/// Groups whose freed clusters are taken back by one allocation, at most.
+/// Most groups whose freed clusters one allocation returns to the free extents.
 const ABSORB_AT_ONCE: usize = 32;
 
 impl Space {
-    /// Allocates blocks and marks them used.
+    /// Allocates blocks and marks them as used.
     ///
     /// The run lies in one group, starts at a cluster boundary and ends at one, or at the volume's
-    /// end. Spends 2 credits: the bitmap and its descriptor. A group whose maps are damaged is
-    /// noted and passed over, once. Errors: `NoSpace`, which [`Space::with_space_retry`] may
-    /// cure; `Device`. Locks: takes `Group`.
+    /// end. Spends 2 credits: the bitmap and its descriptor. A group with damaged maps is noted
+    /// once and skipped. Errors: `NoSpace`, which [`Space::with_space_retry`] may cure; `Device`.
+    /// Locks: takes `Group`.
     pub(crate) fn allocate(&self, handle: &Handle<'_>, request: Request) -> Result<BlockRun> {
         self.absorb_durable(ABSORB_AT_ONCE);
         self.drop_excess_trees();
@@ -75,9 +76,11 @@ impl Space {
                 found = self.climb(handle, &request, want, None)?;
             }
         }
-        // The counters say that there is something. Other threads may have it between lists: the groups themselves know.
-        // Something can come free behind the search's back while what it has not seen yet is taken, but not for ever: no
-        // transaction becomes durable that began after the handle's.
+        // By the counters some clusters are free. Other threads may be moving them between lists,
+        // so search the groups themselves. During this search, clusters may become free in a group
+        // that was already searched, while others take those in the groups not yet searched: then
+        // search again. This ends: while the handle runs, no transaction that began after the
+        // handle's becomes durable.
         let (nr, span) = loop {
             let releases = self.pending_groups.releases();
             match found {
@@ -89,7 +92,8 @@ impl Space {
             }
         };
         if let Claim::Held { .. } = request.claim {
-            // While it is promised otherwise, too.
+            // Counted while another reservation still covers the clusters, so that they are never
+            // uncovered.
             self.promise_held(span.len.into());
         }
         let run = self.run_of(nr, span);
@@ -99,7 +103,7 @@ impl Space {
         Ok(run)
     }
 
-    /// Takes clusters out of what is held for the file, else out of what is free.
+    /// Takes clusters from the file's preallocation, else from the free clusters.
     fn find_clusters(
         &self,
         handle: &Handle<'_>,
@@ -127,15 +131,15 @@ impl Space {
         BlockRun { start, len: (span.len * self.context.geometry().cluster_ratio()).min(most) }
     }
 
-    /// Gives blocks back: `len` blocks from `start`, whole clusters. The last may reach past the
+    /// Frees `len` blocks from `start` on, as whole clusters. The last cluster may reach past the
     /// volume's end.
     ///
-    /// Metadata at fixed places is never freed. What lies in a group whose map is damaged stays
-    /// allocated until a checker gives it back; so does a run with a bit that is clear already, which
-    /// marks the group's map bad: the damage is noted, and no error.
-    /// With a log the clusters are handed out again only when the handle's transaction is durable.
-    /// Spends 2 credits a group. Errors: `Corrupt` for a range that no file can have; `Device`.
-    /// Locks: takes `Group`.
+    /// Metadata at fixed places is never freed. Blocks of a group with a damaged map stay allocated
+    /// until a checker frees them. If a bit of the run is already clear, the group's map is marked
+    /// bad, the run stays allocated, and the damage is noted; this is no error. With a log, the
+    /// clusters are allocated again only when the handle's transaction is durable. Spends 2 credits
+    /// a group. Errors: `Corrupt` for a range that no file can have; `Device`. Locks: takes
+    /// `Group`.
     pub(crate) fn free(&self, handle: &Handle<'_>, start: BlockNr, len: u64) -> Result<()> {
         if len == 0 {
             return Ok(());
@@ -153,7 +157,8 @@ impl Space {
             return Ok(());
         }
         for (nr, span) in self.spans(start, len) {
-            // A leak is safe where the map cannot be believed; it was noted when it was found.
+            // Leaking blocks is safe if the map is not reliable. The damage was noted when it was
+            // found.
             if self.group(nr).is_bad(Map::Blocks) {
                 continue;
             }
@@ -181,7 +186,7 @@ impl Space {
         edit.finish(&blocks, handle)
     }
 
-    /// The clusters that `len` blocks from `start` touch, group by group.
+    /// The clusters that contain `len` blocks from `start` on, group by group.
     pub(super) fn spans(
         &self,
         start: BlockNr,

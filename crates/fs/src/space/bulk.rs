@@ -1,4 +1,4 @@
-//! Where a bulk load stands: new blocks go right behind the ones before, whoever they are for.
+//! The progress of a bulk load: new blocks follow the last ones, whichever file they are for.
 
 use extant_base::{BlockNr, GroupNr};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ impl BulkCursor {
         self.on.store(true, Ordering::Relaxed);
     }
 
-    /// Back to ordinary allocation.
+    /// Returns to ordinary allocation.
     pub(crate) fn end(&self) {
         self.on.store(false, Ordering::Relaxed);
     }
@@ -27,7 +27,7 @@ impl BulkCursor {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// Where the next blocks go if they are free.
+    /// The place of the next blocks, if it is free.
     pub(crate) fn goal(&self) -> BlockNr {
         BlockNr(self.next.load(Ordering::Relaxed))
     }
@@ -44,7 +44,7 @@ impl BulkCursor {
         }
     }
 
-    /// Notes that everything before `next` is taken.
+    /// Notes that every block before `next` is in use.
     pub(crate) fn advance(&self, next: BlockNr) {
         self.next.store(next.0, Ordering::Relaxed);
     }

@@ -1,20 +1,23 @@
-//! Promises of space: what is free is not all for everybody.
+//! Reservations of space: which free clusters a request may take.
 //!
 //! ```text
-//!   free, no commit to wait for   ├ promised data ┤ maps of it ┤ … pool │ r_blocks │ anybody's ┤
+//!   free without a commit         ├ reserved: data ┤ its map ┤ … pool │ r_blocks │ available ┤
 //!   Promised                        may take all
-//!   Metadata                        keeps off what is promised
-//!   Data                            keeps off it, and off the pool; unprivileged, off r_blocks too
+//!   Metadata                        may not take reserved clusters
+//!   Data                            nor those of the pool; an unprivileged volume, nor r_blocks
 //! ```
 //!
-//! The pool (a fiftieth, at most 4096 clusters) lets a full volume finish what is under way. What maps promised data is
-//! promised, too ([`For::Map`]): the pool stands behind that first, and what goes beyond it keeps others off as data does.
+//! The pool (a fiftieth of the volume, at most 4096 clusters) lets a full volume finish the work in
+//! progress. The blocks that map reserved data are reserved too ([`For::Map`]). The pool covers
+//! that reservation first: only the part that exceeds the pool reduces what data may take.
 //!
-//! Rule F8: clusters that are free without a commit, [`Space::clusters_at_hand`], are never fewer than those promised.
-//! Who promises or takes anything unpromised counts what is at hand; frees that wait for a commit come on top. So what
-//! was promised is found at write-back, and a writer who needs what waits has the commit made
-//! ([`Space::with_space_retry`]). The exceptions, blocks that go back to the dirty data they were taken from
-//! ([`Space::reserve_freed`]), are there after one commit.
+//! Rule F8: the clusters that are free without a commit, [`Space::clusters_at_hand`], are never
+//! fewer than the reserved ones. Code that reserves clusters, or takes clusters without a
+//! reservation, counts only clusters at hand; freed clusters that wait for a commit come on top. So
+//! write-back finds the clusters that were reserved for it, and a writer that needs pending
+//! clusters makes the commit itself ([`Space::with_space_retry`]). The exceptions are blocks that
+//! return to the dirty data they were taken from ([`Space::reserve_freed`]): they are free after
+//! one commit.
 
 use crate::space::Space;
 use extant_base::{Error, Result};
@@ -22,32 +25,33 @@ use extant_ondisk::features::Incompat;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// On what right clusters are asked for.
+/// Which free clusters a request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
-    /// Out of a [`Reservation`]: anything that is free.
+    /// From a [`Reservation`]: any free cluster.
     Promised,
-    /// For what maps data and was not promised.
+    /// For a map block that has no reservation.
     Metadata,
     /// For data, directories and attributes.
     Data,
-    /// For data that is written before the blocks count as used: they are only held. As `Promised`, or as `Metadata`.
+    /// For data that is written before its blocks count as used: the blocks are only held.
+    /// Otherwise as `Promised` or as `Metadata`.
     Held {
-        /// Out of a [`Reservation`].
+        /// From a [`Reservation`].
         promised: bool,
     },
 }
 
-/// What a promise is for.
+/// The purpose of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum For {
     /// Data.
     Data,
-    /// What maps it, at worst.
+    /// The map of data, in the worst case.
     Map,
 }
 
-/// Clusters promised and not yet allocated.
+/// Clusters that are reserved and not yet allocated.
 #[derive(Debug, Default)]
 pub(crate) struct Reserved {
     data: AtomicI64,
@@ -70,21 +74,21 @@ impl Reserved {
         self.map.load(Ordering::SeqCst)
     }
 
-    /// How many.
+    /// The number of reserved clusters.
     #[cfg(test)]
     pub(crate) fn clusters(&self) -> i64 {
         self.data() + self.map()
     }
 
-    /// How many others see as used, where a pool of `pool` clusters is never seen as free.
+    /// How many reserved clusters others see as used. A pool of `pool` clusters never counts as
+    /// free.
     pub(crate) fn beyond(&self, pool: u64) -> i64 {
         let pool = i64::try_from(pool).unwrap_or(i64::MAX);
         self.data() + self.map().saturating_sub(pool).max(0)
     }
 }
 
-/// A promise of clusters for data that is not written yet. Dropping it gives back what was not
-/// used.
+/// A reservation of clusters for data that is not written yet. Dropping it returns the unused rest.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     reserved: Arc<Reserved>,
@@ -93,33 +97,33 @@ pub(crate) struct Reservation {
 }
 
 impl Reservation {
-    /// How many are left of it.
+    /// The clusters that are left in the reservation.
     pub(crate) fn clusters(&self) -> u64 {
         self.clusters
     }
 
-    /// Gives `clusters` of the promise back: they were allocated with [`Claim::Promised`], or are not
-    /// needed.
+    /// Returns `clusters` of the reservation: they were allocated with [`Claim::Promised`], or are
+    /// not needed.
     pub(crate) fn give_back(&mut self, clusters: u64) {
         let less = clusters.min(self.clusters);
         self.clusters -= less;
         self.reserved.of(self.what).fetch_sub(less as i64, Ordering::SeqCst);
     }
 
-    /// Takes `clusters` of the promise out, as one of its own.
+    /// Splits `clusters` off, as a reservation of its own.
     pub(crate) fn split(&mut self, clusters: u64) -> Reservation {
         let clusters = clusters.min(self.clusters);
         self.clusters -= clusters;
         Reservation { reserved: Arc::clone(&self.reserved), what: self.what, clusters }
     }
 
-    /// Makes one promise of two, for the same.
+    /// Adds another reservation for the same purpose to this one.
     pub(crate) fn join(&mut self, mut other: Reservation) {
         debug_assert_eq!(self.what, other.what);
         self.clusters += std::mem::take(&mut other.clusters);
     }
 
-    /// As [`Reservation::join`], where there may be none yet.
+    /// As [`Reservation::join`], for an `all` that may be empty.
     pub(crate) fn join_to(self, all: &mut Option<Reservation>) {
         match all {
             Some(all) => all.join(self),
@@ -135,16 +139,17 @@ impl Drop for Reservation {
 }
 
 impl Space {
-    /// Clusters that are free and wait for no commit. What is kept for files that grow is among them.
+    /// Clusters that are free and wait for no commit. Preallocations of growing files are included.
     fn clusters_at_hand(&self) -> i64 {
-        // In this order: what is freed waits before it is free.
+        // Read in this order: a freed cluster counts as pending before it counts as free.
         self.free_clusters.load(Ordering::SeqCst) - self.pending_groups.clusters()
     }
 
-    /// Clusters that may be had on `claim` now.
+    /// Clusters that `claim` may take now.
     fn clusters_for(&self, claim: Claim) -> i64 {
-        // In this order: what is taken out of a promise is not free any more before it is not promised any more. Seen the
-        // other way round it would be there for others in between.
+        // Read in this order: an allocation from a reservation lowers the free count first and the
+        // reservation afterwards. Read the other way round, its clusters would seem free to others
+        // meanwhile.
         let (data, map) = (self.reserved.data(), self.reserved.map());
         let left = self.clusters_at_hand() - data;
         match claim {
@@ -161,12 +166,13 @@ impl Space {
         Reservation { reserved: Arc::clone(&self.reserved), what, clusters }
     }
 
-    /// How many of `want` clusters may be allocated on this claim: promised to the caller until it has them, so that
-    /// nobody is promised the same meanwhile.
+    /// How many of `want` clusters this claim may allocate. They are reserved for the caller until
+    /// it has them, so that no other thread reserves the same clusters meanwhile.
     pub(super) fn grant(&self, claim: Claim, want: u32) -> (u32, Option<Reservation>) {
         match claim {
             Claim::Promised | Claim::Held { promised: true } => (want, None),
-            // Counters may be those of a volume that was not closed, until something is written.
+            // The counters may be out of date until something is written, if the volume was not
+            // closed cleanly.
             Claim::Metadata | Claim::Held { .. } if !self.has_promised() => (want, None),
             claim => {
                 let mut own = self.promised(For::Data, want.into());
@@ -177,17 +183,18 @@ impl Space {
         }
     }
 
-    /// Promises `clusters` clusters to data that is written later.
+    /// Reserves `clusters` clusters for data that is written later.
     ///
-    /// Errors: `NoSpace` when they are not at hand.
+    /// Errors: `NoSpace` when fewer are at hand.
     pub(crate) fn reserve_clusters(&self, clusters: u64) -> Result<Reservation> {
         self.reserve_with_map(clusters, 0).map(|(data, _)| data)
     }
 
-    /// Promises `data` clusters to data that is written later, and `map` for what maps it at worst: that alone may take from
-    /// the pool and what is root's, as its data has room.
+    /// Reserves `data` clusters for data that is written later, and `map` clusters for its map in
+    /// the worst case. A call with `data` = 0 may take from the pool and from root's blocks,
+    /// because its data has its clusters already.
     ///
-    /// Errors: `NoSpace` when they are not at hand; nothing is promised then.
+    /// Errors: `NoSpace` when fewer are at hand; then nothing is reserved.
     pub(crate) fn reserve_with_map(
         &self,
         data: u64,
@@ -196,7 +203,8 @@ impl Space {
         if data.max(map) > 1 << 48 {
             return Err(Error::NoSpace);
         }
-        // Claimed first: of two who ask at once at most one too many is refused.
+        // Reserve first, then count: of two callers at the same time, at most one too many is
+        // refused.
         let both = (self.promised(For::Data, data), self.promised(For::Map, map));
         let left = match (data, map) {
             (0, 0) => 0,
@@ -206,40 +214,41 @@ impl Space {
         if left < 0 { Err(Error::NoSpace) } else { Ok(both) }
     }
 
-    /// Promises `clusters` clusters that are about to be freed, by this caller: whoever else asks meanwhile does not get
+    /// Reserves `clusters` clusters that the caller is about to free, so that no other request gets
     /// them.
     pub(crate) fn reserve_freed(&self, what: For, clusters: u64) -> Reservation {
         self.promised(what, clusters)
     }
 
-    /// Counts clusters that are held and were free as promised.
+    /// Counts held clusters, which were free, as reserved.
     pub(super) fn promise_held(&self, clusters: u64) {
         self.reserved.data.fetch_add(clusters as i64, Ordering::SeqCst);
     }
 
-    /// Those clusters are used, or free again.
+    /// Ends that for clusters that are now used, or free again.
     pub(super) fn forget_held(&self, clusters: u64) {
         self.reserved.data.fetch_sub(clusters as i64, Ordering::SeqCst);
     }
 
-    /// Whether clusters are promised to anybody.
+    /// Whether any clusters are reserved.
     pub(crate) fn has_promised(&self) -> bool {
         self.reserved.data() > 0 || self.reserved.map() > 0
     }
 
-    /// Clusters that are kept back for what must not fail.
+    /// Clusters that are kept for work that must not fail.
     pub(crate) fn pool(&self) -> u64 {
         if self.context.journal().is_off() { 0 } else { self.pool_in_use() }
     }
 
-    /// The same, of a volume in use: as many as Linux keeps, which counts what lies before the first data block, too.
+    /// The same for a volume in use: as many as Linux keeps, which also counts the blocks before
+    /// the first data block.
     pub(crate) fn pool_in_use(&self) -> u64 {
         let clusters =
             self.context.geometry().blocks_count() >> self.context.geometry().log_cluster_ratio();
         if self.context.has_incompat(Incompat::EXTENTS) { (clusters / 50).min(4096) } else { 0 }
     }
 
-    /// Clusters that the unprivileged never get.
+    /// Clusters that an unprivileged volume never takes.
     fn for_root(&self) -> i64 {
         let ratio = u64::from(self.context.geometry().cluster_ratio());
         let root = if self.options.privileged {

@@ -1,4 +1,4 @@
-//! The free space of one group as a tree of runs, found by place and by length.
+//! The free space of one group as two trees of runs, sorted by place and by length.
 //!
 //! ```text
 //!   bitmap     1 1 0 0 0 1 0 1 1 1 0 0 1 …          1 = in use
@@ -7,11 +7,11 @@
 //!   by length    (1, 7)  (2, 12)  (3, 5)             (length, end): shortest first, then lowest
 //! ```
 //!
-//! Built once from the bitmap when the group is first allocated from, and kept in step under the
-//! group lock from then on, so that no search reads bits again: finding, taking and giving back a
-//! run cost the logarithm of the number of runs, however full or fragmented the group is. Runs are
-//! known by their ends: files grow forward, and taking from a run's front leaves its key alone.
-//! Units are clusters, counted from the group's start.
+//! The trees are built once from the bitmap, at the first allocation in the group, and then updated
+//! under the group lock. No search reads bits again: finding, taking and releasing a run cost the
+//! logarithm of the number of runs, however full or fragmented the group is. The key of a run is
+//! its end: files grow forward, and taking clusters from the front of a run leaves its key as it
+//! is. Units are clusters, counted from the group's start.
 
 use extant_ondisk::bitmap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,13 +27,13 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// The first cluster behind the run.
+    /// The first cluster after the run.
     pub fn end(self) -> u32 {
         self.start + self.len
     }
 }
 
-/// The free runs of one group, never touching each other.
+/// The free runs of one group. No two of them are adjacent.
 #[derive(Debug, Default)]
 pub(crate) struct FreeExtents {
     by_place: BTreeMap<u32, u32>,
@@ -42,7 +42,7 @@ pub(crate) struct FreeExtents {
 }
 
 impl FreeExtents {
-    /// Reads the free runs out of `map`, whose first `clusters` bits count.
+    /// Reads the free runs of `map`, of which the first `clusters` bits count.
     pub fn from_bitmap(map: &[u8], clusters: u32) -> FreeExtents {
         let runs: Vec<Range<u32>> = bitmap::zero_runs(map, 0..clusters).collect();
         FreeExtents {
@@ -67,7 +67,7 @@ impl FreeExtents {
         self.by_length.last().map_or(0, |&(len, _)| len)
     }
 
-    /// The first free clusters at or behind `place`, up to `want` of them.
+    /// The first free clusters at or after `place`, at most `want`.
     pub fn next_from(&self, place: u32, want: u32) -> Option<Span> {
         let (&end, &start) = self.by_place.range(place.saturating_add(1)..).next()?;
         let start = start.max(place);
@@ -91,7 +91,7 @@ impl FreeExtents {
         Some(Span { start: end - len, len: len.min(want) })
     }
 
-    /// Takes `span` out; all of it must be free.
+    /// Removes `span`, all of which must be free.
     pub fn take(&mut self, span: Span) {
         let (&end, start) = self
             .by_place
@@ -117,7 +117,7 @@ impl FreeExtents {
         }
     }
 
-    /// Takes out whatever part of `span` is free.
+    /// Removes the free parts of `span`.
     pub fn take_any(&mut self, span: Span) {
         let mut at = span.start;
         while let Some(free) = self.next_from(at, u32::MAX).filter(|free| free.start < span.end()) {
@@ -127,7 +127,7 @@ impl FreeExtents {
         }
     }
 
-    /// Gives `span` back; none of it may be free already. Joins its neighbours.
+    /// Adds `span`, none of which may be free already. Joins it with its neighbours.
     pub fn release(&mut self, span: Span) {
         let (mut start, mut end) = (span.start, span.end());
         if let Some(&before) = self.by_place.get(&start) {

@@ -1,7 +1,7 @@
 //! Block groups in memory: the table of groups, their descriptors and bitmaps.
 //!
 //! ```text
-//!   GroupTable   chunks of 1024 groups, made when one of them is first asked for
+//!   GroupTable   chunks of 1024 groups, each made when one of its groups is first needed
 //!   ┌────────┬────────┬────────┐
 //!   │ ●      │        │ ●      │      a 64 TiB volume opens without touching its 524,288 groups
 //!   └─┼──────┴────────┴─┼──────┘
@@ -10,10 +10,10 @@
 //!                       prefetched
 //! ```
 //!
-//! A descriptor is checked (checksum, places, counts) when its group is first asked for; a bad one
-//! makes only its own group unusable. Before the group is changed its places are compared with those of
-//! others: what is not on disk yet (UNINIT) would be written over what is there. Source: ext4
-//! documentation, "Block Group Descriptors".
+//! A descriptor is checked (checksum, places, counts) when its group is first needed. A bad
+//! descriptor makes only its own group unusable. Before a group is first changed, its places are
+//! compared with the metadata around them: a bitmap or table that is not on disk yet (UNINIT) would
+//! otherwise overwrite that metadata. Source: ext4 documentation, "Block Group Descriptors".
 
 use crate::context::role::Role;
 use crate::space::Space;
@@ -57,17 +57,18 @@ impl GroupTable {
     }
 }
 
-/// What is known of one group beyond its descriptor. Alone on its cache lines: threads work in
-/// neighbouring groups, each with the lock and the free extents of its own.
+/// The state of one group beyond its descriptor. It has cache lines of its own: threads work in
+/// neighbouring groups at the same time, each with the group's lock and free extents.
 #[repr(align(128))]
 pub(crate) struct Group {
-    /// What allocation knows; the lock that makes bits, counters and checksums one unit.
+    /// The allocation state. Its lock makes bits, counters and checksums one unit.
     pub(crate) state: Mutex<GroupState>,
     desc_checked: AtomicBool,
     /// Its bitmaps and table were compared with the metadata around them.
     places_checked: AtomicBool,
-    /// Where the inode table starts; 0 until the descriptor was checked. It stays while the volume
-    /// is open, so finding an inode does not take every thread to the same descriptor block.
+    /// The first block of the inode table; 0 until the descriptor was checked. It stays the same
+    /// while the volume is open. With it, threads find inodes without all of them reading one
+    /// descriptor block.
     inode_table: AtomicU64,
     /// The block bitmap was found unusable: nothing is allocated or freed here. Set under the lock.
     bad_block_map: AtomicBool,
@@ -79,21 +80,22 @@ pub(crate) struct Group {
     system: OnceLock<Box<[Range<u64>]>>,
 }
 
-/// What allocation knows of a group. Guarded by `Rank::Group`.
+/// The allocation state of a group. Guarded by `Rank::Group`.
 #[derive(Debug, Default)]
 pub(crate) struct GroupState {
-    /// The free clusters as runs, from the first allocation on: what is clear in the bitmap, less
-    /// what waits and what is held. In a box, as most groups were never allocated from.
+    /// The free clusters as runs, from the first allocation on: the clusters that are clear in the
+    /// bitmap, without the pending and the held ones. Boxed, because most groups are never
+    /// allocated from.
     pub(crate) free: Option<Box<FreeExtents>>,
-    /// Clear in the bitmap, but not to be handed out before a commit.
+    /// Clear in the bitmap, but not to be allocated before a commit.
     pub(crate) pending: Pending,
-    /// Clear in the bitmap, but kept for files that grow.
+    /// Clear in the bitmap, but held: preallocations, and held runs.
     pub(crate) held: Held,
     /// No inode below this slot is free.
     pub(crate) inode_hint: u32,
 }
 
-// A volume of 64 TiB has 524,288 of them; locks of debug builds know more.
+// A volume of 64 TiB has 524,288 groups. The locks of debug builds hold more data.
 const _: () = assert!(cfg!(debug_assertions) || size_of::<Group>() == 128);
 
 impl Group {
@@ -122,12 +124,12 @@ impl Group {
         self.bad_flag(map).load(Ordering::Relaxed)
     }
 
-    /// Remembers that a bitmap is unusable; whether that is new. The caller holds the lock.
+    /// Marks a bitmap as unusable. Returns whether that is new. The caller holds the lock.
     pub(crate) fn set_bad(&self, map: Map) -> bool {
         !self.bad_flag(map).swap(true, Ordering::Relaxed)
     }
 
-    /// Whether part `part` (0..64) of the inode table is asked for the first time.
+    /// Whether this is the first use of part `part` (0..64) of the inode table.
     fn first_use_of_part(&self, part: u32) -> bool {
         let bit = 1 << part;
         self.prefetched.load(Ordering::Relaxed) & bit == 0
@@ -135,11 +137,11 @@ impl Group {
     }
 }
 
-/// A bitmap to read: the block on disk, or what an UNINIT group's bitmap is computed to be.
+/// A bitmap to read: the block on disk, or the computed bitmap of an UNINIT group.
 pub(crate) enum Bitmap {
     /// As stored, checked.
     Stored(MetaBlock),
-    /// One block's bytes, made up from the layout and the descriptor.
+    /// One block of bytes, computed from the layout and the descriptor.
     Computed(Box<[u8]>),
 }
 
@@ -154,7 +156,7 @@ impl Bitmap {
 }
 
 impl Space {
-    /// The in-memory side of group `nr`, which the layout must have.
+    /// The in-memory state of group `nr`, which the layout must have.
     pub(crate) fn group(&self, nr: GroupNr) -> &Group {
         self.groups.get(nr)
     }
@@ -193,7 +195,7 @@ impl Space {
         self.descriptor_in(nr, &block, &place)
     }
 
-    /// As [`Space::descriptor`], in the block that [`Space::descriptor_block`] gave.
+    /// As [`Space::descriptor`], in the block from [`Space::descriptor_block`].
     pub(crate) fn descriptor_in(
         &self,
         nr: GroupNr,
@@ -226,16 +228,16 @@ impl Space {
         }
     }
 
-    /// The block bitmap of `nr`: checksum, padding and (where metadata cannot roam) the group's own
-    /// metadata verified, once per cached block.
+    /// The block bitmap of `nr`. Its checksum and padding are verified once per cached block; so
+    /// are the bits of the group's own metadata, if metadata cannot lie in other groups.
     ///
-    /// Errors: `BitmapChecksum`, `BitmapPadding`, `BitmapMetadataFree` (also for blocks of the volume's own log), and
-    /// what the descriptor's check gives. Locks: takes `Leaf`.
+    /// Errors: `BitmapChecksum`, `BitmapPadding`, `BitmapMetadataFree` (also for blocks of the
+    /// volume's own log), and the errors of the descriptor's check. Locks: takes `Leaf`.
     pub(crate) fn block_bitmap(&self, nr: GroupNr) -> Result<Bitmap> {
         self.block_bitmap_of(nr, &self.descriptor(nr)?)
     }
 
-    /// As [`Space::block_bitmap`], of a group whose descriptor was just read.
+    /// As [`Space::block_bitmap`], for a group whose descriptor was just read.
     pub(crate) fn block_bitmap_of(&self, nr: GroupNr, desc: &GroupDesc) -> Result<Bitmap> {
         if desc.block_uninit(self.context.checksums()) {
             let bytes = self.computed_block_bitmap(nr, desc);
@@ -248,14 +250,14 @@ impl Space {
         Ok(Bitmap::Stored(block))
     }
 
-    /// The inode bitmap of `nr`: checksum and padding verified, once per cached block.
+    /// The inode bitmap of `nr`. Its checksum and padding are verified once per cached block.
     ///
-    /// Errors: `BitmapChecksum`, `BitmapPadding`, and what the descriptor's check gives.
+    /// Errors: `BitmapChecksum`, `BitmapPadding`, and the errors of the descriptor's check.
     pub(crate) fn inode_bitmap(&self, nr: GroupNr) -> Result<Bitmap> {
         self.inode_bitmap_of(nr, &self.descriptor(nr)?)
     }
 
-    /// As [`Space::inode_bitmap`], of a group whose descriptor was just read.
+    /// As [`Space::inode_bitmap`], for a group whose descriptor was just read.
     pub(crate) fn inode_bitmap_of(&self, nr: GroupNr, desc: &GroupDesc) -> Result<Bitmap> {
         if desc.inode_uninit(self.context.checksums()) {
             let mut bytes = self.zeroed_block();
@@ -272,8 +274,9 @@ impl Space {
         Ok(Bitmap::Stored(block))
     }
 
-    /// Checks a bitmap once per cached block. Who asks holds no lock, so another thread may have verified it meanwhile,
-    /// and then changed it and the descriptor: what was read of the descriptor before is not what it has to agree with.
+    /// Checks a bitmap once per cached block. The caller holds no lock. So another thread may have
+    /// verified the bitmap meanwhile and then changed it and the descriptor. Then the bitmap need
+    /// not agree with the descriptor that the caller read before, and a failed check is no damage.
     ///
     /// Errors: those of `check`. Locks: takes `Leaf`.
     fn verify_once(
@@ -333,13 +336,13 @@ impl Space {
         }
     }
 
-    /// The bits of `nr`'s block bitmap that its own bitmaps and inode table take, as far as they
-    /// lie in the group.
+    /// The bits of `nr`'s block bitmap for its own bitmaps and inode table, as far as they lie in
+    /// the group.
     fn own_metadata(&self, nr: GroupNr, desc: &GroupDesc) -> impl Iterator<Item = Range<u32>> {
         self.bits_of(nr, self.places(desc).into_iter())
     }
 
-    /// The bits of `nr`'s block bitmap that stand for `runs`, as far as they lie in the group.
+    /// The bits of `nr`'s block bitmap for `runs`, as far as they lie in the group.
     fn bits_of(
         &self,
         nr: GroupNr,
@@ -357,8 +360,8 @@ impl Space {
         })
     }
 
-    /// What the block bitmap of a group with BLOCK_UNINIT stands for: the group's own metadata and
-    /// the padding, nothing else.
+    /// The block bitmap that BLOCK_UNINIT implies: the group's own metadata and the padding are
+    /// set, nothing else.
     pub(crate) fn computed_block_bitmap(&self, nr: GroupNr, desc: &GroupDesc) -> Box<[u8]> {
         let mut bytes = self.zeroed_block();
         let ratio = u64::from(self.context.geometry().cluster_ratio());
@@ -375,10 +378,10 @@ impl Space {
     }
 
     /// Whether any of `len` blocks from `block` on is metadata at a fixed place (superblock copies,
-    /// descriptors, bitmaps, inode tables) or one of the volume's own log.
+    /// descriptors, bitmaps, inode tables) or a block of the volume's own log.
     ///
-    /// Bitmaps and tables are looked for among the descriptors of the block's own flex group, where
-    /// every known maker of volumes puts them.
+    /// Bitmaps and tables are searched in the descriptors of the block's own flex group, where
+    /// every known mkfs puts them.
     pub(crate) fn is_system(&self, block: BlockNr, len: u64) -> bool {
         let end = block.0.saturating_add(len);
         let mut at = block.0;
@@ -390,7 +393,7 @@ impl Space {
             let Some(blocks) = self.context.geometry().blocks_of_group(nr) else { return true };
             let upto = end.min(blocks.end);
             let system = self.group(nr).system.get_or_init(|| self.system_runs(nr));
-            // The first run that ends behind `at`.
+            // The first run that ends after `at`.
             let n = system.partition_point(|run| run.end <= at);
             if system.get(n).is_some_and(|run| run.start < upto) {
                 return true;
@@ -400,9 +403,9 @@ impl Space {
         false
     }
 
-    /// Whether the bitmaps and the inode table of `nr` lie apart from the metadata around them: copies
-    /// of superblock and descriptors, and what the descriptors of the flex groups there name. Once
-    /// a group.
+    /// Checks, once per group, that the bitmaps and the inode table of `nr` overlap no other
+    /// metadata: copies of superblock and descriptors, and the places that the descriptors of the
+    /// surrounding flex groups name.
     ///
     /// Errors: `DescriptorOverlap`; `Device`. Locks: takes `Leaf`.
     pub(crate) fn check_places(&self, nr: GroupNr, desc: &GroupDesc) -> Result<()> {
@@ -418,7 +421,7 @@ impl Space {
             let bases =
                 (first.0..=last.0).filter_map(|g| self.context.geometry().base_blocks(GroupNr(g)));
             let named = [first, last].into_iter().flat_map(|g| self.flex_groups(g));
-            // A group whose descriptor is bad names no places.
+            // A group with a bad descriptor names no places.
             let others = named.filter(|g| *g != nr).filter_map(|g| self.descriptor(g).ok());
             if bases.chain(others.flat_map(|desc| self.places(&desc))).any(|other| meets(&other)) {
                 return Err(Site::of_group(nr).offset(offset).corrupt(What::DescriptorOverlap));
@@ -428,14 +431,14 @@ impl Space {
         Ok(())
     }
 
-    /// The blocks of a group's bitmaps and inode table, as its descriptor has them.
+    /// The blocks of a group's bitmaps and inode table, as its descriptor names them.
     fn places(&self, desc: &GroupDesc) -> [Range<u64>; 3] {
         let itable = u64::from(self.context.geometry().itable_blocks());
         [(desc.block_bitmap, 1), (desc.inode_bitmap, 1), (desc.inode_table, itable)]
             .map(|(first, len)| first.0..first.0.saturating_add(len))
     }
 
-    /// The groups of the flex group around `nr`; the first 1024 of a larger one.
+    /// The groups of the flex group that contains `nr`; the first 1024 of a larger one.
     fn flex_groups(&self, nr: GroupNr) -> impl Iterator<Item = GroupNr> + use<> {
         let flex = self.context.geometry().groups_per_flex();
         let first = nr.0 / flex * flex;
@@ -450,7 +453,7 @@ impl Space {
         let mut runs: Vec<Range<u64>> =
             self.context.geometry().base_blocks(nr).into_iter().collect();
         for g in self.flex_groups(nr) {
-            // A group whose descriptor is bad names no places.
+            // A group with a bad descriptor names no places.
             let Ok(desc) = self.descriptor(g) else { continue };
             let inside = |run: Range<u64>| run.start.max(blocks.start)..run.end.min(blocks.end);
             runs.extend(self.places(&desc).map(inside).into_iter().filter(|run| !run.is_empty()));
@@ -467,8 +470,8 @@ impl Space {
         joined.into_boxed_slice()
     }
 
-    /// Brings the part of the inode table around `slot` into the cache, in one large read, the
-    /// first time anybody asks for an inode there.
+    /// Reads the part of the inode table around `slot` into the cache, in one large read, when an
+    /// inode there is first needed.
     pub(crate) fn prefetch_inodes(&self, nr: GroupNr, slot: u32, desc: &GroupDesc) {
         let per_block = self.context.geometry().inodes_per_block();
         let used =
@@ -481,7 +484,7 @@ impl Space {
         let end = (start + part_len).min(used);
         if end > start + 1 && self.group(nr).first_use_of_part(part) {
             let first = BlockNr(desc.inode_table.0 + u64::from(start));
-            // A hint: an error comes again when the block itself is read.
+            // This is only a hint. Reading the block itself returns the error again.
             let _ = self.context.journal().cache().prefetch(first, end - start);
         }
     }

@@ -1,7 +1,7 @@
 //! Changing one group: both bitmaps, counters and checksums as one unit (rule D4).
 //!
 //! ```text
-//!   open     descriptor block, bitmap block, permission for both         may wait, may read
+//!   fetch    descriptor block, bitmap block                              may wait, may read
 //!   lock     ── Rank::Group ───────────────────────────────────────────────────────────────
 //!   uninit   BLOCK_UNINIT: compute the real bitmap, count it, drop the flag
 //!   change   bits → counters → bitmap checksum → descriptor checksum → group index
@@ -35,16 +35,16 @@ pub(crate) struct GroupBlocks {
     nr: GroupNr,
     descriptor: MetaBlock,
     place: Range<usize>,
-    /// `None` while the group is UNINIT: the block's content means nothing yet.
+    /// `None` while the group is UNINIT: then the block's content is not valid yet.
     bitmap: Option<MetaBlock>,
-    /// What the bitmap of an UNINIT group would hold.
+    /// The bitmap that an UNINIT group implies.
     computed: Option<Box<[u8]>>,
     map: Map,
 }
 
 impl GroupBlocks {
-    /// Fetches and checks what a change of `map` in group `nr` needs. A map that was found
-    /// unusable is not looked at again: `Corrupt(BitmapCount)`.
+    /// Reads and checks the blocks that a change of `map` in group `nr` needs. A map that was found
+    /// unusable is not read again: `Corrupt(BitmapCount)`.
     pub(crate) fn fetch(space: &Space, nr: GroupNr, map: Map) -> Result<GroupBlocks> {
         if space.group(nr).is_bad(map) {
             return Err(Site::of_group(nr).corrupt(What::BitmapCount));
@@ -54,8 +54,8 @@ impl GroupBlocks {
         GroupBlocks::with_descriptor(space, nr, map, (descriptor, place), &desc)
     }
 
-    /// As [`GroupBlocks::fetch`], of a group that has free inodes by its descriptor: `None` where
-    /// it has none, or none that can be found, without a look at the bitmap.
+    /// As [`GroupBlocks::fetch`], for a group with free inodes. `None`, without reading the bitmap,
+    /// if the descriptor counts none or the inode bitmap is unusable.
     pub(crate) fn fetch_with_inodes(space: &Space, nr: GroupNr) -> Result<Option<GroupBlocks>> {
         if space.group(nr).is_bad(Map::Inodes) {
             return Ok(None);
@@ -87,8 +87,8 @@ impl GroupBlocks {
         Ok(GroupBlocks { nr, descriptor, place, bitmap, computed, map })
     }
 
-    /// Whether `pick` finds nothing in a group that is UNINIT, which then stays so: a search may
-    /// visit many of them, and none is to be written for nothing. Locks: takes `Group`.
+    /// Whether `pick` finds nothing in a group that is UNINIT. Such a group stays UNINIT: a search
+    /// may visit many of them, and should write none in vain. Locks: takes `Group`.
     pub(super) fn disappoints(&self, space: &Space, pick: Pick, stripes: Option<Stripes>) -> bool {
         let Some(map) = &self.computed else { return false };
         let clusters = space.context.geometry().clusters_in_group(self.nr).unwrap_or(0);
@@ -104,7 +104,7 @@ impl GroupBlocks {
     }
 }
 
-/// A locked group with a descriptor to change; written back by [`GroupEdit::finish`].
+/// A locked group whose descriptor changes. [`GroupEdit::finish`] writes it back.
 pub(crate) struct GroupEdit<'a> {
     space: &'a Space,
     nr: GroupNr,
@@ -115,10 +115,9 @@ pub(crate) struct GroupEdit<'a> {
 }
 
 impl<'a> GroupEdit<'a> {
-    /// Locks the group and makes its bitmap real if it was UNINIT.
+    /// Locks the group and creates its bitmap if it was UNINIT.
     ///
-    /// Errors: `Corrupt(BitmapCount)` when bitmap and descriptor disagree: the group's map is
-    /// marked bad then, as it stays for this mount.
+    /// Errors: `Device`, `Aborted`.
     pub(crate) fn begin(
         space: &'a Space,
         blocks: &GroupBlocks,
@@ -139,10 +138,10 @@ impl<'a> GroupEdit<'a> {
         Ok(GroupEdit { space, nr: blocks.nr, map: blocks.map, bitmap, state, desc })
     }
 
-    /// The free clusters that `pick` finds, checked to be free in the bitmap too.
+    /// The free clusters that `pick` finds. They are free in the bitmap, too.
     ///
-    /// Errors: `Corrupt(BitmapCount)` when bitmap and descriptor, or bitmap and free extents,
-    /// disagree.
+    /// Errors: `Corrupt(BitmapCount)` when the bitmap disagrees with the descriptor or with the
+    /// free extents.
     pub(super) fn pick(&mut self, pick: Pick, stripes: Option<Stripes>) -> Result<Option<Span>> {
         let found = match self.scan(pick, stripes) {
             Some(span) => Some(span),
@@ -154,13 +153,13 @@ impl<'a> GroupEdit<'a> {
         Ok(found)
     }
 
-    /// Whether the bitmap says, too, that `span` is free. Errors: `Corrupt(BitmapCount)`.
+    /// Checks that `span` is free in the bitmap, too. Errors: `Corrupt(BitmapCount)`.
     pub(super) fn check_free(&self, span: Span) -> Result<()> {
         if self.all(span, false) { Ok(()) } else { Err(self.miscounted()) }
     }
 
-    /// Holds what is free right behind `span` for the owner, whose older hold in this group goes;
-    /// whether it holds anything now.
+    /// Holds the free clusters right after `span` for the owner, and releases the owner's older
+    /// hold in this group. Returns whether the owner holds anything now.
     pub(super) fn hold_behind(&mut self, span: Span, hold: Hold) -> bool {
         let GroupState { free: Some(free), held, .. } = &mut *self.state else { return false };
         if !held.has_room_for(hold.owner) {
@@ -178,7 +177,8 @@ impl<'a> GroupEdit<'a> {
         behind.len > 0
     }
 
-    /// What `pick` finds by reading the bitmap, where that is asked for and nothing of it waits.
+    /// What `pick` finds by reading the bitmap, if the short cuts are off. `None` if part of the
+    /// result is pending or held.
     fn scan(&self, pick: Pick, stripes: Option<Stripes>) -> Option<Span> {
         if self.space.options.short_cuts {
             return None;
@@ -199,7 +199,7 @@ impl<'a> GroupEdit<'a> {
         self.free_extents().map(|_| ())
     }
 
-    /// The group's free extents, read from the bitmap the first time.
+    /// The group's free extents. The first call reads them from the bitmap.
     fn free_extents(&mut self) -> Result<&mut FreeExtents> {
         if self.space.group(self.nr).is_bad(Map::Blocks) {
             return Err(self.miscounted());
@@ -219,15 +219,15 @@ impl<'a> GroupEdit<'a> {
         Ok(self.state.free.as_mut().expect("just built"))
     }
 
-    /// Takes `span`, whose bits are set now, out of the free extents.
+    /// Removes `span`, whose bits are set now, from the free extents.
     pub(crate) fn take(&mut self, span: Span) {
         if let Some(free) = self.state.free.as_mut() {
             free.take(span);
         }
     }
 
-    /// Gives `span`, whose bits are clear now, back: at once, or when the handle's transaction is
-    /// durable.
+    /// Frees `span`, whose bits are clear now: at once without a log, otherwise when the handle's
+    /// transaction is durable.
     pub(crate) fn release(&mut self, span: Span, handle: &Handle<'_>) {
         match self.space.frees_wait_for(handle) {
             Some(tid) => {
@@ -240,7 +240,8 @@ impl<'a> GroupEdit<'a> {
         }
     }
 
-    /// Gives back what the group keeps for files that grow, and what waits for nothing any more.
+    /// Returns the group's preallocations, and freed clusters that no longer wait, to the free
+    /// extents.
     pub(super) fn let_go_kept(&mut self) {
         let space = self.space;
         while let Some(span) = next_durable(space, self.nr, &mut self.state, |tid| {
@@ -253,19 +254,19 @@ impl<'a> GroupEdit<'a> {
         }
     }
 
-    /// Remembers that the map being changed is unusable; nothing of it counts as free any more.
+    /// Marks the map that is being changed as unusable. Its free items no longer count as free.
     pub(crate) fn set_bad(&mut self) {
         set_bad(self.space, self.nr, self.map, &mut self.state, &self.desc);
     }
 
-    /// Counts clusters that were handed out.
+    /// Counts clusters that were allocated.
     pub(crate) fn count_used(&mut self, clusters: u32) {
         self.desc.free_clusters = self.desc.free_clusters.saturating_sub(clusters);
         self.space.free_clusters.fetch_sub(i64::from(clusters), Ordering::SeqCst);
     }
 
-    /// Counts clusters that became free. A descriptor that disagreed with its bitmap before never
-    /// comes to say more than the group has, which no reader would take.
+    /// Counts clusters that became free. The count is limited to the group's clusters: a descriptor
+    /// that disagreed with its bitmap could exceed it, and every reader rejects such a descriptor.
     pub(crate) fn count_free(&mut self, clusters: u32) {
         let all = self.space.context.geometry().clusters_in_group(self.nr).unwrap_or(0);
         self.desc.free_clusters = self.desc.free_clusters.saturating_add(clusters).min(all);
@@ -283,7 +284,7 @@ impl<'a> GroupEdit<'a> {
         bitmap::next_zero(&self.bitmap.read(), range)
     }
 
-    /// Sets or clears every bit of `span`, all of which must change, and updates the bitmap's sum
+    /// Sets or clears every bit of `span`, all of which must change. Updates the bitmap's checksum
     /// in constant time.
     pub(crate) fn flip(&mut self, span: Span, used: bool, handle: &Handle<'_>) -> Result<()> {
         let flipped = self.change(span, used, handle)?;
@@ -304,8 +305,8 @@ impl<'a> GroupEdit<'a> {
         Ok(())
     }
 
-    /// Sets or clears the bits of `span`, whatever they were; returns how many changed. For replay
-    /// and repair: the sum is made anew.
+    /// Sets or clears the bits of `span`, whatever they were. Returns how many changed. For replay
+    /// and repair: computes the whole checksum again.
     pub(crate) fn force(&mut self, span: Span, used: bool, handle: &Handle<'_>) -> Result<u32> {
         let flipped = self.change(span, used, handle)?;
         self.sum_anew();
@@ -316,7 +317,7 @@ impl<'a> GroupEdit<'a> {
         Ok(flipped)
     }
 
-    /// Sets or clears bits; how many changed, which is what counters follow (rule D5).
+    /// Sets or clears bits. Returns how many changed: counters follow that number (rule D5).
     fn change(&mut self, span: Span, used: bool, handle: &Handle<'_>) -> Result<u32> {
         let block = self.bitmap.write(handle)?;
         let mut bytes = block.bytes_mut();
@@ -364,17 +365,18 @@ impl<'a> GroupEdit<'a> {
         }
     }
 
-    /// Unlocks a group of which nothing was taken, and enters it in the index.
+    /// Updates the group's index entry and unlocks it, if nothing was taken from the bitmap.
     pub(super) fn leave(self, blocks: &GroupBlocks, handle: &Handle<'_>) -> Result<()> {
         if blocks.computed.is_some() {
-            // It was UNINIT before this edit began.
+            // The group was UNINIT before this edit began.
             return self.finish(blocks, handle);
         }
         enter(self.space, self.nr, &self.state, self.desc.free_clusters);
         Ok(())
     }
 
-    /// Writes the descriptor with its checksum, enters the group in the index and unlocks it.
+    /// Writes the descriptor with its checksum, updates the group's index entry and unlocks the
+    /// group.
     pub(crate) fn finish(self, blocks: &GroupBlocks, handle: &Handle<'_>) -> Result<()> {
         {
             let block = blocks.descriptor.write(handle)?;
@@ -392,7 +394,7 @@ impl<'a> GroupEdit<'a> {
     }
 }
 
-/// Enters a locked group in the index: its longest run, or what its count allows at most.
+/// Updates a locked group's index entry: its longest run, or the most that its free count allows.
 fn enter(space: &Space, nr: GroupNr, state: &GroupState, counted: u32) {
     let longest = match &state.free {
         _ if space.group(nr).is_bad(Map::Blocks) => 0,
@@ -402,7 +404,7 @@ fn enter(space: &Space, nr: GroupNr, state: &GroupState, counted: u32) {
     space.group_index.set(nr, longest);
 }
 
-/// Marks a map of a locked group unusable, once.
+/// Marks a map of a locked group as unusable, once.
 fn set_bad(space: &Space, nr: GroupNr, map: Map, state: &mut GroupState, desc: &GroupDesc) {
     if !space.group(nr).set_bad(map) {
         return;
@@ -422,17 +424,19 @@ fn set_bad(space: &Space, nr: GroupNr, map: Map, state: &mut GroupState, desc: &
     }
 }
 
-/// Gives the clusters of `nr` back whose transactions are durable. Locks: takes `Group`.
+/// Returns the clusters of `nr` whose transactions are durable to the free extents. Locks: takes
+/// `Group`.
 pub(super) fn release_pending(space: &Space, nr: GroupNr, is_durable: impl Fn(Tid) -> bool) {
     give_back(space, nr, |state| next_durable(space, nr, state, &is_durable));
 }
 
-/// Gives back what `owner` holds in `nr`. Locks: takes `Group`.
+/// Releases the clusters that `owner` holds in `nr`. Locks: takes `Group`.
 pub(super) fn release_held(space: &Space, nr: GroupNr, owner: Owner) {
     give_back(space, nr, |state| state.held.remove(owner));
 }
 
-/// Gives back `span` of `nr`, to which data was written in vain; whether it was held. Locks: takes `Group`.
+/// Releases `span` of `nr`, a held run or part of one whose data is not used. Returns whether it
+/// was held. Locks: takes `Group`.
 pub(super) fn release_run(space: &Space, nr: GroupNr, span: Span) -> bool {
     let (mut left, mut was_held) = (Some(span), false);
     give_back(space, nr, |state| {
@@ -443,7 +447,7 @@ pub(super) fn release_run(space: &Space, nr: GroupNr, span: Span) -> bool {
     was_held
 }
 
-/// Gives the spans that `next` takes out of a group's lists to its free extents.
+/// Returns the spans that `next` removes from a group's lists to its free extents.
 fn give_back(space: &Space, nr: GroupNr, mut next: impl FnMut(&mut GroupState) -> Option<Span>) {
     let descriptor = space.descriptor_block(nr);
     let mut state = space.group(nr).state.lock();
@@ -455,7 +459,7 @@ fn give_back(space: &Space, nr: GroupNr, mut next: impl FnMut(&mut GroupState) -
     enter(space, nr, &state, counted);
 }
 
-/// The next span of a locked group that waits for nothing any more, out of the list.
+/// Removes and returns the next span of a locked group whose transaction is durable.
 fn next_durable(
     space: &Space,
     nr: GroupNr,
@@ -468,7 +472,7 @@ fn next_durable(
     Some(span)
 }
 
-/// Gives `span` to the free extents of a locked group.
+/// Returns `span` to the free extents of a locked group.
 fn release(space: &Space, state: &mut GroupState, span: Span) {
     if let Some(free) = state.free.as_mut() {
         free.release(span);
@@ -477,7 +481,7 @@ fn release(space: &Space, state: &mut GroupState, span: Span) {
 }
 
 impl Space {
-    /// Remembers that the block bitmap of `nr` is unusable. Locks: takes `Group`.
+    /// Marks the block bitmap of `nr` as unusable. Locks: takes `Group`.
     pub(super) fn give_up_block_map(&self, nr: GroupNr) {
         let desc = self.descriptor(nr).unwrap_or_default();
         let mut state = self.group(nr).state.lock();
@@ -485,8 +489,8 @@ impl Space {
     }
 }
 
-/// Writes the bitmap that an UNINIT flag stands for and drops the flag. The group is locked; the
-/// block is new to the cache, so nothing here waits.
+/// Writes the bitmap that an UNINIT flag implies and drops the flag. The group is locked. The block
+/// is new to the cache, so nothing here waits for a device.
 fn fill_uninit(
     space: &Space,
     nr: GroupNr,

@@ -1,17 +1,18 @@
-//! Which groups have how much room, without looking at the groups.
+//! The longest free run of each group, without a look at the groups.
 //!
 //! ```text
 //!   level    1  2  3  4 …  20         a group is on level k while its longest free run
 //!   group 0  x  x  x                  has at least 2^(k-1) clusters
 //!   group 1  x  x  x  x  x
 //!   group 2
-//!   group 3  x                        "who holds 8?" = next bit of level 4's column
+//!   group 3  x                        "which group holds 8?" = next bit of level 4's column
 //! ```
 //!
-//! One column of bits a level, cut into chunks of 1024 groups with a count each, so that a search
-//! reads a few words however many groups are full. A group that was not allocated from yet stands
-//! at what its descriptor's free count allows at most; the first visit makes it exact. A group's
-//! entry changes under its group lock; searches take no lock and treat what they find as a hint.
+//! Each level has one column of bits. A column is cut into chunks of 1024 groups with a count each,
+//! so a search reads a few words, however many groups are full. A group from which nothing was
+//! allocated yet has the level that its descriptor's free count allows at most; the first visit
+//! makes it exact. A group's entry changes under the group's lock. Searches take no lock and treat
+//! the result as a hint.
 
 use crate::space::Space;
 use extant_base::{Error, GroupNr, Result};
@@ -37,7 +38,7 @@ pub(crate) fn sure_level(want: u32) -> u8 {
     level_of(want.max(1).next_power_of_two())
 }
 
-/// The longest free runs of all groups, by level.
+/// The longest free run of each group, by level.
 pub(crate) struct GroupIndex {
     groups: u32,
     chunks: Box<[OnceLock<Box<Chunk>>]>,
@@ -96,7 +97,7 @@ impl GroupIndex {
         (level != UNKNOWN).then_some(level)
     }
 
-    /// Enters that the longest free run of `nr` has `longest` clusters. The caller holds the
+    /// Records that the longest free run of `nr` has `longest` clusters. The caller holds the
     /// group's lock.
     pub(crate) fn set(&self, nr: GroupNr, longest: u32) {
         let chunk = self.chunk(nr.0);
@@ -121,8 +122,8 @@ impl GroupIndex {
 }
 
 impl Space {
-    /// The first group of `range` on `level` (at least 1), descriptors of groups that nobody asked
-    /// for yet being read as the search comes to them.
+    /// The first group of `range` on `level` (at least 1). Reads the descriptors of groups that
+    /// have no entry yet as the search reaches them.
     ///
     /// Errors: `Device`. Locks: takes `Group`.
     pub(crate) fn next_group_on(&self, level: u8, range: Range<u32>) -> Result<Option<GroupNr>> {
@@ -145,8 +146,8 @@ impl Space {
         Ok(None)
     }
 
-    /// Enters groups that have no entry yet with what their descriptors allow at most. A group
-    /// whose descriptor is damaged has no room.
+    /// Gives each group without an entry the level that its descriptor allows at most. A group
+    /// whose descriptor is damaged counts as full.
     fn seed_groups(&self, range: Range<u32>) -> Result<()> {
         for nr in range.map(GroupNr) {
             if self.group_index.level(nr).is_some() {
@@ -162,7 +163,7 @@ impl Space {
             };
             let (block, place) = self.descriptor_block(nr)?;
             let _state = self.group(nr).state.lock();
-            // Whoever was faster knows better.
+            // An entry that another thread made meanwhile is more exact.
             if self.group_index.level(nr).is_none() {
                 let free = GroupDesc::parse(&block.read()[place]).free_clusters;
                 self.group_index.set(nr, if checked { free } else { 0 });

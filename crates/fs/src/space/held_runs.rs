@@ -1,17 +1,19 @@
-//! Blocks that get data before anything says that they are in use.
+//! Held runs: blocks that receive data before they are marked as used.
 //!
 //! ```text
-//!   hold_run   free extents ──► held, in memory          on disk: free        a crash loses nothing
-//!              data goes there, nobody has a handle
-//!   use_held   under the handle that maps them ──► bits, counters, sums        on disk: used
+//!   hold_run   free extents ──► held, in memory          on disk: free       a crash loses nothing
+//!              data is written there, without a handle
+//!   use_held   under the handle that maps them ──► bits, counters, checksum   on disk: used
 //!   let_go     back to the free extents: the data did not arrive
 //! ```
 //!
-//! A file's next run is looked for behind its last one, and that where much is free: what is written one after the other
-//! lies together, wherever in the file it belongs, and a long range that is written over is whole again.
+//! The search for a file's next run starts after its last one and prefers a place where much is
+//! free. So data that is written in sequence lies together, wherever in the file it belongs, and a
+//! long range that is overwritten is contiguous again.
 //!
-//! What is held counts as promised, and was promised before where it goes through the cache: see `cached/rewrites.rs`. Unlike what is held for files
-//! that grow it is not let go for others when space runs out.
+//! Held blocks count as reserved. If the data comes from the page cache, they were reserved before:
+//! see `cached/rewrites.rs`. Unlike preallocations of growing files, held runs are not released
+//! when space runs out.
 
 use crate::space::Space;
 use crate::space::blocks::{BlockRun, Request, Search};
@@ -22,7 +24,7 @@ use extant_journal::Handle;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Where the last held run of a file ends; block 0: it has had none.
+/// The block after the last held run of a file; 0: it had none yet.
 #[derive(Debug, Default)]
 pub(crate) struct HeldBehind(AtomicU64);
 
@@ -33,7 +35,7 @@ impl Clone for HeldBehind {
 }
 
 impl HeldBehind {
-    /// Where the next held run is best, for blocks of a file that are at `old` now.
+    /// The goal of the next held run, for blocks of a file that are at `old` now.
     pub(crate) fn goal(&self, old: BlockNr) -> BlockNr {
         match self.0.load(Relaxed) {
             0 => old,
@@ -41,15 +43,15 @@ impl HeldBehind {
         }
     }
 
-    /// `run` is the file's last held one.
+    /// Notes that `run` is the file's last held run.
     pub(crate) fn advance(&self, run: BlockRun) {
         self.0.store(run.start.0 + u64::from(run.len), Relaxed);
     }
 }
 
 impl Space {
-    /// Holds up to `want` free blocks near `goal`, in one run; `promised` to the caller, or not. Spends 2 credits, of a
-    /// group that was never used.
+    /// Holds up to `want` free blocks near `goal`, in one run. `promised`: the caller has a
+    /// reservation for them. Spends 2 credits if the group was never used.
     ///
     /// Errors: as [`Space::allocate`]. Locks: takes `Group`.
     pub(crate) fn hold_run(
@@ -66,7 +68,7 @@ impl Space {
 
     /// Marks `len` held blocks from `start` on as used. Spends 2 credits a group.
     ///
-    /// Errors: `Corrupt`, and they stay held; `Device`. Locks: takes `Group`.
+    /// Errors: `Corrupt` (then they stay held); `Device`. Locks: takes `Group`.
     pub(crate) fn use_held(&self, handle: &Handle<'_>, start: BlockNr, len: u32) -> Result<()> {
         for (nr, span) in self.spans(start, len.into()) {
             let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
@@ -81,7 +83,8 @@ impl Space {
         Ok(())
     }
 
-    /// Gives `len` held blocks from `start` on back; nothing for block 0, which nobody holds. Locks: takes `Group`.
+    /// Releases `len` held blocks from `start` on. Does nothing for block 0, which is never held.
+    /// Locks: takes `Group`.
     pub(crate) fn let_go_held(&self, start: BlockNr, len: u32) {
         for (nr, span) in self.spans(start, len.into()) {
             if release_run(self, nr, span) {

@@ -1,8 +1,8 @@
-//! Handing out inode numbers and taking them back.
+//! Allocating and freeing inode numbers.
 //!
 //! ```text
-//!   directory    spread: a group with more free inodes and blocks, fewer directories than average
-//!   other        near its directory: the directory's flex group, then the groups behind it
+//!   directory    spread: a group with at least the average of free inodes and blocks
+//!   other        near its directory: the directory's group, then the groups after it
 //!   in order     the lowest free number: a bulk load fills the tables from front to back
 //! ```
 //!
@@ -33,10 +33,10 @@ pub(crate) enum InodeGoal {
 }
 
 impl Space {
-    /// Takes a free inode number and marks it used; `directory` counts it as one.
+    /// Allocates a free inode number. With `directory` it counts as a directory.
     ///
-    /// The slot in the table is not touched: the caller writes a whole inode. Spends 2 credits (3
-    /// where the group's block bitmap becomes real). Errors: `NoSpace`, `Device`. Locks: takes
+    /// The slot in the table stays as it is: the caller writes a whole inode. Spends 2 credits (3
+    /// if the group's block bitmap must be created). Errors: `NoSpace`, `Device`. Locks: takes
     /// `Group`.
     pub(crate) fn allocate_inode(
         &self,
@@ -71,8 +71,9 @@ impl Space {
         self.context.geometry().inode_place(ino).map_or(GroupNr(0), |place| place.group)
     }
 
-    /// The group for a directory below `parent`: among all for children of the root, from the
-    /// parent's on for others, the first that is no worse than the average.
+    /// The group for a directory below `parent`: for a child of the root the one with the fewest
+    /// directories, otherwise the first one, from the parent's on; in both cases among groups that
+    /// are no worse than the average.
     fn directory_group(&self, parent: Ino) -> GroupNr {
         let groups = i64::from(self.context.geometry().groups_count());
         let inodes = self.free_inodes.load(Ordering::Relaxed) / groups;
@@ -83,7 +84,7 @@ impl Space {
             if spread { 0 } else { i64::from(self.context.geometry().inodes_per_group()) / 16 };
         let start = self.group_of(parent).0;
         let mut best: Option<(u32, GroupNr)> = None;
-        // Looking at a bounded number of descriptors keeps this flat on huge volumes.
+        // A bounded number of descriptors keeps the cost constant on huge volumes.
         for n in 0..(groups.min(256) as u32) {
             let nr = GroupNr((u64::from(start) + u64::from(n)).rem_euclid(groups as u64) as u32);
             let Ok(desc) = self.descriptor(nr) else { continue };
@@ -133,7 +134,7 @@ impl Space {
         let uninit = edit.desc.block_uninit(self.context.checksums());
         edit.finish(&blocks, handle)?;
         if uninit {
-            // A group that holds an inode has a real block bitmap.
+            // A group that holds an inode has its block bitmap on disk.
             let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
             GroupEdit::begin(self, &blocks, handle)?.finish(&blocks, handle)?;
         }
@@ -147,7 +148,7 @@ impl Space {
         self.count_life(edit, slot, directory);
     }
 
-    /// Counts an inode that begins to live in `slot`, whatever its bit was.
+    /// Counts an inode that is created in `slot`, whatever its bit was.
     fn count_life(&self, edit: &mut GroupEdit<'_>, slot: u32, directory: bool) {
         let inodes = self.context.geometry().inodes_per_group();
         let desc = &mut edit.desc;
@@ -162,10 +163,11 @@ impl Space {
         }
     }
 
-    /// Gives an inode number back. Its blocks are released and its slot is cleared already.
+    /// Frees an inode number. Its blocks are already freed and its slot is cleared.
     ///
-    /// A bit that is clear already marks the group's map bad and changes no counter; in a group
-    /// marked so before the number stays taken. Errors: `Corrupt`, `Device`. Locks: takes `Group`.
+    /// If its bit is already clear, the group's map is marked bad and no counter changes. In a
+    /// group that was marked bad before, the number stays allocated. Errors: `Corrupt`, `Device`.
+    /// Locks: takes `Group`.
     pub(crate) fn free_inode(&self, handle: &Handle<'_>, ino: Ino, directory: bool) -> Result<()> {
         let at = Site::of_ino(ino);
         let place =
@@ -173,7 +175,7 @@ impl Space {
         let nr = place.group;
         self.discard_preallocation(ino);
         if self.group(nr).is_bad(Map::Inodes) {
-            // A leak is safe; the damage was reported when it was found.
+            // Leaking the number is safe. The damage was noted when it was found.
             self.context.require_full_commit(handle, Ineligible::LastLink);
             return Ok(());
         }
@@ -198,8 +200,8 @@ impl Space {
         edit.finish(&blocks, handle)
     }
 
-    /// Marks an inode used whatever its bit was; returns whether it was free. For replay and mkfs:
-    /// no inode lives in the slot, so a directory is always one more.
+    /// Marks an inode as used, whatever its bit was. Returns whether it was free. For replay and
+    /// mkfs: the slot holds no inode yet, so a directory always adds one to the count.
     ///
     /// Errors: `Corrupt`, `Device`. Locks: takes `Group`.
     pub(crate) fn mark_inode(

@@ -1,20 +1,21 @@
-//! Which group to allocate in: from the goal outwards, by what the index says.
+//! Which group to allocate in: from the goal outwards, in the order of the group index.
 //!
 //! ```text
 //!   Near   goal      the goal itself, else the shortest run of its group that holds the request
 //!          sure      the next groups whose longest run surely holds it
 //!          perhaps   the next groups whose longest run may hold it
 //!          shorter   the longest runs there are, half as long with each step
-//!   Next   the first free clusters behind the goal, whatever their number: a bulk load fills the
-//!          volume from front to back and leaves no gap
-//!   all    every group, asked itself: what it keeps for files that grow, too
+//!   Next   the first free clusters after the goal, however few: a bulk load fills the volume from
+//!          front to back and leaves no gap
+//!   all    every group is searched, with the preallocations of growing files
 //! ```
 //!
-//! What holds a stripe of a RAID or more begins at one where it can, see `stripes`.
+//! A run of a RAID stripe or more starts at the start of a stripe if possible, see `stripes`.
 //!
-//! Each step asks the group index, so groups without room are never visited. Groups that promised
-//! more than they had (nobody had looked yet) are visited a bounded number of times a call; the
-//! last step takes anything. Source: ext4 documentation, "Block and Inode Allocation Policy".
+//! Each step searches the group index, so groups without enough free space are never visited. The
+//! entry of a group whose bitmap was not read yet can be too high. One call visits a bounded number
+//! of such groups; the last step takes any free cluster. Source: ext4 documentation, "Block and
+//! Inode Allocation Policy".
 
 use crate::space::Space;
 use crate::space::blocks::{Request, Search};
@@ -28,9 +29,9 @@ use extant_base::{Error, GroupNr, Result};
 use extant_journal::Handle;
 use extant_ondisk::bitmap;
 
-/// Groups that may disappoint one call before it takes what it finds.
+/// Groups in which one call may find nothing before it accepts any run.
 const VISITS: u32 = 64;
-/// Clusters that are best free behind a held run: the file's next ones go there.
+/// Clusters that should be free after a held run: the file's next held run goes there.
 const HELD_ROOM: u32 = 512;
 
 /// A search inside one group.
@@ -38,16 +39,18 @@ const HELD_ROOM: u32 = 512;
 pub(super) enum Pick {
     /// `want` clusters at `goal`; else as [`Pick::Whole`].
     At { goal: u32, want: u32, room: u32 },
-    /// The shortest run that holds `want` clusters and `room` behind them; else, `want` alone.
+    /// The shortest run that holds `want` clusters and `room` after them; else the shortest one for
+    /// `want`.
     Whole { want: u32, room: u32 },
     /// The longest run if it has at least `least` clusters, cut to `want`.
     Longest { least: u32, want: u32 },
-    /// The first free clusters at or behind this one, up to `want`.
+    /// The first free clusters at or after this one, up to `want`.
     Next(u32, u32),
 }
 
 impl Pick {
-    /// The answer of the free extents. With `stripes` a whole run begins at one if some run allows it.
+    /// The result from the free extents. With `stripes`, a whole run starts at a stripe if some run
+    /// allows it.
     pub(super) fn from(self, free: &FreeExtents, stripes: Option<Stripes>) -> Option<Span> {
         match self {
             Pick::At { goal, want, room } => free
@@ -62,7 +65,7 @@ impl Pick {
         }
     }
 
-    /// The same answer from the bitmap alone, whose first `clusters` bits count.
+    /// The same result from the bitmap alone, of which the first `clusters` bits count.
     pub(super) fn scan(self, map: &[u8], clusters: u32, stripes: Option<Stripes>) -> Option<Span> {
         let runs = || {
             bitmap::zero_runs(map, 0..clusters)
@@ -91,8 +94,9 @@ impl Pick {
     }
 }
 
-/// `want` clusters that begin at a stripe, with `room` after them if some run has both; `best_fit` gives the shortest run of a
-/// length, cut to it. If no run holds a stripe's beginning they begin where a run does.
+/// `want` clusters that start at a stripe, with `room` after them if some run holds both.
+/// `best_fit` gives the shortest run of a length, cut to that length. If no run contains the start
+/// of a stripe, the clusters start where a run does.
 fn whole(
     want: u32,
     room: u32,
@@ -106,7 +110,8 @@ fn whole(
             let start = stripes.next(run.start);
             (start + want <= run.end()).then_some(Span { start, len: want })
         };
-        // The shortest run may begin at a stripe; one that is longer by a stripe contains a beginning.
+        // The shortest run may start at a stripe. A run that is longer by a stripe contains a
+        // start.
         let lens =
             [roomy, roomy.saturating_add(stripes.spare()), want.saturating_add(stripes.spare())];
         if let Some(found) = lens.into_iter().find_map(aligned) {
@@ -116,24 +121,24 @@ fn whole(
     best_fit(roomy).map(|run| Span { len: want, ..run }).or_else(|| best_fit(want))
 }
 
-/// The groups one request may use, and where it starts.
+/// The groups that one request may use, and the group where it starts.
 struct Climb {
     first: GroupNr,
-    /// One behind the last group that may be used.
+    /// One past the last group that may be used.
     end: u32,
     visits: u32,
-    /// What to hold behind what is found.
+    /// The clusters to preallocate after the run that is found.
     hold: Option<Hold>,
-    /// What is found is held and not used.
+    /// The run that is found is held and not marked as used.
     only_hold: bool,
-    /// What is found begins at a stripe where it can.
+    /// The run starts at a stripe if possible.
     on_stripes: bool,
-    /// What the group keeps for files that grow is let go first.
+    /// The group's preallocations are released first.
     is_last: bool,
 }
 
 impl Space {
-    /// Finds and takes up to `want` clusters for `request`. `None`: nothing is free.
+    /// Finds and takes up to `want` clusters for `request`. `None`: it found no free cluster.
     pub(super) fn climb(
         &self,
         handle: &Handle<'_>,
@@ -163,7 +168,8 @@ impl Space {
         });
         climb.on_stripes = stripes.is_some();
         let room = hold.map_or(if only_hold { HELD_ROOM } else { 0 }, |hold| hold.room);
-        // The goal of a file's first blocks is a place among others; later ones follow those before them.
+        // The goal of a file's first blocks is one of many good places. Later blocks follow those
+        // before them.
         let is_first = request.growth.is_some_and(|growth| growth.is_first);
         let at = match stripes {
             Some(stripes) if is_first && stripes.next(bit) != bit => Pick::Whole { want, room },
@@ -174,11 +180,11 @@ impl Space {
         {
             return Ok(Some((first, span)));
         }
-        // Groups that have room for a stripe's beginning, too, go first.
+        // Groups whose runs also contain the start of a stripe come first.
         let most = want.saturating_add(room).saturating_add(stripes.map_or(0, Stripes::spare));
         let (roomy, sure, perhaps) = (sure_level(most), sure_level(want), level_of(want));
         let whole = Pick::Whole { want, room };
-        // Levels that are the same are asked once.
+        // Search equal levels once.
         let steps =
             [Some(roomy), (sure < roomy).then_some(sure), (perhaps < sure).then_some(perhaps)];
         let steps = steps.into_iter().flatten().map(|level| (level, whole));
@@ -195,8 +201,8 @@ impl Space {
         Ok(None)
     }
 
-    /// Takes up to `want` clusters where a group has any, whatever index and lists say. `None`: none had, each when it was
-    /// asked.
+    /// Takes up to `want` clusters from any group, whatever the index and the lists say. `None`: no
+    /// group had a free cluster when it was searched.
     pub(super) fn search_all(
         &self,
         handle: &Handle<'_>,
@@ -232,7 +238,7 @@ impl Space {
         Ok(None)
     }
 
-    /// How many groups lie whole before block `below`.
+    /// How many groups end at or before block `below`.
     fn groups_below(&self, below: u64) -> u32 {
         if below >= self.context.geometry().blocks_count() {
             return self.context.geometry().groups_count();
@@ -242,7 +248,7 @@ impl Space {
         (blocks / u64::from(self.context.geometry().blocks_per_group())) as u32
     }
 
-    /// Tries the groups of one level, once round from behind the goal's.
+    /// Tries the groups of one level once: those after the goal's group first, then those up to it.
     fn climb_level(
         &self,
         handle: &Handle<'_>,
@@ -254,7 +260,7 @@ impl Space {
         for range in [turn..climb.end, 0..turn] {
             let mut at = range.start;
             while let Some(nr) = self.next_group_on(level, at..range.end)? {
-                // On the last level whatever there is is taken, and every group may be visited.
+                // The last level takes any free cluster, so every group may be visited there.
                 if climb.visits == 0 && level > 1 {
                     return Ok(None);
                 }
@@ -268,7 +274,8 @@ impl Space {
         Ok(None)
     }
 
-    /// The first free clusters at or behind the goal, once round.
+    /// Takes the first free clusters at or after the goal; past the last group it continues at the
+    /// first.
     fn climb_in_order(
         &self,
         handle: &Handle<'_>,
@@ -285,7 +292,7 @@ impl Space {
         self.climb_level(handle, climb, 1, Pick::Next(0, want))
     }
 
-    /// Takes what `pick` finds in group `nr`. A damaged group is noted, remembered, and has
+    /// Takes what `pick` finds in group `nr`. A damaged group is noted and marked bad, and gives
     /// nothing.
     fn allocate_in(
         &self,

@@ -1,11 +1,11 @@
-//! Which groups have their free extents in memory, so that the oldest can leave.
+//! The groups whose free extents are in memory, so that the oldest can be dropped.
 //!
 //! ```text
-//!   read from the bitmap ─► [oldest … newest]   larger together than the limit ─► the oldest leave
+//!   read from the bitmap ─► [oldest … newest]   more runs than the limit ─► the oldest are dropped
 //! ```
 //!
-//! A fragmented volume has more runs than bits would take: a tree is dropped and read again when its
-//! group is next allocated from. The group index keeps what it knew.
+//! On a fragmented volume the runs take more memory than the bitmaps. A tree is dropped, and read
+//! again when its group is next used for an allocation. The group index keeps the group's entry.
 
 use crate::space::Space;
 use extant_base::GroupNr;
@@ -15,10 +15,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Runs in memory, counted when they are read: about 50 MB.
 const RUNS_MAX: usize = 2 << 20;
-/// What a group takes besides, in runs: two nodes of a tree, however few are in them.
+/// The fixed memory of a group, in runs: two nodes of a tree, however few runs they hold.
 const RUNS_BESIDES: usize = 12;
 
-/// See the module's picture.
+/// The groups whose free extents are in memory. See the module's picture.
 pub(crate) struct LoadedTrees {
     queue: Mutex<VecDeque<(GroupNr, usize)>>,
     runs: AtomicUsize,
@@ -29,14 +29,14 @@ impl LoadedTrees {
         LoadedTrees { queue: Mutex::new(Rank::Leaf, VecDeque::new()), runs: AtomicUsize::new(0) }
     }
 
-    /// Notes that so many runs of `nr` were read. Locks: takes `Leaf`.
+    /// Notes that `runs` runs of `nr` were read. Locks: takes `Leaf`.
     pub(crate) fn note(&self, nr: GroupNr, runs: usize) {
         let runs = runs + RUNS_BESIDES;
         self.queue.lock().push_back((nr, runs));
         self.runs.fetch_add(runs, Ordering::Relaxed);
     }
 
-    /// The group that is to leave, if any.
+    /// Removes and returns the group whose tree must be dropped, if any.
     fn pop_excess(&self, most: usize) -> Option<GroupNr> {
         if self.runs.load(Ordering::Relaxed) <= most {
             return None;
@@ -50,8 +50,7 @@ impl LoadedTrees {
 }
 
 impl Space {
-    /// Drops the free extents of groups that were read long ago, where there are too many. Locks:
-    /// takes `Group`.
+    /// Drops the free extents that were read first, while there are too many. Locks: takes `Group`.
     pub(super) fn drop_excess_trees(&self) {
         while let Some(nr) = self.loaded_trees.pop_excess(RUNS_MAX) {
             self.group(nr).state.lock().free = None;

@@ -1,7 +1,7 @@
-//! Marking blocks whatever their bits say, and reading bits: for replay, repair and mkfs.
+//! Marking blocks, whatever their bits were, and reading bits: for replay, repair and mkfs.
 //!
 //! ```text
-//!   bits before   1 0 0 1      mark used ─►  1 1 1 1     counters change by 2, the sum is made anew
+//!   bits before   1 0 0 1      mark used ─►  1 1 1 1     counters change by 2, new full checksum
 //! ```
 
 use crate::space::Space;
@@ -10,9 +10,11 @@ use extant_base::{BlockNr, Result, Site, What};
 use extant_journal::Handle;
 
 impl Space {
-    /// Marks blocks used or free whatever they were, counting only bits that change: for replay.
+    /// Marks blocks as used or free, whatever they were. Counts only the bits that change. For
+    /// replay.
     ///
-    /// Errors: `Corrupt` when the range leaves the volume; `Device`. Locks: takes `Group`.
+    /// Errors: `Corrupt` for a range outside the volume or on metadata at fixed places; `Device`.
+    /// Locks: takes `Group`.
     pub(crate) fn mark_blocks(
         &self,
         handle: &Handle<'_>,
@@ -40,10 +42,11 @@ impl Space {
         Ok(())
     }
 
-    /// The free blocks among `len` from `start` on, whole clusters, as (first, how many).
+    /// The free blocks among the `len` blocks from `start` on, as whole clusters, as (first, how
+    /// many).
     ///
-    /// Errors: `Corrupt` when the range leaves the volume or touches metadata at fixed places, and
-    /// for a damaged bitmap; `Device`.
+    /// Errors: `Corrupt` for a range outside the volume or on metadata at fixed places, and for a
+    /// damaged bitmap; `Device`.
     pub(crate) fn free_runs(&self, start: BlockNr, len: u64) -> Result<Vec<(BlockNr, u64)>> {
         if !self.context.geometry().holds(start, len) || self.is_system(start, len) {
             return Err(Site::of_block(start).corrupt(What::ExtentRange));

@@ -1,18 +1,19 @@
-//! Which blocks and inodes are free, and handing them out.
+//! Which blocks and inodes are free, and their allocation.
 //!
 //! ```text
 //!   request (goal, want) ─► ladder ──group index──► one group, under its lock:
 //!                                                     free extents   find, take
-//!                                                     bitmap         set bits          ┐ one unit:
-//!                                                     descriptor     count, flip sums  ┘ all or none
-//!                └ growing file: out of what is held for it ── preallocation
+//!                                                     bitmap         set bits        ┐ one unit:
+//!                                                     descriptor     count, checksum ┘ all or none
+//!                └ growing file: from its preallocation first ── preallocation
 //!   free                 ─► one group ─► pending ──its transaction is durable──► free extents
 //! ```
 //!
-//! Blocks and permission to change them are fetched before the group lock, so nothing waits for a
-//! device inside it. Checksums follow by `flip_delta` where every bit of the range surely changed,
-//! and by a full sum where that is not known. Source: ext4 documentation, "Block and Inode
-//! Allocation Policy"; what must hold on disk is in `docs/FORMAT.md`.
+//! A thread reads the blocks and gets permission to change them before it takes the group lock, so
+//! it never waits for a device under that lock. If every bit of the range is known to change, the
+//! bitmap's checksum follows by `flip_delta`; otherwise the whole bitmap is checksummed again.
+//! Source: ext4 documentation, "Block and Inode Allocation Policy". `docs/FORMAT.md` lists what
+//! must hold on disk.
 
 pub(crate) mod blocks;
 pub(crate) mod bulk;
@@ -53,14 +54,14 @@ use std::sync::atomic::{AtomicI64, Ordering};
 pub(crate) struct SpaceOptions {
     /// Data may take the blocks that are reserved for root.
     pub(crate) privileged: bool,
-    /// Freed clusters are discarded once their transaction is durable.
+    /// Freed clusters are discarded when their transaction is durable.
     pub(crate) discard: bool,
-    /// Blocks of a stripe, where the superblock's hints do not count.
+    /// Blocks of a stripe; overrides the superblock's hints.
     pub(crate) stripe: Option<u32>,
-    /// Freed blocks are only recorded, see [`Space::take_freed_later`].
+    /// Freed blocks are only noted, see [`Space::take_freed_later`].
     pub(crate) free_later: bool,
-    /// Free clusters are found by a tree, and checksums follow by `flip_delta`. Without it, bitmaps
-    /// are searched and checksummed whole each time: for comparison.
+    /// Free clusters are found by a tree, and checksums follow by `flip_delta`. Without this, every
+    /// search reads the bitmap and every change checksums the whole bitmap: for comparison.
     pub(crate) short_cuts: bool,
     /// The group whose descriptor copies are read instead of the primary ones.
     pub(crate) descriptors_from: Option<GroupNr>,
@@ -77,30 +78,31 @@ pub(crate) struct Space {
     loaded_trees: LoadedTrees,
     /// Groups with freed clusters that wait for a commit.
     pending_groups: PendingGroups,
-    /// Where clusters are held for files that grow.
+    /// The groups that hold preallocated clusters for growing files.
     preallocations: Preallocations,
     /// Clusters reserved for data that is not allocated yet.
     reserved: Arc<Reserved>,
-    /// Free clusters of all groups. From the superblock until [`Space::recount_free`].
+    /// Free clusters of all groups. The superblock's count until [`Space::recount_free`].
     free_clusters: CachePadded<AtomicI64>,
-    /// Free inodes of all groups. From the superblock until [`Space::recount_free`].
+    /// Free inodes of all groups. The superblock's count until [`Space::recount_free`].
     free_inodes: CachePadded<AtomicI64>,
     /// Directories of all groups. 0 until [`Space::recount_free`].
     used_dirs: CachePadded<AtomicI64>,
-    /// Blocks freed so far that stay marked as used, as (first, how many): while fast commits are
-    /// applied, nothing that was in use before may be allocated.
+    /// Blocks freed so far that stay marked as used, as (first, how many). While recovery applies
+    /// fast commits, no block that was in use before may be allocated.
     freed_later: Option<Mutex<Vec<(BlockNr, u64)>>>,
-    /// Clusters of a stripe at whose beginnings large files begin.
+    /// Clusters of a stripe. Large files start at the start of one.
     stripe: Option<u32>,
     /// Progress of a bulk load.
     bulk: BulkCursor,
-    /// The blocks of the log that changes go through, where it is a file of the volume.
+    /// The blocks of the volume's own log, if the log is a file of the volume.
     own_log: RangeSet<u64>,
     options: SpaceOptions,
 }
 
 impl Space {
-    /// The space of the volume that `context` belongs to, its counters as the superblock has them.
+    /// The space of the volume that `context` belongs to. The counters start with the superblock's
+    /// values.
     pub(crate) fn new(context: Arc<Context>, options: SpaceOptions) -> Space {
         let (groups, ratio_log2, at_open) = {
             let geometry = context.geometry();
@@ -158,7 +160,7 @@ impl Space {
         u64::try_from(self.free_clusters.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// Free clusters of all groups less those reserved, as other users see them; never below 0.
+    /// Free clusters of all groups minus the reserved ones, as other users see them; never below 0.
     pub(crate) fn unreserved_clusters(&self) -> u64 {
         let reserved = self.reserved.beyond(self.pool());
         u64::try_from(self.free_clusters.load(Ordering::Relaxed) - reserved).unwrap_or(0)
@@ -169,7 +171,7 @@ impl Space {
         self.free_inodes.load(Ordering::Relaxed).max(0) as u32
     }
 
-    /// The blocks that were freed and stay marked as used, as (first, how many); none without
+    /// The freed blocks that stay marked as used, as (first, how many). None without
     /// [`SpaceOptions::free_later`].
     pub(crate) fn take_freed_later(&self) -> Vec<(BlockNr, u64)> {
         self.freed_later

@@ -1,4 +1,4 @@
-//! Clusters that were freed and cannot be handed out yet.
+//! Freed clusters that cannot be allocated yet.
 //!
 //! ```text
 //!   free in transaction 7 ─► bits clear, counters up ─► pending (7) ──7 is durable──► free extents
@@ -6,11 +6,11 @@
 //!                                                          ▼ belong to the old file, untouched
 //! ```
 //!
-//! Rule D8: what was freed by a transaction is not given to anybody before that transaction is
-//! durable. Nobody is told when one becomes so: whoever allocates next asks the journal about the
-//! oldest entry, which stays in the queue until what it names is handed over: who finds the queue
-//! empty has waited for everybody. Without a log there is nothing to wait for. Source: ext4 documentation, "Journal
-//! (jbd2)".
+//! Rule D8: clusters that a transaction freed are not allocated again before that transaction is
+//! durable. No event says when a transaction becomes durable: the next allocation asks the journal
+//! about the oldest entry of the queue. An entry stays in the queue until its clusters are in the
+//! free extents. So a thread that finds the queue empty knows that no other thread is still moving
+//! such clusters. Without a log nothing has to wait. Source: ext4 documentation, "Journal (jbd2)".
 
 use crate::space::Space;
 use crate::space::free_extents::Span;
@@ -21,14 +21,14 @@ use extant_journal::Handle;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-/// What of one group waits for a transaction. Guarded by the group's lock.
+/// The clusters of one group that wait for a transaction. Guarded by the group's lock.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     spans: VecDeque<(Tid, Span)>,
 }
 
 impl Pending {
-    /// Lets `span` wait for `tid`; true when nothing of the group waited for it before.
+    /// Makes `span` wait for `tid`. True if nothing of the group waited for `tid` before.
     pub(crate) fn push(&mut self, tid: Tid, span: Span) -> bool {
         match self.spans.back_mut() {
             Some((last, before)) if *last == tid && before.end() == span.start => {
@@ -51,7 +51,7 @@ impl Pending {
         }
     }
 
-    /// The next span whose transaction is durable, out of the list.
+    /// Removes and returns the next span whose transaction is durable.
     pub(crate) fn pop_durable(&mut self, is_durable: impl Fn(Tid) -> bool) -> Option<Span> {
         let &(tid, span) = self.spans.front()?;
         if !is_durable(tid) {
@@ -67,14 +67,14 @@ impl Pending {
     }
 }
 
-/// Which groups have something that waits, oldest transaction first.
+/// The groups with pending clusters, oldest transaction first.
 pub(crate) struct PendingGroups {
     queue: Mutex<VecDeque<(Tid, GroupNr)>>,
-    /// The transaction of the first entry, and a bit above it while there is one.
+    /// The transaction of the first entry, with bit 32 set if there is one.
     oldest: AtomicU64,
-    /// Clusters that wait, of all groups.
+    /// Pending clusters of all groups.
     clusters: CachePadded<AtomicI64>,
-    /// Runs that came back to the free extents, ever.
+    /// How many runs have come back to the free extents.
     releases: CachePadded<AtomicU64>,
 }
 
@@ -95,27 +95,29 @@ impl PendingGroups {
         self.clusters.load(Ordering::SeqCst)
     }
 
-    /// So many clusters begin to wait. Before they count as free.
+    /// Counts clusters that start to wait. Called before they count as free.
     pub(crate) fn count_waiting(&self, clusters: u32) {
         self.clusters.fetch_add(clusters.into(), Ordering::SeqCst);
     }
 
-    /// So many do not wait any more. The group is locked, and hands them out when it is let go.
+    /// Counts clusters that no longer wait. The caller holds the group's lock and puts them into
+    /// the free extents before it unlocks the group.
     pub(crate) fn count_durable(&self, clusters: u32) {
         self.clusters.fetch_sub(clusters.into(), Ordering::SeqCst);
     }
 
-    /// A number that changes whenever clusters come back to the free extents of a group, before that is let go.
+    /// A number that changes whenever clusters come back to the free extents of a group, before the
+    /// group is unlocked.
     pub(crate) fn releases(&self) -> u64 {
         self.releases.load(Ordering::Acquire)
     }
 
-    /// Clusters came back to the free extents of a group that is locked.
+    /// Notes that clusters came back to the free extents of a locked group.
     pub(crate) fn count_release(&self) {
         self.releases.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Notes that something of `nr` waits for `tid`. Locks: takes `Leaf`.
+    /// Notes that clusters of `nr` wait for `tid`. Locks: takes `Leaf`.
     pub(crate) fn note(&self, tid: Tid, nr: GroupNr) {
         let mut queue = self.queue.lock();
         queue.push_back((tid, nr));
@@ -136,7 +138,7 @@ impl PendingGroups {
         self.queue.lock().front().copied().filter(|&(tid, _)| is_durable(tid))
     }
 
-    /// What `entry` names is handed over: it leaves the queue, unless another thread saw to that.
+    /// Removes `entry`, whose clusters are in the free extents, unless another thread removed it.
     fn remove(&self, entry: (Tid, GroupNr)) {
         let mut queue = self.queue.lock();
         if queue.front() == Some(&entry) {
@@ -145,7 +147,7 @@ impl PendingGroups {
         }
     }
 
-    /// The newest transaction that something waits for.
+    /// The newest transaction for which clusters wait.
     fn newest(&self) -> Option<Tid> {
         let newer = |a: Tid, b: Tid| if b.is_after(a) { b } else { a };
         self.queue.lock().iter().map(|&(tid, _)| tid).reduce(newer)
@@ -153,13 +155,14 @@ impl PendingGroups {
 }
 
 impl Space {
-    /// The transaction that what `handle` frees has to wait for; `None` without a log.
+    /// The transaction for which the clusters that `handle` frees have to wait; `None` without a
+    /// log.
     pub(crate) fn frees_wait_for(&self, handle: &Handle<'_>) -> Option<Tid> {
         (!self.context.journal().is_off()).then(|| handle.tid())
     }
 
-    /// Lets groups whose freed clusters became durable hand them out again, at most `most` groups.
-    /// Returns how many there were. Locks: takes `Group`.
+    /// Returns freed clusters whose transaction became durable to the free extents, in at most
+    /// `most` groups. Returns the number of groups. Locks: takes `Group`.
     pub(crate) fn absorb_durable(&self, most: usize) -> usize {
         let is_durable = |tid| self.context.journal().is_durable(tid);
         (0..most)
@@ -171,8 +174,7 @@ impl Space {
             .count()
     }
 
-    /// Makes clusters usable that only wait for a commit, and unused preallocations; whether there
-    /// were any.
+    /// Makes pending clusters usable, and unused preallocations. Returns whether there were any.
     ///
     /// Commits, so the caller holds no handle and no lock above `Rank::Handle`. Errors: `Device`,
     /// `Aborted`.
@@ -185,14 +187,15 @@ impl Space {
         {
             self.context.journal().commit(newest)?;
         }
-        // What waited another thread may have made usable by now: it is there all the same.
+        // Another thread may have made the pending clusters usable meanwhile. Retrying pays then,
+        // too.
         Ok(self.absorb_durable(usize::MAX) > 0 || newest.is_some() || discarded)
     }
 
-    /// Runs `operation`, which starts and stops its own handle; once more when it found no space
-    /// though some only waited for a commit.
+    /// Runs `operation`, which starts and stops its own handle. Runs it once more if it found no
+    /// space although clusters were waiting for a commit.
     ///
-    /// `operation` leaves the volume whole when it fails. The caller holds no handle.
+    /// `operation` leaves the volume consistent when it fails. The caller holds no handle.
     pub(crate) fn with_space_retry<T>(
         &self,
         mut operation: impl FnMut() -> Result<T>,
@@ -203,9 +206,11 @@ impl Space {
         }
     }
 
-    /// As [`Space::with_space_retry`], for what was promised, which is at hand as a rule (see `claims`): only what was freed
-    /// back to dirty data waits for a commit. One brings all of it, and nothing unpromised is given out before; another is
-    /// for what other threads whose write-back failed freed meanwhile.
+    /// As [`Space::with_space_retry`], for an operation on reserved clusters. These are normally at
+    /// hand (see `claims`): only blocks that were freed back to dirty data wait for a commit. One
+    /// commit makes all of them free, and no request without a reservation gets them before.
+    /// Further commits are for the blocks that other threads freed meanwhile because their
+    /// write-back failed.
     pub(crate) fn with_promised_space<T>(
         &self,
         mut operation: impl FnMut() -> Result<T>,
@@ -220,7 +225,7 @@ impl Space {
     }
 }
 
-/// Commits that are made for one promise, at most: a volume whose counters are wrong is not committed for ever.
+/// Most commits for one reservation. So a volume whose counters are wrong does not commit for ever.
 const PROMISE_COMMITS: u32 = 8;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Room kept for files that grow, in memory only.
+//! Preallocation for growing files, in memory only.
 //!
 //! ```text
 //!   free extents   ├──────────────────────── free ───────────────────────┤
@@ -7,11 +7,11 @@
 //! ```
 //!
 //! A stream (a regular file that has blocks already, or gets more than 16) holds the clusters right
-//! behind its last ones, so that several files growing in turns each stay in few pieces; the hold
-//! grows with the file up to 8 MiB, or a quarter of a group where that is less. Small files, which
-//! get all their blocks at once, share one run a thread, so that they lie side by side and two
-//! threads do not interleave theirs. Held clusters are out of the free extents but free on disk: a
-//! crash loses none, and when space runs out all holds are let go first. Source: ext4
+//! after its last ones. So several files that grow at the same time each stay in few pieces. The
+//! hold grows with the file up to 8 MiB, or to a quarter of a group if that is less. Small files,
+//! which get all their blocks at once, share one run for each thread: they lie side by side, and
+//! the files of two threads do not mix. Held clusters are not in the free extents but are free on
+//! disk. So a crash loses none, and when space runs out all holds are released first. Source: ext4
 //! documentation, "Block and Inode Allocation Policy".
 
 use crate::space::Space;
@@ -25,20 +25,20 @@ use hashbrown::HashMap;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Files of up to so many blocks share their thread's run.
+/// Files of up to this many blocks share their thread's run.
 const SMALL_BLOCKS: u32 = 16;
-/// Clusters of a run for small files, at most.
+/// Most clusters of a run for small files.
 const SMALL_RUN: u32 = 512;
-/// Runs for small files: threads beyond share them.
+/// Runs for small files. More threads than this share them.
 const SMALL_RUNS: u8 = 16;
-/// Holds in one group.
+/// Most holds in one group.
 const HOLDS_A_GROUP: usize = 64;
-/// Streams of one shard that hold something; one more lets another's go.
+/// Streams of one shard with a hold. One more stream releases the hold of another.
 const STREAMS_A_SHARD: usize = 64;
-/// 2^4: the upper bits of a hash choose.
+/// 2^4: the upper bits of a hash select the shard.
 const SHARDS: usize = 16;
 
-/// Who holds clusters.
+/// The owner of held clusters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     /// A growing file.
@@ -47,20 +47,20 @@ pub(crate) enum Owner {
     Small(u8),
 }
 
-/// What is to be held behind an allocation.
+/// The clusters to hold after an allocation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hold {
     pub(super) owner: Owner,
-    /// Clusters, at most.
+    /// Most clusters to hold.
     pub(super) room: u32,
 }
 
-/// A regular file that gets blocks.
+/// The growth of a regular file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Growth {
     /// The file.
     pub(crate) ino: Ino,
-    /// Blocks up to its end, or to the end of the request where that is further.
+    /// Blocks up to the file's end, or up to the end of the request if that is further.
     pub(crate) end: u32,
     /// The request begins at the file's first block.
     pub(crate) is_first: bool,
@@ -69,14 +69,14 @@ pub(crate) struct Growth {
 /// The held clusters of one group. Guarded by the group's lock.
 #[derive(Debug, Default)]
 pub(crate) struct Held(
-    // In a box, as most groups hold nothing.
+    // Boxed, because most groups hold nothing.
     Option<Box<Holds>>,
 );
 
 #[derive(Debug, Default)]
 struct Holds {
     spans: Vec<(Owner, Span)>,
-    /// Clusters that data is being written to, see `held_runs`.
+    /// Clusters to which data is being written, see `held_runs`.
     runs: Vec<Span>,
 }
 
@@ -88,19 +88,19 @@ impl Holds {
 }
 
 impl Held {
-    /// What `owner` holds here.
+    /// The clusters that `owner` holds here.
     pub(super) fn of(&self, owner: Owner) -> Option<Span> {
         let spans = &self.0.as_ref()?.spans;
         spans.iter().find(|(who, _)| *who == owner).map(|&(_, span)| span)
     }
 
-    /// Whether `owner` may hold something here.
+    /// Whether `owner` may hold clusters here.
     pub(super) fn has_room_for(&self, owner: Owner) -> bool {
         let held = self.0.as_ref().map_or(0, |holds| holds.spans.len());
         held < HOLDS_A_GROUP || self.of(owner).is_some()
     }
 
-    /// Makes `owner` hold `span` instead of what comes back; an empty one is no hold.
+    /// Makes `owner` hold `span` and returns its former hold. An empty `span` is no hold.
     pub(super) fn put(&mut self, owner: Owner, span: Span) -> Option<Span> {
         if span.len == 0 {
             return self.remove(owner);
@@ -111,31 +111,31 @@ impl Held {
         old
     }
 
-    /// Lets `owner`'s hold go.
+    /// Removes and returns `owner`'s hold.
     pub(super) fn remove(&mut self, owner: Owner) -> Option<Span> {
         let old = self.0.as_mut()?.remove(owner);
         self.shrink();
         old
     }
 
-    /// Whether something is kept for files that grow.
+    /// Whether any growing file holds clusters here.
     pub(super) fn is_kept(&self) -> bool {
         self.0.as_ref().is_some_and(|holds| !holds.spans.is_empty())
     }
 
-    /// One hold of a file that grows, let go.
+    /// Removes and returns one hold of a growing file.
     pub(super) fn pop(&mut self) -> Option<Span> {
         let (_, span) = self.0.as_mut()?.spans.pop()?;
         self.shrink();
         Some(span)
     }
 
-    /// Holds `span` for data that is on its way.
+    /// Holds `span` for data that is being written.
     pub(super) fn hold_run(&mut self, span: Span) {
         self.0.get_or_insert_default().runs.push(span);
     }
 
-    /// Holds `span`, a part of one such run, no more; whether it was held.
+    /// Ends the hold of `span`, a part of one such run. Returns whether it was held.
     pub(super) fn cut(&mut self, span: Span) -> bool {
         let Some(Holds { runs, .. }) = self.0.as_deref_mut() else { return false };
         let holds = |run: &Span| run.start <= span.start && span.end() <= run.end();
@@ -148,14 +148,14 @@ impl Held {
         true
     }
 
-    /// All that is held.
+    /// All held clusters.
     pub(crate) fn spans(&self) -> impl Iterator<Item = Span> + '_ {
         self.0.iter().flat_map(|holds| {
             holds.spans.iter().map(|&(_, span)| span).chain(holds.runs.iter().copied())
         })
     }
 
-    /// Forgets all holds, where the bitmap was changed beneath them, but for what data is on its way to.
+    /// Drops all holds because the bitmap changed, except those to which data is being written.
     pub(super) fn clear(&mut self) {
         if let Some(holds) = &mut self.0 {
             holds.spans.clear();
@@ -168,12 +168,13 @@ impl Held {
     }
 }
 
-/// Where streams hold something. Alone on its cache lines: neighbours are locked by other threads.
+/// The group in which each stream holds clusters. A shard has cache lines of its own, because other
+/// threads lock its neighbours.
 #[derive(Default)]
 #[repr(align(128))]
 struct Streams(HashMap<u32, GroupNr>);
 
-/// In which group each owner holds something. A hint: the group knows.
+/// The group in which each owner holds clusters. A hint: only the group itself is exact.
 pub(crate) struct Preallocations {
     streams: [Mutex<Streams>; SHARDS],
     small: Mutex<[Option<GroupNr>; SMALL_RUNS as usize]>,
@@ -188,7 +189,8 @@ impl Preallocations {
     }
 
     fn shard(&self, ino: Ino) -> &Mutex<Streams> {
-        // The first inodes of all groups would meet in one shard if the number chose it.
+        // If the number itself chose the shard, the first inodes of all groups would be in one
+        // shard.
         &self.streams[(ino.get().wrapping_mul(0x9E37_79B9) >> 28) as usize]
     }
 
@@ -206,7 +208,8 @@ impl Preallocations {
         }
     }
 
-    /// Notes that `owner` holds something in `nr`: whose hold elsewhere is to go, and where.
+    /// Notes that `owner` holds clusters in `nr`. Returns the group and the owner of a hold that
+    /// must be released instead.
     fn note(&self, owner: Owner, nr: GroupNr) -> Option<(GroupNr, Owner)> {
         match owner {
             Owner::Stream(ino) => {
@@ -241,7 +244,7 @@ impl Preallocations {
     }
 }
 
-/// The run for small files that this thread uses.
+/// This thread's run for small files.
 fn small_run() -> u8 {
     static NEXT: AtomicU8 = AtomicU8::new(0);
     thread_local! {
@@ -256,7 +259,7 @@ fn small_run() -> u8 {
     })
 }
 
-/// Bytes a file gets at once when it reaches `end_bytes`: its size doubles up to 1 MiB.
+/// Bytes that a file gets at once when it reaches `end_bytes`. Up to 1 MiB the file's size doubles.
 fn chunk_bytes(end_bytes: u64) -> u64 {
     const MIB: u64 = 1 << 20;
     match end_bytes.div_ceil(MIB) {
@@ -268,7 +271,7 @@ fn chunk_bytes(end_bytes: u64) -> u64 {
 }
 
 impl Space {
-    /// What an allocation of `want` clusters should hold behind itself.
+    /// The clusters to hold after an allocation of `want` clusters.
     pub(super) fn plan_hold(&self, request: &Request, want: u32) -> Option<Hold> {
         let growth = request.growth.filter(|_| request.below == u64::MAX)?;
         let group = self.context.geometry().clusters_per_group();
@@ -283,8 +286,8 @@ impl Space {
         Some(Hold { owner: Owner::Stream(growth.ino), room })
     }
 
-    /// Takes up to `want` clusters out of what `owner` holds, where that is where the request
-    /// wants them: right at the goal for a stream, in the goal's flex group for small files.
+    /// Takes up to `want` clusters from `owner`'s hold if it is where the request wants them:
+    /// exactly at the goal for a stream, in the goal's flex group for small files.
     pub(super) fn take_held(
         &self,
         handle: &Handle<'_>,
@@ -318,14 +321,15 @@ impl Space {
         edit.state.held.put(owner, Span { start: span.end(), len: held.len - span.len });
         edit.count_used(span.len);
         edit.finish(&blocks, handle)?;
-        // Whoever allocates for a stream has its inode locked: nobody notes a hold meanwhile.
+        // A thread that allocates for a stream holds the inode's lock, so no other thread notes a
+        // hold for it.
         if span.len == held.len && matches!(owner, Owner::Stream(_)) {
             self.preallocations.forget(owner);
         }
         Ok(Some((nr, span)))
     }
 
-    /// Notes that `owner` holds something in `nr` now, and lets its older hold go.
+    /// Notes that `owner` holds clusters in `nr` now, and releases its older hold.
     ///
     /// Locks: takes `Group`.
     pub(super) fn note_hold(&self, owner: Owner, nr: GroupNr) {
@@ -334,7 +338,7 @@ impl Space {
         }
     }
 
-    /// Lets go what is held for `ino`: it was closed, cut or removed. Locks: takes `Group`.
+    /// Releases the hold of `ino`, which was closed, truncated or removed. Locks: takes `Group`.
     pub(crate) fn discard_preallocation(&self, ino: Ino) {
         let owner = Owner::Stream(ino);
         if let Some(nr) = self.preallocations.forget(owner) {
@@ -342,7 +346,7 @@ impl Space {
         }
     }
 
-    /// Lets all holds go; whether there were any. Locks: takes `Group`.
+    /// Releases all holds. Returns whether there were any. Locks: takes `Group`.
     pub(crate) fn discard_all_preallocations(&self) -> bool {
         let all = self.preallocations.take_all();
         for &(nr, owner) in &all {

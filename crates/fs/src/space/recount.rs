@@ -1,19 +1,20 @@
-//! The volume's counters from those of its groups, when it is opened to be written.
+//! The volume's counters, computed from those of its groups when it is opened for writing.
 //!
 //! ```text
-//!   │ 64 │ 64 │ 64 │ … descriptor blocks, many to a read ──► free clusters, free inodes, directories
-//!                                                            nothing is kept of the groups themselves
+//!   │ 64 │ 64 │ 64 │ … descriptor blocks, many a read ──► free clusters, free inodes, directories
+//!                                                          nothing of the groups stays in memory
 //! ```
 //!
-//! The superblock's own counters are as old as they like. 64 TiB have 524,288 groups, all of whose descriptors are read
-//! here, once, as Linux does; what else there is of a group comes when somebody works in it.
+//! The counters of the superblock can be out of date. A volume of 64 TiB has 524,288 groups.
+//! Opening reads all their descriptors once, as Linux does. A group's other state is created when
+//! the group is first used.
 
 use crate::space::Space;
 use extant_base::{BlockNr, Error, GroupNr, Result};
 use extant_ondisk::group_desc::GroupDesc;
 use std::sync::atomic::Ordering;
 
-/// Descriptor blocks that one request reads, where they lie beside each other.
+/// Most descriptor blocks that one request reads; they are neighbours.
 const AHEAD: u32 = 256;
 
 #[derive(Default)]
@@ -24,9 +25,10 @@ struct Counts {
 }
 
 impl Space {
-    /// Sums the free counters from all descriptors: what they are before anything is allocated.
+    /// Computes the free counters from all descriptors, before anything is allocated.
     ///
-    /// Reads every descriptor block. A group whose descriptor is bad is noted and counts nothing. Errors: `Device`.
+    /// Reads every descriptor block. A group with a bad descriptor is noted and counts as 0.
+    /// Errors: `Device`.
     pub(crate) fn recount_free(&self) -> Result<()> {
         let mut counts = Counts::default();
         let per_block = self.context.geometry().descs_per_block();
@@ -47,8 +49,8 @@ impl Space {
         Ok(())
     }
 
-    /// Adds what one descriptor block says, from group `first` on. Gives what is wrong with it: to be noted without
-    /// its bytes held.
+    /// Adds the counts of one descriptor block, from group `first` on. Returns its errors, so that
+    /// the caller can note them after the block's bytes are released.
     fn count_block(&self, first: u32, per_block: u32, counts: &mut Counts) -> Vec<Error> {
         let (block, place) = match self.descriptor_block(GroupNr(first)) {
             Ok(found) => found,
@@ -77,7 +79,7 @@ impl Space {
         bad
     }
 
-    /// Asks for the descriptor blocks from the `k`th on that lie behind each other.
+    /// Reads ahead the descriptor blocks from the `k`th on that follow each other.
     fn prefetch_descriptors(&self, k: u32) {
         let Some(BlockNr(first)) = self.context.geometry().desc_block(k) else { return };
         let end = self.context.geometry().desc_blocks().min(k + AHEAD);
@@ -86,7 +88,7 @@ impl Space {
         };
         let count = 1 + (k + 1..end).take_while(follows).count() as u32;
         if count > 1 {
-            // What cannot be read is found by who reads it.
+            // A later read of the block returns the error.
             let _ = self.context.journal().cache().prefetch(BlockNr(first), count);
         }
     }

@@ -1,16 +1,17 @@
-//! Where the stripes of a RAID begin, so that large files begin there.
+//! The stripes of a RAID: large files start at the start of a stripe.
 //!
 //! ```text
 //!   blocks     0              stripe         2·stripe       3·stripe
 //!              ├──────────────┼──────────────┼──────────────┤
-//!   group      ······┌────────────────────────────┐·········      first = next stripe − group's start
+//!   group      ······┌────────────────────────────┐·········    first: next stripe − group's start
 //!                    0        first          first + len
 //! ```
 //!
-//! A RAID 5 or 6 that gets a whole stripe computes its parity without reading; one that gets a part reads the rest first. The
-//! superblock says how long a stripe is (`mke2fs -E stride=…,stripe_width=…`, in blocks), or the mount does (`stripe=`). A run
-//! that holds a stripe or more therefore begins at a stripe where space allows it. Contiguity goes first: the next blocks of a
-//! file follow its last ones. Source: ext4(5) `stripe`, mke2fs(8) `stripe_width`.
+//! A RAID 5 or 6 that gets a whole stripe computes its parity without reading. If it gets a part,
+//! it reads the rest first. The superblock gives the length of a stripe (`mke2fs -E
+//! stride=…,stripe_width=…`, in blocks), or the mount does (`stripe=`). So a run of a stripe or
+//! more starts at a stripe if space allows it. Contiguity matters more: the next blocks of a file
+//! follow its last ones. Source: ext4(5) `stripe`, mke2fs(8) `stripe_width`.
 
 use crate::space::Space;
 use extant_base::GroupNr;
@@ -20,7 +21,7 @@ use extant_ondisk::superblock::Superblock;
 /// The stripes of one group, in clusters from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stripes {
-    /// The first beginning of a stripe, less than `len`.
+    /// The first cluster at which a stripe starts; less than `len`.
     first: u32,
     /// Clusters of a stripe, at least 2.
     len: u32,
@@ -33,22 +34,22 @@ impl Stripes {
         Some(Stripes { first, len })
     }
 
-    /// The beginning of a stripe at or after `place`.
+    /// The first start of a stripe at or after `place`.
     pub(super) fn next(self, place: u32) -> u32 {
         let past = (place + self.len - self.first) % self.len;
         place + (self.len - past) % self.len
     }
 
-    /// Clusters that a search adds to what it needs, so that what is found contains a beginning.
+    /// Clusters that a search adds to its length, so that the run contains the start of a stripe.
     pub(super) fn spare(self) -> u32 {
         self.len - 1
     }
 }
 
-/// Clusters of a stripe; `None` where nothing says so, or what says so cannot be.
+/// Clusters of a stripe; `None` if no source gives a valid length.
 ///
-/// `wanted` is in blocks and goes first, then the superblock's stripe width, then its stride; a value that is longer than a group
-/// is passed over, as Linux does it.
+/// `wanted` is in blocks and comes first, then the superblock's stripe width, then its stride. A
+/// value of 0, or one longer than a group, is skipped, as in Linux.
 pub(crate) fn stripe_clusters(
     wanted: Option<u32>,
     superblock: &Superblock,
@@ -69,7 +70,8 @@ impl Space {
         let len = self.stripe?;
         let start = self.context.geometry().first_block(nr)?.0;
         let ratio = u64::from(self.context.geometry().cluster_ratio());
-        // With clusters, groups begin at clusters; else no cluster of this one would begin a stripe.
+        // With bigalloc, groups start at clusters. Otherwise no cluster of this group would start a
+        // stripe.
         let start = start.is_multiple_of(ratio).then_some(start / ratio)?;
         // Less than a stripe.
         let past = (start % u64::from(len)) as u32;

@@ -1,13 +1,14 @@
-//! Free clusters go back to the device: `fstrim`, and the mount option `discard`.
+//! Discarding free clusters: `fstrim`, and the mount option `discard`.
 //!
 //! ```text
 //!   trim      group by group: free runs ──Group locked──► still free? ──► discard
 //!   discard   freed in 7 ──► pending (7) ──7 is durable, Group locked──► discard ──► free extents
 //! ```
 //!
-//! Rule D8 holds here, too: a run is discarded only when it is in the free extents or goes there, that is, once the
-//! transaction that freed it is durable. What recovery can still bring back is never discarded, and what is allocated but not
-//! committed is not among the free extents. The group stays locked while the device works: no file gets the run meanwhile.
+//! Rule D8 holds here, too. A run is discarded only if it is in the free extents or goes there,
+//! that is, once the transaction that freed it is durable. Blocks that recovery can still bring
+//! back are never discarded. Blocks that are allocated but not committed are not in the free
+//! extents. The group stays locked while the device works, so no file gets the run meanwhile.
 
 use crate::space::Space;
 use crate::space::free_extents::Span;
@@ -16,17 +17,18 @@ use extant_base::{ByteOffset, Error, GroupNr, Result};
 use extant_journal::Credits;
 use std::ops::Range;
 
-/// Clusters that are discarded at once, while allocations in the group wait.
+/// Most clusters of one discard. Allocations in the group wait for it.
 const PIECE: u32 = 8192;
-/// The bitmap and its descriptor, where the group was never used.
+/// The bitmap and its descriptor, if the group was never used.
 const CREDITS: u32 = 2;
 
 impl Space {
-    /// Discards free space within `range`, in bytes, as runs of `min` bytes and more. Returns how many bytes that were.
+    /// Discards the free runs of at least `min` bytes in `range`, which is in bytes. Returns the
+    /// number of bytes discarded.
     ///
-    /// Commits first, so that space freed before counts. Errors: `Invalid` for a range that begins after the volume's end or
-    /// is shorter than a block; `ReadOnly`; `NotSupported` where the device cannot discard; `Corrupt`, `Device`, `Aborted`.
-    /// Locks: none may be held.
+    /// Commits first, so that space freed before counts. Errors: `Invalid` for a range that begins
+    /// after the volume's end or is shorter than a block; `ReadOnly`; `NotSupported` if the device
+    /// cannot discard; `Corrupt`, `Device`, `Aborted`. Locks: none may be held.
     pub(crate) fn trim(&self, range: Range<u64>, min: u64) -> Result<u64> {
         self.context.check_writable()?;
         let block_bytes = self.context.block_size().bytes() as u64;
@@ -54,7 +56,7 @@ impl Space {
         {
             return Ok(0);
         }
-        // Reads the bitmap into the free extents, and makes it if the group was never used.
+        // Reads the bitmap into the free extents, and creates it if the group was never used.
         let handle = self.context.journal().start(Credits::blocks(CREDITS))?;
         let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
         let mut edit = GroupEdit::begin(self, &blocks, &handle)?;
@@ -62,7 +64,7 @@ impl Space {
         edit.leave(&blocks, &handle)?;
         handle.stop()?;
         read?;
-        // Up to where free space belongs to a run that is long enough.
+        // The end of the last run that is long enough.
         let (mut done, mut at, mut long_end) = (0, 0, 0);
         loop {
             let state = self.group(nr).state.lock();
@@ -77,7 +79,7 @@ impl Space {
             at = piece.end();
             let bytes = self.bytes_of(nr, piece);
             let bytes = bytes.start.max(range.start)..bytes.end.min(range.end);
-            // The rest of a long run counts as the run.
+            // The rest of a long run counts as part of it, however short it is.
             if piece.start < long_end && bytes.start < bytes.end {
                 self.context.device().discard(ByteOffset(bytes.start), bytes.end - bytes.start)?;
                 done += bytes.end - bytes.start;
@@ -85,11 +87,12 @@ impl Space {
         }
     }
 
-    /// Discards clusters of a locked group that were freed and wait for nothing any more, if the volume was opened so.
+    /// Discards clusters of a locked group whose freeing is durable, if the volume was opened with
+    /// `discard`.
     pub(super) fn discard_freed(&self, nr: GroupNr, span: Span) {
         if self.options.discard {
             let bytes = self.bytes_of(nr, span);
-            // A hint to the device: the space is free, whatever comes of it.
+            // A discard is a hint to the device. The space is free even if it fails.
             let _ = self.context.device().discard(ByteOffset(bytes.start), bytes.end - bytes.start);
         }
     }

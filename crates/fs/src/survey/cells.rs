@@ -1,4 +1,4 @@
-//! The volume cut into parts, for a map of it.
+//! The volume divided into parts, for a map of it.
 //!
 //! ```text
 //!   few groups    group 0 ┃ 0 │ 1 │ 2 │ 3 ┃ group 1 ┃ …       a group is several cells
@@ -10,10 +10,10 @@ use extant_ondisk::geometry::Geometry;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Most cells of one group.
+/// How many cells a group has at most.
 const PARTS_MAX: u64 = 128;
 
-/// Blocks by what they hold. What is in use beyond these holds attributes, the ends of clusters, files
+/// Blocks by their content. Other used blocks contain attributes, unused parts of clusters, files
 /// without names, or what could not be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parts {
@@ -21,7 +21,7 @@ pub struct Parts {
     pub blocks: u64,
     /// Free.
     pub free: u64,
-    /// Superblocks, descriptors, bitmaps, inode tables, and the volume's own files but the journal.
+    /// Superblocks, descriptors, bitmaps, inode tables, and internal files except the journal.
     pub metadata: u64,
     /// The journal.
     pub journal: u64,
@@ -32,14 +32,14 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// Blocks that are in use for something else, or of which nothing is known.
+    /// Blocks that are in use for something else, or whose content is unknown.
     pub fn other(&self) -> u64 {
         let known = [self.free, self.metadata, self.journal, self.directories, self.files];
         known.iter().fold(self.blocks, |left, part| left.saturating_sub(*part))
     }
 }
 
-/// What blocks hold.
+/// The content of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
     Free,
@@ -52,17 +52,17 @@ pub(super) enum Content {
 /// A part of the volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
-    /// Its first block.
+    /// The first block.
     pub first_block: u64,
-    /// The groups it is of, or a piece of.
+    /// The groups in this cell, or the group of which it is a part.
     pub groups: Range<u32>,
-    /// What it holds.
+    /// The content.
     pub parts: Parts,
     /// Blocks of groups whose bitmap could not be read.
     pub unknown: u64,
-    /// Runs of free blocks in it, cut at its ends.
+    /// Runs of free blocks, cut at the ends of the cell.
     pub free_runs: u64,
-    /// Blocks of the longest of them.
+    /// The length of the longest of these runs.
     pub longest_free: u64,
 }
 
@@ -84,7 +84,7 @@ pub(super) struct Cells {
 }
 
 impl Cells {
-    /// At most `max` (at least 1) cells.
+    /// Makes at most `max` (at least 1) cells.
     pub(super) fn new(geometry: &Geometry, max: usize) -> Cells {
         let groups = geometry.groups_count().max(1);
         let max = max.max(1) as u64;
@@ -99,7 +99,7 @@ impl Cells {
         Cells { geometry: *geometry, groups_per_cell, cells_per_group, cells }
     }
 
-    /// Blocks of a piece of a group.
+    /// The number of blocks in a cell that is a part of a group.
     fn piece(&self) -> u64 {
         let clusters = u64::from(self.geometry.clusters_per_group()).div_ceil(self.cells_per_group);
         clusters << self.geometry.log_cluster_ratio()
@@ -114,7 +114,7 @@ impl Cells {
             .min(self.geometry.blocks_count())
     }
 
-    /// The cell that holds `block`, and one past that cell's last block.
+    /// The cell that contains `block`, and the end of that cell.
     fn cell_of(&self, block: u64) -> Option<(usize, u64)> {
         let at = block.checked_sub(self.geometry.first_data_block().0)?;
         let per_group = u64::from(self.geometry.blocks_per_group());
@@ -124,7 +124,7 @@ impl Cells {
         (cell < self.cells.len() as u64).then(|| (cell as usize, self.start_of(cell + 1)))
     }
 
-    /// Calls `f` with each cell that holds some of `blocks`, and how many.
+    /// Calls `f` with each cell that contains some of `blocks`, and how many it contains.
     fn each(&self, blocks: Range<u64>, mut f: impl FnMut(&Filling, u64)) {
         let end = blocks.end.min(self.geometry.blocks_count());
         let mut at = blocks.start.max(self.geometry.first_data_block().0);
@@ -136,7 +136,7 @@ impl Cells {
         }
     }
 
-    /// Counts `blocks`, which hold `content`.
+    /// Counts `blocks` with `content`.
     pub(super) fn add(&self, content: Content, blocks: Range<u64>) {
         self.each(blocks, |cell, count| {
             cell.content[content as usize].fetch_add(count, Relaxed);
@@ -152,7 +152,7 @@ impl Cells {
         });
     }
 
-    /// Counts a group of which nobody knows what is free.
+    /// Counts a group whose free blocks are unknown.
     pub(super) fn add_unknown(&self, group: GroupNr) {
         let Some(blocks) = self.geometry.blocks_of_group(group) else { return };
         self.each(blocks, |cell, count| {
@@ -160,10 +160,10 @@ impl Cells {
         });
     }
 
-    /// All cells, and the volume.
+    /// All cells, and the sum for the volume.
     pub(super) fn finish(self) -> (Vec<Cell>, Parts) {
         let mut all = Parts { blocks: self.geometry.blocks_count(), ..Parts::default() };
-        // The block before group 0 holds the boot sector.
+        // The block before group 0 contains the boot sector.
         all.metadata = self.geometry.first_data_block().0;
         let mut cells = Vec::with_capacity(self.cells.len());
         for (n, filling) in self.cells.iter().enumerate() {

@@ -1,10 +1,10 @@
-//! Groups: what their descriptors and block bitmaps say.
+//! Groups: the content of their descriptors and block bitmaps.
 //!
 //! ```text
-//!   items of up to 64 groups ──► descriptors ──► bitmaps, a row of them at once ──► runs of clear bits
+//!   up to 64 groups ──► descriptors ──► bitmaps, adjacent ones at once ──► runs of clear bits
 //! ```
 //!
-//! Past the table of groups, which keeps what it was asked for: this asks for all.
+//! This does not use the table of groups, which would keep all of them in memory.
 
 use super::cells::{Cells, Content};
 use super::{Groups, Options, Pass, Problems, Progress, Runs};
@@ -15,10 +15,10 @@ use extant_ondisk::bitmap;
 use extant_ondisk::group_desc::GroupDesc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Groups that one thread takes at once: as many as flex groups usually have, or some of them.
+/// How many groups a thread takes at once: as many as a flex group usually has, or a part of them.
 const STEP: u32 = 64;
 
-/// What was found.
+/// The results of one thread.
 #[derive(Default)]
 pub(super) struct GroupsFound {
     pub(super) groups: Groups,
@@ -109,13 +109,13 @@ fn descriptor(volume: &Volume, nr: GroupNr) -> Result<GroupDesc> {
     GroupDesc::check(&bytes[place], nr, volume.geometry(), volume.checksums())
 }
 
-/// Brings bitmaps that lie side by side into the cache with one read.
+/// Reads adjacent bitmaps into the cache with one read.
 fn prefetch(volume: &Volume, descriptors: &[(GroupNr, GroupDesc)]) {
     let stored = descriptors.iter().filter(|(_, desc)| !desc.block_uninit(volume.checksums()));
     let mut run: Option<(u64, u32)> = None;
     let read = |run: Option<(u64, u32)>| {
         if let Some((first, count)) = run.filter(|(_, count)| *count > 1) {
-            // A hint: an error comes again with the bitmap itself.
+            // Only a hint: an error recurs when the bitmap itself is read.
             let _ = volume.journal().cache().prefetch(BlockNr(first), count);
         }
     };

@@ -1,13 +1,14 @@
-//! What a volume holds and how it lies there: for pictures and reports.
+//! What a volume contains and where: for pictures and reports.
 //!
 //! ```text
 //!   groups   descriptors and bitmaps, in parallel   ──► free runs, metadata ─┐
-//!   own      the journal, the volume's own files    ──► their blocks         ├─► cells: the volume
-//!   names    the tree from the root, in parallel    ──► counts, pieces, top ─┘   cut in at most N parts
+//!   own      the journal and internal files         ──► their blocks         ├─► cells: the volume
+//!   names    the tree from the root, in parallel    ──► counts, pieces, top ─┘   in <= N parts
 //! ```
 //!
-//! Memory does not grow with the number of files: a bit for each inode, the largest few, a bounded
-//! number of cells. Damage is no error: it stands in [`Survey::problems`], and what can be read is counted.
+//! Memory does not grow with the number of files: one bit per inode, the rows of the lists, and a
+//! bounded number of cells. Damage is not an error: it is listed in [`Survey::problems`], and
+//! everything that can be read is counted.
 
 mod cells;
 mod groups;
@@ -24,16 +25,16 @@ use groups::GroupsFound;
 use names::NamesFound;
 use std::path::PathBuf;
 
-/// How to survey.
+/// Options of a survey.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Rows of each list of the largest, 1..=1000.
+    /// The length of each list of the largest files or directories, 1..=1000.
     pub top: usize,
-    /// Most parts that the volume is cut into for the map, 1..=65536.
+    /// Into how many parts the volume is divided at most, 1..=65536.
     pub cells: usize,
-    /// Problems that are kept; the others are counted.
+    /// How many problems are kept. Further ones are only counted.
     pub problems: usize,
-    /// Threads at work, 1..=64.
+    /// Worker threads, 1..=64.
     pub threads: usize,
 }
 
@@ -47,13 +48,13 @@ impl Default for Options {
 /// A part of a survey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// Block groups; steps are groups.
+    /// Block groups; progress is in groups.
     Groups,
-    /// Names and the inodes they mean; steps are inodes in use, as far as the superblock knows.
+    /// Names and their inodes; progress is in inodes in use, by the count in the superblock.
     Names,
 }
 
-/// Hears how far a survey is. Called from several threads.
+/// Receives the progress of a survey. Called from several threads.
 pub trait Progress: Sync {
     /// `done` of about `total` steps of `pass` are done.
     fn advance(&self, pass: Pass, done: u64, total: u64) {
@@ -61,23 +62,24 @@ pub trait Progress: Sync {
     }
 }
 
-/// Hears nothing.
+/// Ignores the progress.
 impl Progress for () {}
 
-/// What a volume holds. Blocks are the volume's own; a list is sorted, the largest first.
+/// What a volume contains. Blocks are filesystem blocks. Each list is sorted, the largest first.
 #[derive(Debug, Default)]
 pub struct Survey {
-    /// Blocks by what they hold.
+    /// Blocks by their content.
     pub parts: Parts,
-    /// Blocks of groups whose bitmap could not be read: nobody knows which of them are free.
+    /// Blocks of groups whose bitmap could not be read, so that free blocks are unknown.
     pub unknown_blocks: u64,
-    /// The volume from its first block to its last, in parts of one group, several, or a piece of one.
+    /// The volume from its first block to its last. Each cell is a group, several groups, or a part
+    /// of one.
     pub cells: Vec<Cell>,
-    /// Groups by what their descriptors and bitmaps say.
+    /// Groups by the state of their descriptors and bitmaps.
     pub groups: Groups,
-    /// Runs of free blocks. A run ends with its group, as every allocation does.
+    /// Runs of free blocks. A run ends at the end of its group, as every allocation does.
     pub free: Runs,
-    /// What the names of the volume lead to. A file with several names is counted once.
+    /// The files that have names. A file with several names is counted once.
     pub files: Files,
     /// Files by their allocated blocks.
     pub largest_files: Vec<FileRow>,
@@ -96,39 +98,39 @@ pub struct Survey {
 /// Block groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Groups {
-    /// All of them.
+    /// The number of groups.
     pub count: u32,
-    /// Without a free block.
+    /// Groups without a free block.
     pub full: u32,
-    /// Whose bitmap was never written, as nothing was ever allocated there.
+    /// Groups whose bitmap is uninitialized, because nothing was ever allocated there.
     pub uninit: u32,
-    /// Whose descriptor or block bitmap cannot be used.
+    /// Groups whose descriptor or block bitmap cannot be used.
     pub damaged: u32,
 }
 
-/// Runs of neighbouring blocks by their length.
+/// Runs of adjacent blocks, by length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Runs {
-    /// How many.
+    /// The number of runs.
     pub count: u64,
-    /// Blocks in all of them.
+    /// The number of blocks in them.
     pub blocks: u64,
-    /// Blocks of the longest.
+    /// The length of the longest run.
     pub longest: u64,
-    /// Entry `n` is of those of `2^n` to `2^(n+1) - 1` blocks.
+    /// Entry `n` counts the runs of `2^n` to `2^(n+1) - 1` blocks.
     pub by_length: Vec<Bucket>,
 }
 
-/// Some of what is counted, and its blocks.
+/// A part of what is counted, and its blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Bucket {
-    /// How many.
+    /// The number of items.
     pub count: u64,
     /// Their blocks.
     pub blocks: u64,
 }
 
-/// What names lead to.
+/// Files that have names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files {
     /// Regular files.
@@ -143,68 +145,71 @@ pub struct Files {
     pub names: u64,
     /// Bytes of all regular files, holes included.
     pub bytes: u64,
-    /// Regular files whose bytes lie in their inode.
+    /// Regular files with inline data.
     pub inline: u64,
     /// Regular files with blocks.
     pub with_blocks: u64,
-    /// Blocks of regular files that hold data, those that wait for it included.
+    /// Blocks of data of regular files, unwritten ones included.
     pub data_blocks: u64,
-    /// Runs of neighbouring blocks that regular files lie in.
+    /// Runs of adjacent blocks of regular files.
     pub pieces: u64,
     /// Regular files with more than one piece.
     pub fragmented: u64,
-    /// Entry `n` is of regular files of `2^n` to `2^(n+1) - 1` pieces.
+    /// Entry `n` counts the regular files of `2^n` to `2^(n+1) - 1` pieces.
     pub by_pieces: Vec<Bucket>,
-    /// Regular files with blocks whose written blocks have checksums, and their blocks (`data_csum`).
+    /// Regular files whose written blocks have checksums (`data_csum`), and their blocks.
     pub covered: Bucket,
 }
 
 /// A regular file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRow {
-    /// From the volume's root; of several names the one that was met first. Of a path longer than
-    /// 64 KiB both ends, with `[...]` between.
+    /// The path from the volume's root; of several names, the one that was found first. If a path
+    /// is longer than 64 KiB, only both ends, with `[...]` between them.
     pub path: PathBuf,
-    /// Its inode.
+    /// The inode's number.
     pub ino: Ino,
-    /// Its bytes, holes included.
+    /// Size in bytes, holes included.
     pub size: u64,
     /// Blocks of data.
     pub blocks: u64,
-    /// Runs of neighbouring blocks they lie in.
+    /// Runs of adjacent blocks in which they are.
     pub pieces: u64,
 }
 
 /// A directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirRow {
-    /// From the volume's root. Of a path longer than 64 KiB both ends, with `[...]` between.
+    /// The path from the volume's root. If it is longer than 64 KiB, only both ends, with `[...]`
+    /// between them.
     pub path: PathBuf,
-    /// Its inode.
+    /// The inode's number.
     pub ino: Ino,
-    /// Names in it.
+    /// The number of names in the directory.
     pub names: u64,
-    /// What lies below it, directories included.
+    /// The number of files below it, directories included.
     pub below: u64,
     /// Blocks of the directory and of everything below it.
     pub blocks: u64,
 }
 
-/// What could not be read.
+/// Damage that the survey found.
 #[derive(Debug)]
 pub struct Problem {
-    /// The path, where names led there.
+    /// The path, if the problem was found through a name.
     pub path: Option<PathBuf>,
-    /// What was wrong.
+    /// What is wrong.
     pub error: Error,
 }
 
 impl Filesystem {
-    /// Counts what the volume holds and how it lies there. Nothing is changed.
+    /// Counts what the volume contains and where. Changes nothing.
     ///
-    /// Reads all descriptors, block bitmaps, directories, inodes in use and maps. Of a volume that
-    /// others change meanwhile, figures are of different moments. Errors: none for damage, which is
-    /// listed; `NoMemory` where not even a bit for each inode can be had.
+    /// Reads all descriptors, block bitmaps, directories, inodes in use and maps. If others change
+    /// the volume during the survey, the numbers belong to different moments.
+    ///
+    /// # Errors
+    /// `NoMemory` if there is no memory for one bit per inode. Damage is no error; it is listed.
     ///
     /// # Examples
     ///
@@ -275,7 +280,7 @@ impl Runs {
     }
 }
 
-/// Counts one more of `value` (at least 1), with its blocks.
+/// Counts an item of size `value` (at least 1), with its blocks.
 fn put(buckets: &mut Vec<Bucket>, value: u64, blocks: u64) {
     let n = value.max(1).ilog2() as usize;
     if buckets.len() <= n {
@@ -295,7 +300,7 @@ fn merge(into: &mut Vec<Bucket>, other: &[Bucket]) {
     }
 }
 
-/// The first problems, and how many there are.
+/// The first problems, and the number of all.
 #[derive(Debug, Default)]
 struct Problems {
     kept: Vec<Problem>,

@@ -1,15 +1,15 @@
-//! The tree of names, and the inodes they lead to.
+//! The tree of names, and the inodes of these names.
 //!
 //! ```text
-//!   queue ── directory ──► names ──► inode, the first time it is met ──► counted, mapped, among the largest?
-//!     ▲                      └────── a directory: to the queue
-//!     └── every 1024 names of a large one, while other threads have nothing to do
+//!   queue ── directory ──► names ──► inode, the first time it is found ──► counted, mapped, listed
+//!     ▲                      └────── a directory: into the queue
+//!     └── every 1024 names of a large one, while other threads are idle
 //!
-//!   Dir ──parent──► Dir        what is below is added up when the last of it is done
+//!   Dir ──parent──► Dir        counts of a subtree are added up when all of it was read
 //! ```
 //!
-//! A directory is entered once, and all maps together may name every block of the volume twice: damage
-//! can neither lead round in circles nor multiply the work.
+//! Each directory is entered once, and all maps together may contain every block of the volume
+//! twice. Damage can neither cause an endless walk nor multiply the work.
 
 use super::cells::{Cells, Content};
 use super::queue::Queue;
@@ -28,16 +28,17 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-/// Names that are given away at once.
+/// How many names are given to another thread at once.
 const BATCH: usize = 1024;
-/// The longest path that is told whole, in bytes; of a longer one so much of both ends.
+/// Paths up to this length, in bytes, are reported whole; of a longer one, this much from both
+/// ends.
 const PATH_MAX: usize = 64 << 10;
-/// What stands for the middle of a longer one.
+/// The text that replaces the middle of a longer path.
 const CUT: &[u8] = b"[...]";
-/// Inodes whose bits are made together.
+/// How many inodes' bits are allocated together.
 const PART: usize = 4096;
 
-/// What was found.
+/// The results of one thread.
 pub(super) struct NamesFound {
     pub(super) files: Files,
     largest_files: Top<(Place, FileRow)>,
@@ -55,8 +56,8 @@ pub(super) struct Rows {
     pub(super) fullest_dirs: Vec<DirRow>,
 }
 
-/// Where a row's path leads. The path is joined for the rows that stay alone: in a deep tree each
-/// directory on the way up is the largest so far.
+/// The location of a row. The path is built only for the final rows: in a deep tree, each directory
+/// on the path up is the largest so far for a while.
 #[derive(Debug)]
 struct Place {
     dir: Arc<Dir>,
@@ -73,7 +74,7 @@ impl Place {
     }
 }
 
-/// A directory that is being gone through, until everything below it was.
+/// A directory that is being read, until everything below it was read.
 #[derive(Debug)]
 struct Dir {
     parent: Option<Arc<Dir>>,
@@ -82,7 +83,8 @@ struct Dir {
     names: AtomicU64,
     below: AtomicU64,
     blocks: AtomicU64,
-    /// What keeps it: itself until its names are read, batches given away, directories below.
+    /// How many parts are unfinished: reading its own names, batches given to other threads,
+    /// directories below.
     open: AtomicU64,
 }
 
@@ -91,7 +93,7 @@ enum Task {
     Look(Arc<Dir>, Vec<(Vec<u8>, Ino)>),
 }
 
-/// One bit an inode: whether it was met.
+/// One bit per inode: whether it was found.
 struct Met(Box<[OnceLock<Box<[AtomicU64]>>]>);
 
 impl Met {
@@ -103,7 +105,8 @@ impl Met {
         Ok(Met(parts.into_boxed_slice()))
     }
 
-    /// Whether `ino` is met for the first time; always so of one that the volume does not have.
+    /// Whether `ino` is found for the first time. Always true for a number that the volume does not
+    /// have.
     fn is_new(&self, ino: Ino) -> bool {
         let n = ino.get() as usize - 1;
         let Some(part) = self.0.get(n / PART) else { return true };
@@ -122,11 +125,11 @@ struct Walk<'a> {
     met: Met,
     inodes_met: AtomicU64,
     inodes_used: u64,
-    /// Blocks that maps may still name.
+    /// How many more blocks maps may contain.
     budget: &'a AtomicU64,
 }
 
-/// What a map holds.
+/// The size of a map.
 #[derive(Clone, Copy, Default)]
 struct Mapped {
     data: u64,
@@ -176,12 +179,12 @@ pub(super) fn survey(
     Ok(all)
 }
 
-/// Twice what the volume has: shared blocks are damage, but they are shown.
+/// Twice the volume's blocks: shared blocks are damage, but the survey shows them.
 fn budget(volume: &Volume) -> u64 {
     volume.geometry().blocks_count().saturating_mul(2)
 }
 
-/// Counts the blocks of the journal and of the files that the volume keeps for itself.
+/// Counts the blocks of the journal and of other internal files.
 pub(super) fn own_files(fs: &Filesystem, cells: &Cells, options: &Options) -> Problems {
     let volume = fs.volume();
     let sb = fs.superblock();
@@ -210,8 +213,8 @@ pub(super) fn own_files(fs: &Filesystem, cells: &Cells, options: &Options) -> Pr
             problems.add(options.problems, || None, error);
         }
     }
-    // The map of the resize inode leads to the blocks kept for more descriptors, which are metadata of their
-    // groups; the one it begins with lies apart.
+    // The resize inode maps the blocks that are reserved for more descriptors. They are counted as
+    // metadata of their groups; the double-indirect block at the root of this map is elsewhere.
     if sb.features.compat.contains(Compat::RESIZE_INODE)
         && let Ok(body) = volume.peek_inode(Ino::RESIZE, Ask::Internal)
     {
@@ -222,7 +225,7 @@ pub(super) fn own_files(fs: &Filesystem, cells: &Cells, options: &Options) -> Pr
     problems
 }
 
-/// Counts the blocks of an inode's map, as far as it can be read.
+/// Counts the blocks of an inode's map, as far as the map can be read.
 fn blocks_of(
     volume: &Volume,
     cells: &Cells,
@@ -255,7 +258,7 @@ fn blocks_of(
     })
 }
 
-/// A chain of directories ends by a loop: dropped one inside the other, a deep one overflows the stack.
+/// Drops a chain of directories in a loop: recursive drops of a deep tree would overflow the stack.
 impl Drop for Dir {
     fn drop(&mut self) {
         let mut above = self.parent.take();
@@ -272,7 +275,8 @@ impl Dir {
         Dir { parent, name, ino, names, below, blocks, open: AtomicU64::new(1) }
     }
 
-    /// The path of `name` in it; its own without one. Of one longer than [`PATH_MAX`] both ends.
+    /// The path of `name` in this directory, or of the directory itself. If it is longer than
+    /// [`PATH_MAX`], only both ends.
     fn path(&self, name: Option<&[u8]>) -> PathBuf {
         let mut parts: Vec<&[u8]> = name.into_iter().collect();
         let mut at = Some(self);
@@ -280,7 +284,7 @@ impl Dir {
             parts.push(&dir.name);
             at = dir.parent.as_deref();
         }
-        // The root's name is empty, which gives the first slash.
+        // The root's name is empty, so the path starts with a slash.
         parts.reverse();
         let mut path = match parts.len() {
             1 => b"/".to_vec(),
@@ -316,7 +320,7 @@ impl Walk<'_> {
 
     fn look_at_root(&self, root: &Arc<Dir>, found: &mut NamesFound) {
         self.met.is_new(Ino::ROOT);
-        // What is wrong with its inode, listing it will tell.
+        // Listing the root reports the same damage, so the error is dropped.
         let _ = self.look(root, None, Ino::ROOT, found);
     }
 
@@ -354,7 +358,8 @@ impl Walk<'_> {
 
     fn look_at(&self, dir: &Arc<Dir>, names: Vec<(Vec<u8>, Ino)>, found: &mut NamesFound) {
         for (name, ino) in names {
-            // Further names of what was met; of a directory they are damage, which a look will tell.
+            // A further name of an inode that was found before. For a directory that is damage,
+            // reported below.
             if !self.met.is_new(ino) {
                 self.look_again(dir, &name, ino, found);
                 continue;
@@ -379,7 +384,7 @@ impl Walk<'_> {
         }
     }
 
-    /// A second name of a directory is damage.
+    /// Reports a second name of a directory as damage.
     fn look_again(&self, dir: &Arc<Dir>, name: &[u8], ino: Ino, found: &mut NamesFound) {
         let volume = self.fs.volume();
         let looked = volume.context().noting(|| match volume.peek_listed(ino)?.file_kind() {
@@ -391,8 +396,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Counts the inode that `name` in `dir` means, the directory itself without one; its blocks if it
-    /// is a directory to go into.
+    /// Counts the inode of `name` in `dir`, or of `dir` itself without a name. Returns its blocks
+    /// if it is a directory to enter.
     fn look(
         &self,
         dir: &Arc<Dir>,
@@ -401,7 +406,7 @@ impl Walk<'_> {
         found: &mut NamesFound,
     ) -> Result<Option<u64>> {
         let volume = self.fs.volume();
-        // Kept by somebody who may change it: what follows is done under its lock.
+        // Another thread may have the inode open and change it, so the rest is done under its lock.
         let kept = volume.inodes().find(ino);
         let held = kept.as_ref().map(|inode| inode.read());
         let peeked;
@@ -436,7 +441,7 @@ impl Walk<'_> {
                 found.most_pieces.offer(mapped.pieces, ino, row);
             }
         }
-        // What is below is added to the directory once it is done; the rest at once.
+        // What is below a directory is added when all of it was read; everything else at once.
         if kind != FileKind::Directory || name.is_none() {
             dir.blocks.fetch_add(blocks, Relaxed);
         }
@@ -450,10 +455,10 @@ impl Walk<'_> {
         Ok(enter.then_some(blocks))
     }
 
-    /// One thing less keeps `dir`; what is whole now is added up, upwards.
+    /// Ends one part of `dir`. Directories that are complete now are added to their parents.
     fn done(&self, dir: Arc<Dir>, found: &mut NamesFound) {
         let mut at = Some(dir);
-        // Not by recursion, nor by dropping a chain: trees are as deep as paths are long.
+        // Without recursion, also in drops: trees can be as deep as paths are long.
         while let Some(dir) = at {
             if dir.open.fetch_sub(1, std::sync::atomic::Ordering::AcqRel) > 1 {
                 return;
@@ -489,7 +494,7 @@ impl NamesFound {
         }
     }
 
-    /// The lists, taken out.
+    /// Takes the rows of the lists.
     pub(super) fn take_rows(&mut self) -> Rows {
         let take_files = |top: &mut Top<(Place, FileRow)>| {
             let rows = std::mem::replace(top, Top::new(0)).into_rows().into_iter();

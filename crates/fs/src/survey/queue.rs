@@ -1,9 +1,9 @@
-//! Work that makes more work, shared by a few threads.
+//! A work queue for a few threads, in which work can create more work.
 
 use extant_base::lock::{Condvar, Mutex, Rank};
 
-/// What is to be done. The last in comes out first, so that a tree is gone through downwards and the
-/// queue holds few of its branches.
+/// The tasks to do. The last one in is the first out, so a tree is walked depth first and the queue
+/// holds few branches.
 pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
     told: Condvar,
@@ -11,12 +11,13 @@ pub(super) struct Queue<T> {
 
 struct State<T> {
     items: Vec<T>,
-    /// Threads that may still put something in.
+    /// Threads that may still add tasks.
     busy: usize,
 }
 
 impl<T> Queue<T> {
-    /// A queue with its first item, for `threads` threads, which all take until there is nothing left.
+    /// A queue with its first item, for `threads` threads. All of them take items until none is
+    /// left.
     pub(super) fn new(first: T, threads: usize) -> Queue<T> {
         let state = State { items: vec![first], busy: threads };
         Queue { state: Mutex::new(Rank::Leaf, state), told: Condvar::new() }
@@ -27,13 +28,13 @@ impl<T> Queue<T> {
         self.told.notify_all();
     }
 
-    /// Whether another thread may be waiting for something to do.
+    /// Whether another thread may be waiting for work.
     pub(super) fn is_short(&self) -> bool {
         let state = self.state.lock();
         state.items.is_empty()
     }
 
-    /// One of the threads, which takes items until it is dropped, also by a panic.
+    /// One of the threads. It takes items until it is dropped, which a panic does, too.
     pub(super) fn worker(&self) -> Worker<'_, T> {
         Worker { queue: self, is_busy: true }
     }
@@ -42,12 +43,12 @@ impl<T> Queue<T> {
 /// See [`Queue::worker`].
 pub(super) struct Worker<'a, T> {
     queue: &'a Queue<T>,
-    /// Counts as one that may put something in.
+    /// Whether it counts as a thread that may add items.
     is_busy: bool,
 }
 
 impl<T> Worker<'_, T> {
-    /// The next item; `None` once all is done.
+    /// The next item; `None` once all work is done.
     pub(super) fn take(&mut self) -> Option<T> {
         let Queue { state, told } = self.queue;
         let mut state = state.lock();
@@ -100,7 +101,7 @@ mod tests {
                     });
                 }
             });
-            // One of 10 makes one of each below, each those below it: 2^10.
+            // An item of 10 creates one of each smaller number, and so on: 2^10 items.
             assert_eq!(done.load(Ordering::Relaxed), 1 << 10, "{threads}");
         }
     }

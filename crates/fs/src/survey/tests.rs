@@ -1,4 +1,4 @@
-//! Surveys of volumes whose facts are known.
+//! Surveys of volumes with known content.
 
 use super::*;
 use crate::file::FallocateMode;
@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 const BLOCK: u64 = 1024;
 
-/// 64 MiB in 8 groups: a file of one piece, one with a hole at every other block, a directory of 3000 names.
+/// 64 MiB in 8 groups: a file of one piece, a file with a hole at every other block, a directory of
+/// 3000 names.
 fn device() -> Arc<MemoryDevice> {
     let device = Arc::new(MemoryDevice::new(64 << 20));
     let options = MkfsOptions::new().block_size(BlockSize::from_bytes(BLOCK as u32).unwrap());
@@ -51,7 +52,7 @@ fn known_facts_are_found() {
         let survey = fs.survey(&options, &()).unwrap();
         assert_eq!(survey.problems_count, 0, "{:?}", survey.problems);
         let files = &survey.files;
-        // lost+found, a, b and the root; one name leads to /a/whole again.
+        // lost+found, a, b and the root; /a/whole has a second name.
         assert_eq!((files.regular, files.directories, files.special), (2, 4, 3000));
         assert_eq!(files.names, 3006);
         assert_eq!((files.pieces, files.fragmented, files.data_blocks), (51, 1, 4051));

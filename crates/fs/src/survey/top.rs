@@ -1,9 +1,9 @@
-//! The largest few of any number.
+//! The largest few of any number of rows.
 
 use extant_base::Ino;
 use std::cmp::Reverse;
 
-/// What is compared: the larger first; of equals the one with the smaller number.
+/// The order: larger values first; for equal values, smaller numbers first.
 type Rank = (u64, Reverse<Ino>);
 
 /// At most `limit` rows, the largest first.
@@ -18,7 +18,7 @@ impl<T> Top<T> {
         Top { limit, rows: Vec::new() }
     }
 
-    /// Takes a row in if it is among the largest; only then is it made.
+    /// Adds a row if it is among the largest. `make` is called only then.
     pub(super) fn offer(&mut self, value: u64, ino: Ino, make: impl FnOnce() -> T) {
         let rank = (value, Reverse(ino));
         if self.rows.len() >= self.limit && self.rows.last().is_some_and(|(last, _)| *last >= rank)

@@ -1,9 +1,9 @@
-//! Blocks handed out and taken back, against a plain model, by one thread and by several.
+//! Allocating and freeing blocks, compared with a simple model, by one thread and by several.
 //!
 //! ```text
-//!   model    one flag a cluster: who is given a used cluster, or one twice, is wrong
-//!   volume   every short-cut checksum is checked against the full one (debug builds); e2fsck at
-//!            the end: bitmaps, counters and sums agree
+//!   model    one flag per cluster: allocating a used cluster, or one twice, is an error
+//!   volume   every short-cut checksum is compared with the full one (debug builds); e2fsck at
+//!            the end: bitmaps, counters and checksums agree
 //! ```
 
 use super::{Bench, Random, features};
@@ -36,8 +36,8 @@ fn small_groups(block_bytes: u32, wish: &str) -> MkfsOptions {
     features(wish).block_size(BlockSize::from_bytes(block_bytes).unwrap())
 }
 
-/// Who has which blocks, for any number of threads: 0 nobody ever, 1 somebody, else the transaction
-/// that freed it, and 2^32.
+/// The state of each block, for any number of threads: 0 never used, 1 in use, else 2^32 plus the
+/// transaction that freed it.
 struct Model(Vec<AtomicU64>);
 
 impl Model {
@@ -67,7 +67,7 @@ impl Model {
     }
 }
 
-/// Allocates and frees at random, and gives everything back in the end.
+/// Allocates and frees at random, and frees everything at the end.
 fn churn(volume: &Volume, model: &Model, seed: u64, steps: usize) -> Result<()> {
     let mut random = Random::new(seed);
     let mut held: Vec<BlockRun> = Vec::new();
@@ -264,7 +264,8 @@ fn freeing_what_is_free_changes_no_counter() {
     assert_eq!(bench.volume.space().descriptor(nr).unwrap().free_clusters, before);
 }
 
-/// Appends one block to each of some files in turns; how many extents each has in the end.
+/// Appends blocks to each of some files in turns. Returns how many extents each file has at the
+/// end.
 fn grow_in_turns(bench: &Bench, blocks: u32, step: u32) -> Vec<usize> {
     let inos: Vec<Ino> = (0..4).map(|_| bench.file(Ino::ROOT, 1)).collect();
     let mut bodies: Vec<_> =
@@ -306,7 +307,7 @@ fn files_that_grow_in_turns_stay_in_few_pieces() {
     let extents = grow_in_turns(&bench, 1024, 1);
     assert!(extents.iter().all(|count| *count <= 10), "{extents:?} pieces");
     assert_eq!(bench.volume.space().free_clusters(), free);
-    // Nothing stays held for what is gone.
+    // Nothing is kept for files that are gone.
     for (nr, n) in bench.volume.geometry().groups().zip(0..) {
         let state = bench.volume.space().group(nr).state.lock();
         let streams = state.held.spans().count();
@@ -374,7 +375,7 @@ fn a_reservation_keeps_others_off() {
     bench.judge();
 }
 
-/// A volume of its own with a log that is committed only when asked.
+/// A volume of its own with a log that commits only on request.
 fn logged(mib: u64, options: MkfsOptions) -> (Arc<FileDevice>, Filesystem, tempfile::TempDir) {
     let dir = tempfile::tempdir().unwrap();
     let device = Arc::new(FileDevice::create(dir.path().join("img"), mib << 20).unwrap());
@@ -472,7 +473,8 @@ fn threads_allocate_while_others_commit() {
     judge_closed(fs, &dir);
 }
 
-/// Takes what anybody may have of the volume but for about `left` clusters; all durable.
+/// Allocates all of the volume that ordinary data may take, except about `left` clusters. All is
+/// durable.
 fn take_all_but(volume: &Volume, left: u64) {
     let take = |want: u32| {
         let handle = volume.journal().start(Credits::blocks(16)).unwrap();
@@ -512,7 +514,7 @@ fn what_waits_for_a_commit_is_promised_to_nobody_before_it() {
     assert!(volume.space().reserve_clusters(20).is_err(), "10 are at hand, the others wait");
     assert!(volume.space().reserve_clusters(10).is_ok());
     let promise = volume.space().with_space_retry(|| volume.space().reserve_clusters(20)).unwrap();
-    // It is found without another commit.
+    // The allocation finds space without another commit.
     let mut got = 0;
     let handle = volume.journal().start(Credits::blocks(64)).unwrap();
     while got < 20 {
@@ -555,7 +557,8 @@ fn what_maps_data_keeps_off_what_is_promised_and_has_the_pool() {
     bench.judge();
 }
 
-/// Room is promised, taken and freed again; what is promised must be found without a commit, always.
+/// Reserves, allocates and frees at random. An allocation from a reservation must always succeed
+/// without a commit.
 fn keep_promises(volume: &Volume, seed: u64, steps: usize) -> Result<usize> {
     let (mut random, mut kept) = (Random::new(seed), 0);
     for _ in 0..steps {
@@ -584,7 +587,7 @@ fn keep_promises(volume: &Volume, seed: u64, steps: usize) -> Result<usize> {
     Ok(kept)
 }
 
-/// Files that grow, hold what is behind them, and go.
+/// Files that grow, keep preallocated space, and are removed.
 fn grow_and_go(volume: &Volume, seed: u64, done: &AtomicBool) -> Result<()> {
     let mut random = Random::new(seed);
     let ino = Ino::new(1000 + seed as u32).unwrap();
@@ -638,7 +641,7 @@ fn what_is_promised_is_found_while_others_hold_free_and_commit() {
     drop(dir);
 }
 
-/// The first block of each extent of five files of `mib` MiB, written in pieces by turns.
+/// The first block of each extent of five files of `mib` MiB, written alternately in pieces.
 fn starts_of_files(options: MkfsOptions, stripe: Option<u32>, mib: u64) -> Vec<u64> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("img");
@@ -650,7 +653,7 @@ fn starts_of_files(options: MkfsOptions, stripe: Option<u32>, mib: u64) -> Vec<u
         opening.stripe(blocks);
     }
     let fs = opening.open(&path).unwrap();
-    // Something that is no multiple of any stripe is in the way.
+    // First a file whose length is not a multiple of any stripe.
     let new = |name: &str| fs.create_file(name, &NewFile::default()).unwrap().open().unwrap();
     new("odd").write_all_at(0, &[1; 5000]).unwrap();
     fs.sync().unwrap();
@@ -672,11 +675,13 @@ fn starts_of_files(options: MkfsOptions, stripe: Option<u32>, mib: u64) -> Vec<u
 #[test]
 fn large_files_begin_at_stripes() {
     let aligned = |starts: &[u64], stripe| starts.iter().all(|at| at.is_multiple_of(stripe));
-    // 1 KiB blocks: groups do not begin at stripes of 96 blocks. Without hints files begin anywhere.
+    // 1 KiB blocks: groups do not start at stripes of 96 blocks. Without hints, files start
+    // anywhere.
     for (block_bytes, stripe) in [(4096, 48), (4096, 128), (1024, 96)] {
         let plain = starts_of_files(small_groups(block_bytes, ""), None, 3);
         assert!(!aligned(&plain, stripe), "{plain:?}");
-        // As stored, and as the opening says instead of what is stored; the stride where there is no width.
+        // The stored stripe, and an option at open that overrides it; the stride if there is no
+        // width.
         let width = small_groups(block_bytes, "").stripe(16, stripe as u32);
         let stride = small_groups(block_bytes, "").stripe(stripe as u16, 0);
         let other = small_groups(block_bytes, "").stripe(16, 20);
@@ -686,11 +691,11 @@ fn large_files_begin_at_stripes() {
             assert!(aligned(&starts, stripe), "{block_bytes}, {stripe}: {starts:?}");
         }
     }
-    // Clusters of 16 KiB: stripes of whole clusters count, others do not.
+    // Clusters of 16 KiB: only stripes of whole clusters are used.
     let clusters = || small_groups(4096, "bigalloc").cluster_bytes(16 << 10);
     assert!(aligned(&starts_of_files(clusters().stripe(0, 64), None, 3), 64));
     starts_of_files(clusters().stripe(0, 66), None, 1);
-    // Longer than a group: no stripe.
+    // Longer than a group: no stripe is used.
     starts_of_files(small_groups(4096, ""), Some(u32::MAX), 1);
 }
 

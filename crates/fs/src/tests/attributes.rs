@@ -1,5 +1,5 @@
-//! Attributes of many sizes in all their homes, symlinks, devices, inline files, and all of it
-//! given back again.
+//! Attributes of many sizes in all places, symlinks, devices and inline files, and freeing all of
+//! it.
 
 use super::{Bench, NOW, Random, features};
 use crate::create::NewInode;
@@ -21,7 +21,7 @@ fn block(bytes: u32) -> BlockSize {
     BlockSize::from_bytes(bytes).unwrap()
 }
 
-/// Makes an inode named in the root, not stored yet.
+/// Makes an inode with a name in the root, not stored yet.
 fn create(bench: &Bench, name: &str, new: NewInode) -> (Ino, Body) {
     bench
         .with(|volume, handle| {
@@ -77,10 +77,10 @@ fn value(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|n| (n * 31 + seed * 7 + n / 256) as u8).collect()
 }
 
-/// Random sets and removes on a few files, against maps in memory.
+/// Random sets and removes on a few files, compared with maps in memory.
 fn run(bench: &Bench, steps: usize, most: usize) {
     let mut random = Random::new(3);
-    // The root takes its blocks first, so that the count at the end is fair.
+    // The root allocates its blocks first, so that the counts at the end can be compared.
     let mut files: Vec<_> = (0..4).map(|n| file(bench, &format!("f{n}"))).collect();
     for (ino, body) in &mut files {
         bench.store(*ino, body);
@@ -119,7 +119,7 @@ fn run(bench: &Bench, steps: usize, most: usize) {
         }
     }
     bench.judge();
-    // Without attributes everything is as it was.
+    // Without attributes all counts are as before.
     for ((ino, body), model) in files.iter_mut().zip(&models) {
         for name in model.keys() {
             set(bench, *ino, body, USER, name.as_bytes(), None).unwrap();
@@ -163,7 +163,7 @@ fn blocks_of_equal_attributes_are_shared_up_to_the_limit() {
     }
     assert_eq!(blocks.len(), 2, "1024 share one block, the others the next");
     bench.judge();
-    // One that changes gets a block of its own; the others keep theirs.
+    // An inode that changes its attributes gets its own block; the others keep theirs.
     let (_, ino, body) = &mut files[7];
     set(&bench, *ino, body, USER, b"long", Some(b"short")).unwrap();
     assert!(!blocks.contains(&body.disk.file_acl.unwrap()));
@@ -306,7 +306,7 @@ fn inline_files_hold_what_fits_and_move_out() {
             if !held {
                 continue;
             }
-            // An attribute set later goes where there is still room.
+            // An attribute that is set later goes where there is still space.
             set(&bench, ino, &mut body, USER, b"x", Some(&[7; 30])).unwrap();
             let mut read = vec![0; len];
             bench.volume.read_file(ino, &body, 0, &mut read).unwrap();

@@ -1,4 +1,4 @@
-//! Changing what is damaged: an error at most, never a panic or a loop.
+//! Changing damaged structures gives an error at most, never a panic or an endless loop.
 
 use super::{Bench, Random, features};
 use crate::inode::Body;
@@ -8,7 +8,7 @@ use extant_ondisk::dirent::EntryKind;
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::xattr::NameIndex;
 
-/// Overwrites a few bytes of one of `blocks`, near its start by preference.
+/// Overwrites a few bytes of one of `blocks`, preferably near its start.
 fn damage(bench: &Bench, blocks: &[BlockNr], random: &mut Random) {
     let nr = blocks[random.below(blocks.len())];
     bench
@@ -32,7 +32,7 @@ fn blocks_of(bench: &Bench, ino: Ino, body: &Body) -> Vec<BlockNr> {
     (0..blocks).filter_map(block).chain(body.disk.file_acl).collect()
 }
 
-/// Uses a directory in every way; what comes back is nobody's business.
+/// Uses a directory in every way and ignores the results.
 fn use_all(bench: &Bench, dir: Ino, body: &mut Body, target: Ino, random: &mut Random) {
     for step in 0..60 {
         let name = format!("{:->90}", random.below(400)).into_bytes();

@@ -1,4 +1,4 @@
-//! Damage that is met goes into the superblock, as other tools read it there.
+//! Damage that is found is recorded in the superblock, where other tools read it.
 
 use super::Bench;
 use extant_base::{BlockNr, Error, Ino, Site, What};

@@ -1,4 +1,4 @@
-//! Every feature bit, one at a time: whether a volume that has it can be read, or changed.
+//! Every feature bit, one at a time: whether a volume with it can be read or changed.
 
 use crate::context::environment::Environment;
 use crate::context::superblock::patch_superblock;
@@ -10,7 +10,7 @@ use extant_blockdev::{MemoryDevice, Recorder};
 use extant_ondisk::features::{Compat, FeatureBit, Features, Incompat, RoCompat};
 use std::sync::Arc;
 
-/// A new volume on which one more bit is set.
+/// A new volume with one more feature bit set.
 fn volume(bit: FeatureBit) -> Arc<Recorder<Arc<MemoryDevice>>> {
     let device = Arc::new(MemoryDevice::new(4 << 20));
     let (options, environment) = (MkfsOptions::new(), Environment::fixed(NOW, 3));
@@ -61,7 +61,7 @@ fn a_feature_that_forbids_reading_is_named() {
 #[test]
 fn compatible_features_without_a_structure_stay_as_they_are() {
     let structured = Compat::HAS_JOURNAL | Compat::RESIZE_INODE | Compat::ORPHAN_FILE;
-    // Sparse copies of the superblock are somewhere else with it.
+    // With this feature, backups of the superblock are at other places.
     let structured = (structured | Compat::SPARSE_SUPER2).bits();
     for bit in bits().filter(|bit| structured & bit == 0) {
         let bit = FeatureBit::Compat(Compat::from_bits_retain(bit));

@@ -1,9 +1,10 @@
-//! Files against plain bytes in memory: written, cut, allocated, punched, collapsed and inserted
-//! at random, over block sizes and kinds of map; e2fsck and the library's check judge the volume.
+//! Files compared with plain bytes in memory: written, truncated, allocated, punched, collapsed and
+//! inserted at random, over block sizes and kinds of map. e2fsck and the library's check verify the
+//! volume.
 //!
 //! ```text
-//!   model   Vec<u8>                   the same after every step
-//!   volume  opened anew in between    clean in the end
+//!   model   Vec<u8>                   equal after every step
+//!   volume  reopened in between       clean at the end
 //! ```
 
 use super::Random;
@@ -18,7 +19,7 @@ use extant_pagecache::DontCachePolicy;
 use extant_testkit::e2fsprogs;
 use std::path::{Path, PathBuf};
 
-/// A volume with some empty files, open to be changed.
+/// A volume with some empty files, open for writing.
 struct Rig {
     fs: Filesystem,
     kind: Kind,
@@ -46,7 +47,7 @@ impl Rig {
         self.fs = open(&self.path, self.kind);
     }
 
-    /// Asks e2fsck and the library's own check, and opens the volume again.
+    /// Runs e2fsck and the library's own check, and opens the volume again.
     #[track_caller]
     fn judge(&mut self) {
         self.fs.volume().close().unwrap();
@@ -64,7 +65,7 @@ impl Rig {
 }
 
 fn open(path: &Path, kind: Kind) -> Filesystem {
-    // The volume may be closed and still held by files of a test.
+    // The volume may be closed while a test's files still hold it.
     let mut options = OpenOptions::new();
     options.write(true).lock(false).environment(Environment::fixed(super::NOW, 9));
     options.data_mode(kind.mode).page_cache_bytes(kind.cache).dont_cache_policy(kind.policy);
@@ -83,7 +84,7 @@ enum Step {
 /// What a file is like.
 #[derive(Clone, Copy)]
 struct Kind {
-    /// Most bytes of a file.
+    /// The largest size of a file in bytes.
     reach: u64,
     /// Bytes of a cluster.
     unit: u64,
@@ -91,7 +92,7 @@ struct Kind {
     mode: DataMode,
     /// Bytes of the page cache.
     cache: u64,
-    /// One file in so many that are opened is a don't-cache one; 0: none.
+    /// One of this many opened files is a don't-cache file; 0: none.
     dropped: usize,
     policy: DontCachePolicy,
 }
@@ -153,7 +154,7 @@ fn any_step(random: &mut Random, kind: Kind, size: u64) -> Step {
     }
 }
 
-/// What the step makes of the bytes; the errno it shall fail with.
+/// Applies the step to the bytes. Returns the errno with which the step must fail.
 fn apply(model: &mut Vec<u8>, step: &Step, kind: Kind) -> Result<(), i32> {
     let size = model.len() as u64;
     match step {
@@ -215,7 +216,7 @@ fn content(file: &File) -> Vec<u8> {
     bytes
 }
 
-/// Random steps, comparing all along.
+/// Random steps, with a comparison after each.
 fn run(mib: u64, options: &str, seed: u64, steps: usize, kind: Kind) {
     let mut rig = Rig::mke2fs(mib, options, kind);
     let mut random = Random::new(shifted(seed));
@@ -268,7 +269,7 @@ fn run(mib: u64, options: &str, seed: u64, steps: usize, kind: Kind) {
     rig.judge();
 }
 
-/// After a step that ran out of space every byte is what it was, or what the step makes it.
+/// After a step that ran out of space, every byte is as before or as the step makes it.
 fn check_partial(before: &[u8], after: &[u8], now: &[u8], said: &str) {
     let byte = |bytes: &[u8], n: usize| bytes.get(n).copied().unwrap_or(0);
     let ends = before.len().min(after.len())..=before.len().max(after.len());
@@ -355,7 +356,7 @@ fn files_follow_the_model_while_folios_come_and_go() {
     let policies =
         [DontCachePolicy::Flusher, DontCachePolicy::RateLimited, DontCachePolicy::Inline];
     for (n, policy) in policies.into_iter().enumerate() {
-        // None of them, every other one, all.
+        // No file, every other file, all files.
         let of = |block: u64| Kind {
             unit: block,
             cache: 96 * block,

@@ -1,4 +1,4 @@
-//! New blocks whose data did not reach the device, in a transaction that has no room to hide them.
+//! New blocks whose data did not reach the device, in a transaction that has no space to hide them.
 
 use crate::file::FallocateMode;
 use crate::file::pieces::Piece;
@@ -26,7 +26,7 @@ fn blocks_that_cannot_be_hidden_are_never_shown_by_a_commit() {
     file.allocate(FallocateMode::Allocate, 0, 4096).unwrap();
     fs.sync().unwrap();
     let extent = file.extents().unwrap()[0];
-    // What another file left there.
+    // Data of another file, left in these blocks.
     let at = ByteOffset(extent.block.0 * 1024);
     device.write_at(at, &[OTHERS; 4096]).unwrap();
 
@@ -55,7 +55,7 @@ fn blocks_that_cannot_be_hidden_are_never_shown_by_a_commit() {
     assert!(matches!(fs.sync(), Err(Error::Aborted { .. })));
     drop((file, node));
     drop(fs);
-    // The error is noted; the file reads as before.
+    // The error is recorded; the file reads as before.
     let fs = OpenOptions::new().write(true).open_device(device.clone()).unwrap();
     assert_eq!(fs.read("/f").unwrap(), [0; 4096]);
     fs.close().unwrap();

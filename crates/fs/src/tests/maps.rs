@@ -1,7 +1,7 @@
-//! Maps of files against a plain model: filled, unmapped and converted at random.
+//! Maps of files compared with a simple model: filled, unmapped and converted at random.
 //!
 //! ```text
-//!   model   logical block → (block on disk, state)      the same after every step, to the block
+//!   model   logical block → (block on disk, state)      equal after every step
 //!   volume  e2fsck and the library's own check at the end: no block lost, none used twice
 //! ```
 
@@ -20,7 +20,7 @@ use extant_ondisk::extent::ExtentState::{self, Unwritten, Written};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// One file and what its map must say.
+/// One file and the expected content of its map.
 struct Modelled {
     ino: Ino,
     body: Body,
@@ -54,7 +54,7 @@ impl Modelled {
         Modelled { ino, body, model: BTreeMap::new() }
     }
 
-    /// What the engine's map says of the blocks of `range`.
+    /// The engine's map of the blocks of `range`.
     fn read(&self, volume: &Volume, range: Range<u32>) -> BTreeMap<u32, (u64, ExtentState)> {
         let mut found = BTreeMap::new();
         for run in volume.runs(self.ino, &self.body, range) {
@@ -70,8 +70,8 @@ impl Modelled {
         found
     }
 
-    /// Takes a step on the file and on the model. Running out of space may leave a step half done,
-    /// but what was mapped and is not the step's business stays where it was.
+    /// Applies a step to the file and the model. A step that runs out of space may be applied in
+    /// part, but must not change mapped blocks outside its range.
     fn take(&mut self, bench: &Bench, step: Step, range: Range<u32>) -> Result<()> {
         let before = self.model.clone();
         let (ino, body) = (self.ino, &mut self.body);
@@ -109,7 +109,7 @@ impl Modelled {
     }
 }
 
-/// Random steps on three files of `blocks` blocks in turn; `extents` tells what their maps can do.
+/// Random steps on three files of `blocks` blocks in turn; `extents` selects the kind of map.
 fn run(bench: &Bench, seed: u64, blocks: u32, steps: usize, extents: bool) {
     let mut random = Random::new(seed);
     let names = ["one", "two", "three"];
@@ -117,7 +117,7 @@ fn run(bench: &Bench, seed: u64, blocks: u32, steps: usize, extents: bool) {
     let mut full = 0;
     for n in 0..steps {
         let file = &mut files[random.below(names.len())];
-        // Single blocks most of the time, so that maps fall to pieces.
+        // Mostly single blocks, so that maps become fragmented.
         let longest = [1, 1, 1, 4, 40, 700][random.below(6)];
         let start = random.below(blocks as usize) as u32;
         let len = 1 + random.below(longest) as u32;
@@ -141,7 +141,7 @@ fn run(bench: &Bench, seed: u64, blocks: u32, steps: usize, extents: bool) {
         }
     }
     judge(bench);
-    // Empty the files again: every block comes back.
+    // Empty the files again: every block must become free.
     for file in &mut files {
         file.take(bench, Step::Unmap, 0..blocks).unwrap();
         assert_eq!(file.body.disk.sectors, 0, "{full} steps found no space");
@@ -149,7 +149,7 @@ fn run(bench: &Bench, seed: u64, blocks: u32, steps: usize, extents: bool) {
     judge(bench);
 }
 
-/// Asks e2fsck and the library's own check.
+/// Runs e2fsck and the library's own check.
 fn judge(bench: &Bench) {
     bench.judge();
     let device = bench.volume.device().clone();
@@ -196,7 +196,7 @@ fn extent_trees_with_clusters_follow_the_model_on_a_full_volume() {
 fn block_maps_follow_the_model() {
     for (seed, mib) in [(1, 24), (2, 24), (3, 4), (4, 4)] {
         let options = volume(1024, "^extents,^64bit,^has_journal");
-        // Blocks from 65,804 on hang below the third tree.
+        // Blocks from 65,804 on are below the third tree.
         run(&Bench::made(mib, options), seed, 70_000, 4_000, false);
     }
 }

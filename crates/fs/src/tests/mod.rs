@@ -1,5 +1,5 @@
-//! Tests of the parts that change a volume, with a look inside: made by this engine or by mke2fs,
-//! changed under a handle, judged by `e2fsck -fn` and debugfs.
+//! Tests of the parts that change a volume, with access to internals. This engine or mke2fs makes
+//! the volume, a handle changes it, and `e2fsck -fn` and debugfs verify it.
 
 mod allocation;
 mod attributes;
@@ -33,7 +33,7 @@ use std::sync::Arc;
 
 pub(super) const NOW: Timestamp = Timestamp { sec: 1_700_000_000, nsec: 5 };
 
-/// A volume in a scratch file, open to be changed.
+/// A volume in a scratch file, open for writing.
 pub(super) struct Bench {
     pub(super) volume: Volume,
     pub(super) path: PathBuf,
@@ -62,7 +62,7 @@ impl Bench {
         Bench { volume: open(device), path, _dir: dir }
     }
 
-    /// Writes everything home and opens the volume anew: nothing of it is in memory.
+    /// Checkpoints everything and reopens the volume, so that nothing of it is in memory.
     pub(super) fn reopen(&mut self) {
         self.volume.settle_superblock().unwrap();
         self.volume.journal().sync().unwrap();
@@ -99,7 +99,7 @@ impl Bench {
         .unwrap()
     }
 
-    /// Makes an empty regular file with so many links, not named yet.
+    /// Makes an empty regular file with this link count, without a name yet.
     pub(super) fn file(&self, parent: Ino, links: u16) -> Ino {
         self.with(|volume, handle| {
             let goal = InodeGoal::Other { parent };
@@ -111,7 +111,7 @@ impl Bench {
         .unwrap()
     }
 
-    /// Sets the links of an inode that is stored.
+    /// Sets the link count of a stored inode.
     pub(super) fn set_links(&self, ino: Ino, links: u16) {
         self.with(|volume, handle| {
             let mut body = volume.read_inode(ino)?;
@@ -126,7 +126,7 @@ impl Bench {
         self.with(|volume, handle| body.store(volume, ino, handle)).unwrap();
     }
 
-    /// All names of a directory with what they mean, as this engine reads them.
+    /// All names of a directory and their inodes, as this engine reads them.
     pub(super) fn names(&self, ino: Ino, body: &Body) -> Vec<(Vec<u8>, u32)> {
         let dir = self.volume.dir(ino, body).unwrap();
         let (mut position, mut names) = (Default::default(), Vec::new());
@@ -141,7 +141,7 @@ impl Bench {
         names
     }
 
-    /// Writes everything home and asks e2fsck, which must find nothing; the volume can be used on.
+    /// Checkpoints everything and runs e2fsck, which must find nothing. The volume stays usable.
     #[track_caller]
     pub(super) fn judge(&self) {
         self.volume.settle_superblock().unwrap();
@@ -152,7 +152,7 @@ impl Bench {
         }
     }
 
-    /// What debugfs answers.
+    /// The output of debugfs.
     #[track_caller]
     pub(super) fn debugfs(&self, request: &str) -> String {
         e2fsprogs::debugfs(&self.path, request).unwrap_or_else(|error| {
@@ -161,7 +161,7 @@ impl Bench {
         })
     }
 
-    /// Copies the volume of a test that failed to where `EXTANT_KEEP` says.
+    /// Copies the volume of a failed test to the directory in `EXTANT_KEEP`.
     fn keep(&self) {
         if let Some(keep) = std::env::var_os("EXTANT_KEEP") {
             std::fs::copy(&self.path, keep).unwrap();
@@ -186,7 +186,7 @@ pub(super) fn features(wish: &str) -> MkfsOptions {
     MkfsOptions::new().features(wish).unwrap()
 }
 
-/// A small generator: the same seed gives the same run.
+/// A small random generator: the same seed gives the same run.
 pub(super) struct Random(u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! Names put in, taken out and pointed elsewhere, against a map in memory.
+//! Names inserted, removed and changed, compared with a map in memory.
 
 use super::{Bench, Random, features};
 use crate::dir::pack::PackEntry;
@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A name of some length, short or long by turns; few enough for repeats.
+/// A name, alternately short and long, from a small set, so that names repeat.
 fn name(random: &mut Random, range: usize) -> Vec<u8> {
     let n = random.below(range);
     let len = [3, 8, 20, 60, 200][n % 5] + n % 7;
@@ -23,7 +23,7 @@ fn name(random: &mut Random, range: usize) -> Vec<u8> {
     name
 }
 
-/// Random inserts, removes and sets in one directory; then all judges.
+/// Random inserts, removes and sets in one directory; then all checks.
 fn run(bench: &Bench, steps: usize, range: usize, seed: u64, flags: InodeFlags) {
     let mut random = Random::new(seed);
     let (dir, mut body) = bench.mkdir("d", flags);
@@ -33,7 +33,7 @@ fn run(bench: &Bench, steps: usize, range: usize, seed: u64, flags: InodeFlags) 
         let name = name(&mut random, range);
         let target = targets[random.below(2)];
         let kind = EntryKind::Regular;
-        // Filling first, emptying later.
+        // First mostly inserts, later mostly removes.
         let remove = random.below(10) < if step * 2 < steps { 2 } else { 6 };
         bench
             .with(|volume, handle| {
@@ -82,7 +82,7 @@ fn run(bench: &Bench, steps: usize, range: usize, seed: u64, flags: InodeFlags) 
         listing.lines().filter(|line| line.starts_with('/') && !line.starts_with("/0/")).count(),
         model.len() + 2
     );
-    // Without checksums debugfs looks for them all the same, and complains.
+    // Without checksums, debugfs still looks for them and complains.
     let summed = bench.volume.checksums().seed().is_some();
     if summed && body.disk.flags.contains(InodeFlags::INDEX) {
         assert!(!bench.debugfs("htree_dump /d").contains("orrupt"));
@@ -145,7 +145,7 @@ fn random_names_on_volumes_of_mke2fs() {
     }
 }
 
-/// As many names as asked for, all different, long enough to fill blocks fast.
+/// `n` different names, long enough to fill blocks fast.
 fn long(n: usize) -> Vec<u8> {
     format!("{n:-<240}").into_bytes()
 }
@@ -212,8 +212,8 @@ fn an_index_grows_to_two_levels_and_with_large_dir_to_three() {
     assert!(!bench.debugfs("htree_dump /d").contains("orrupt"));
 }
 
-/// Names of 240 bytes with one and the same legacy hash. The last byte but one is tried, the last
-/// one solved for: `hash = before2 + (before1 ^ last * K)`.
+/// Names of 240 bytes that all have the same legacy hash. The next-to-last byte is tried, and the
+/// last one computed: `hash = before2 + (before1 ^ last * K)`.
 fn colliding(count: usize) -> Vec<Vec<u8>> {
     const K: u32 = 7_152_373;
     let step = |(h1, h0): (u32, u32), byte: u8| {
@@ -287,7 +287,7 @@ fn names_of_one_hash_fill_several_leaves() {
             }
         }
         assert!(leaves.len() >= 3, "nine names of one hash need more than two leaves");
-        // A name that stands in the third leaf of its hash is seen by an insert, and removed.
+        // An insert finds a name in the third leaf of its hash, and the name can be removed.
         for name in &collisions {
             let kind = EntryKind::Regular;
             let again = bench.with(|v, h| v.dir_insert(h, dir, &mut body, name, target, kind));
@@ -343,7 +343,7 @@ fn another_parent_stands_in_every_form() {
 fn a_removed_directory_gives_everything_back() {
     for options in [block(1024), features("inline_data"), MkfsOptions::of_type("ext2").unwrap()] {
         let bench = Bench::made(64, options);
-        // The root's own growth is not counted.
+        // Blocks that the root itself gained are not counted.
         let free = |bench: &Bench| bench.volume.space().free_clusters();
         let before = free(&bench);
         let (dir, mut body) = bench.mkdir("d", InodeFlags::empty());
@@ -383,8 +383,8 @@ fn names_that_may_not_stand_there_are_refused() {
     assert!(matches!(gone, Err(Error::Invalid(_))));
 }
 
-/// Whoever kept the number of a file that is gone finds the whiteout that bears it now: one object,
-/// whenever it is asked for.
+/// A caller that kept the number of a removed file finds the whiteout that has this number now: one
+/// object, however often it looks.
 #[test]
 fn a_whiteout_is_found_once_by_a_stale_number() {
     let bench = Bench::made(16, MkfsOptions::new());

@@ -1,4 +1,4 @@
-//! Whole directories built at once.
+//! Whole directories built in one call.
 
 use super::{Bench, features};
 use crate::dir::pack::PackEntry;

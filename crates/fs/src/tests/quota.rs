@@ -1,5 +1,5 @@
-//! Quota kept up to date: files of several owners made, filled, cut, given away and removed at
-//! random; at every stop the quota files say what a count of all inodes gives.
+//! Quota kept up to date: files of several owners are created, filled, truncated, given away and
+//! removed at random. At every stop, the quota files must match a count of all inodes.
 
 use super::{Bench, NOW, Random, features};
 use crate::check::check_device;
@@ -18,7 +18,7 @@ use extant_ondisk::xattr::NameIndex;
 const MKE2FS: &str = "-b 1024 -I 256 -O quota,project,ea_inode \
                       -E quotatype=usrquota:grpquota:prjquota,root_owner=3:4";
 
-/// What the file of `kind` says of `id`.
+/// The entry of `id` in the quota file of `kind`.
 fn entry(bench: &Bench, kind: QuotaKind, id: u32) -> Option<QuotaEntry> {
     let volume = &bench.volume;
     let all = crate::quota::quota_inodes(volume.at_open());
@@ -29,7 +29,7 @@ fn entry(bench: &Bench, kind: QuotaKind, id: u32) -> Option<QuotaEntry> {
     info.get(&mut file, id).unwrap()
 }
 
-/// The files agree with a count of all inodes: by this engine's checker and by e2fsck.
+/// The quota files match a count of all inodes, by this engine's check and by e2fsck.
 #[track_caller]
 fn agree(bench: &Bench) {
     bench.judge();
@@ -233,7 +233,7 @@ fn a_damaged_file_is_left_alone_and_the_rest_goes_on() {
     let bench = Bench::mke2fs(24, MKE2FS);
     bench
         .with(|volume, handle| {
-            // The root of the users' tree names a block far behind the file's end.
+            // The root of the users' tree points to a block far beyond the end of the file.
             let body = volume.read_inode(Ino::USER_QUOTA)?;
             let block =
                 volume.content_block(Ino::USER_QUOTA, &body, extant_base::LogicalBlock(1))?;

@@ -1,4 +1,5 @@
-//! Files with sums on a device that fails: nothing is held or promised in the end, and what is readable matches.
+//! Files with checksums on a failing device: at the end nothing is held or reserved, and readable
+//! data matches.
 
 use crate::check;
 use crate::mkfs::{MkfsOptions, format};
@@ -25,14 +26,14 @@ fn open(device: Arc<dyn BlockDevice>) -> Filesystem {
     options.open_device(device).unwrap()
 }
 
-/// Writes something by one of the ways there are; whether it was taken.
+/// Writes something in one of the possible ways. Returns whether the write was accepted.
 fn step(file: &File, rng: &mut Rng, want: &mut [u8]) -> bool {
     let at = rng.below(LEN - 70_000);
     let byte = rng.below(255) as u8 + 1;
     if rng.below(3) == 0 {
         let (at, bytes) = (at / 4096 * 4096, vec![byte; 4096 * (1 + rng.below(10))]);
         let done = file.write_direct_at(at as u64, &bytes, &DirectOptions::default());
-        // What of a failed one is there nobody knows.
+        // What part of a failed write is there is unknown.
         return match done {
             Ok(n) => {
                 want[at..at + n].copy_from_slice(&bytes[..n]);
@@ -72,7 +73,8 @@ fn data_that_does_not_arrive_stays_dirty_and_keeps_its_promise() {
         let place = file.extents().unwrap()[0].block.0 * 4096;
         let mut failed = 0;
         for round in 0..8 {
-            // From the file on, where its new blocks are, but for some; journal and tables are before.
+            // Starts at the file, where its new blocks are, except some; the journal and tables are
+            // before it.
             let start = place + rng.below(LEN) as u64;
             if round % 2 == 0 {
                 device.fail_range(IoOp::Write, start..device.len());

@@ -1,15 +1,15 @@
-//! Sums for the data of a volume that stands.
+//! Adding data checksums to an existing volume.
 //!
 //! ```text
 //!   1  the file's blocks, in memory: bitmaps, inode 5, its map
-//!   2  sums of all data, past the step, to blocks that are free until it counts
-//!   3  flush; the step, with the feature's bit: one transaction of the log
+//!   2  checksums of all data, written at once to blocks that are free until step 3 is committed
+//!   3  flush; the changes of 1 and the feature bit: one transaction of the log
 //! ```
 //!
-//! Cut before the third the volume has some free blocks that were written to.
+//! After a power cut before 3, the volume is unchanged, except that some free blocks were written.
 //!
-//! Off on a volume that is marked as damaged, or whose file cannot be the checksum file: the bit alone goes, in one
-//! sector ([`give_up`]).
+//! Turning the feature off on a volume that is marked as damaged, or whose checksum file is
+//! damaged, removes only the feature bit, in one sector ([`give_up`]).
 
 use super::{Tune, files};
 use crate::context::superblock::patch_superblock;
@@ -28,22 +28,22 @@ use extant_ondisk::superblock::VolumeState;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Bytes of data that are read at a time.
+/// How many bytes of data one read covers.
 const PIECE: usize = 4 << 20;
-/// Bytes of the checksum file that are gathered before they are written.
+/// How many bytes of the checksum file are collected before they are written.
 const GATHERED: usize = 64 << 20;
 
-/// Makes the checksum file of a volume without one, with the sums of all data.
+/// Makes the checksum file of a volume without one, with the checksums of all data.
 ///
-/// Errors: `NoSpace`; `NotSupported` for what the feature cannot stand beside; `Corrupt` for anything that cannot be
-/// read; `Device`.
+/// Errors: `NoSpace`; `NotSupported` for features that exclude it; `Corrupt` for anything that
+/// cannot be read; `Device`.
 pub(super) fn make(exclusive: &Exclusive, volume: &Volume) -> Result<()> {
     let size = volume.block_size();
     let blocks = data_sums::file_blocks(size, volume.geometry().blocks_count());
     if let Ok(body) = volume.read_inode(Ino::DATA_SUMS)
         && (body.disk.links > 0 || body.disk.mode != 0)
     {
-        // The file that was left where the bit alone was taken away.
+        // The file may be left over from a removal of the feature bit alone.
         let is_ours = body.disk.mode == 0o100_600 && body.size == blocks << size.log2();
         if !is_ours {
             return Err(Error::NotSupported(
@@ -57,7 +57,7 @@ pub(super) fn make(exclusive: &Exclusive, volume: &Volume) -> Result<()> {
         return Err(Error::NoSpace);
     }
     let home = exclusive.staged.home();
-    // Free at home, and the log is empty: nobody misses what is written there.
+    // The blocks are free on the volume and the log is empty, so they may be overwritten at once.
     reserved::data_sums(volume, &mut |at, bytes| home.zero(at, bytes))?;
     let file = SumsFile::open(volume)?;
     let mut sums = Sums { volume, home: &**home, file, blocks: BTreeMap::new(), bytes: Vec::new() };
@@ -68,11 +68,12 @@ pub(super) fn make(exclusive: &Exclusive, volume: &Volume) -> Result<()> {
     home.flush()
 }
 
-/// Takes the feature's bit, and nothing else, from a volume that is marked as damaged, or whose checksum file is, where
-/// that is all that is asked for; whether it did. The volume is marked as damaged then: e2fsck, which refuses the feature,
-/// can repair it. The checksum file stays in inode 5, whose blocks e2fsck counts as used.
+/// Removes only the feature bit from a volume that is marked as damaged or whose checksum file is
+/// damaged, if the caller requested nothing else. Returns whether it did so. The volume is then
+/// marked as damaged, so that e2fsck, which refuses the feature, can repair it. The checksum file
+/// stays in inode 5, and e2fsck counts its blocks as used.
 ///
-/// Errors: `Unsupported` for other features that are not kept here; `Corrupt`, `Device`.
+/// Errors: `Unsupported` for other features that this engine does not support; `Corrupt`, `Device`.
 pub(super) fn give_up(devices: &Devices, wish: &Tune) -> Result<bool> {
     let bit = FeatureBit::RoCompat(RoCompat::DATA_CSUM);
     let alone = Tune { features: vec![(bit, false)], ..Tune::default() };
@@ -94,7 +95,7 @@ pub(super) fn give_up(devices: &Devices, wish: &Tune) -> Result<bool> {
     Ok(true)
 }
 
-/// Whether the file in inode 5 can be the checksum file, and be freed.
+/// Whether the file in inode 5 is a valid checksum file that can be freed.
 fn is_usable(devices: &Devices) -> Result<bool> {
     let mut volume = Volume::open_parts(devices.volume.clone(), &VolumeOptions::default())?;
     if let Some(place) = volume.journal_place(devices.journal.as_ref())? {
@@ -107,7 +108,7 @@ fn is_usable(devices: &Devices) -> Result<bool> {
     }
 }
 
-/// Puts the sums of all data into the checksum file of a volume that has one.
+/// Stores the checksums of all data in the checksum file of a volume that has one.
 ///
 /// Errors: as [`make`].
 pub(crate) fn fill(device: &Arc<dyn BlockDevice>) -> Result<()> {
@@ -128,7 +129,7 @@ struct Sums<'a> {
     volume: &'a Volume,
     home: &'a dyn BlockDevice,
     file: SumsFile,
-    /// Blocks of the file that were changed, by index.
+    /// Changed blocks of the file, by index.
     blocks: BTreeMap<u64, Box<[u8]>>,
     bytes: Vec<u8>,
 }

@@ -1,7 +1,7 @@
-//! Which features can be turned on or off in a volume that stands.
+//! Which features can be turned on or off on an existing volume.
 //!
 //! ```text
-//!   bit │ on or off │ what it needs        ─► allowed, or the reason why not
+//!   bit │ on or off │ what it requires     ─► allowed, or the reason why not
 //! ```
 
 use crate::mkfs::plan;
@@ -9,7 +9,8 @@ use extant_base::{Error, Result};
 use extant_ondisk::features::{Compat, FeatureBit, Features, Incompat, RoCompat};
 use extant_ondisk::superblock::Superblock;
 
-/// The features after all switches, in order; what falls with others goes too.
+/// The features after all switches, in order. Features that depend on a removed one are removed,
+/// too.
 ///
 /// Errors: `NotSupported` with the reason.
 pub(super) fn settled(old: &Superblock, switches: &[(FeatureBit, bool)]) -> Result<Features> {
@@ -19,7 +20,7 @@ pub(super) fn settled(old: &Superblock, switches: &[(FeatureBit, bool)]) -> Resu
     }
     let no_journal = !new.compat.contains(Compat::HAS_JOURNAL);
     if no_journal && old.has_journal() {
-        // They live with the journal.
+        // These features depend on the journal.
         new.compat.remove(Compat::ORPHAN_FILE | Compat::FAST_COMMIT);
     }
     for &(bit, on) in switches {

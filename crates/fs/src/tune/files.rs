@@ -1,4 +1,5 @@
-//! The files that come and go with features: quota and orphan file, as part of the step.
+//! Files that features add and remove: quota files, orphan file and checksum file, as part of the
+//! step.
 
 use super::{data_sums, turned};
 use crate::exclusive::Exclusive;
@@ -13,7 +14,7 @@ use extant_ondisk::inode::Inode as DiskInode;
 
 const CREDITS: Credits = Credits::blocks(64);
 
-/// Makes and frees the files of quota and orphans as the features turn.
+/// Makes and frees these files when their features change.
 pub(super) fn switch(
     exclusive: &Exclusive,
     volume: &Volume,
@@ -47,7 +48,7 @@ pub(super) fn switch(
     Ok(())
 }
 
-/// Frees what one of the volume's own files holds, and its number where that is not reserved.
+/// Frees the blocks of an internal file, and its inode number unless that is reserved.
 pub(super) fn free_file(volume: &Volume, number: u32) -> Result<()> {
     let Some(ino) = Ino::new(number) else { return Ok(()) };
     let mut body = volume.read_inode(ino)?;
@@ -63,14 +64,14 @@ pub(super) fn free_file(volume: &Volume, number: u32) -> Result<()> {
     handle.stop()
 }
 
-/// The fewest blocks of a log besides its fast commits, and those that Linux takes for them where
-/// the journal does not say.
+/// The smallest log without its fast-commit area, and the size of that area that Linux assumes if
+/// the journal does not specify one.
 const LOG_MIN: u32 = 1024;
 const FAST_COMMIT_BLOCKS: u32 = 256;
 
-/// Whether the journal leaves room for fast commits.
+/// Checks that the journal has enough space for fast commits.
 ///
-/// Errors: `NotSupported` when it does not: Linux would not mount the volume.
+/// Errors: `NotSupported` if it has not: Linux would not mount the volume.
 pub(super) fn check_fast_commit(exclusive: &Exclusive) -> Result<()> {
     let Some(log) = exclusive.staged.log().map(Log::superblock) else { return Ok(()) };
     let blocks = match log.fast_commit_blocks {

@@ -1,20 +1,21 @@
-//! A journal for a volume that has none, and the way back.
+//! Adding a journal to a volume without one, and removing the journal.
 //!
 //! ```text
 //!   on    1  free blocks: zeros, the map's nodes, an empty log
-//!         2  the step (bitmaps, inode 8, superblock) written to the new log, committed
-//!         3  superblock, first sector: there is a journal, to be replayed    ◄── before: no journal
-//!         4  the step goes home, the log is emptied                          ◄── after: the log has it
+//!         2  the step (bitmaps, inode 8, superblock) committed to the new log
+//!         3  superblock, first sector: there is a journal to replay   ◄── before: no journal
+//!         4  the step is checkpointed, the log is emptied             ◄── after: the log has it
 //!
-//!   off   1  the step (bitmaps, inode 8 blank, superblock) written to the log, committed; nothing
-//!            says that the log counts
-//!         2  superblock, first sector: the log is to be replayed             ◄── before: as it was
-//!         3  the step goes home, its superblock, without a journal, last     ◄── after: the log has it
+//!   off   1  the step (bitmaps, inode 8 blank, superblock) committed to the log; nothing says yet
+//!            that the log must be replayed
+//!         2  superblock, first sector: the log must be replayed       ◄── before: as it was
+//!         3  the step is checkpointed, the superblock last            ◄── after: the log has it
 //! ```
 //!
-//! Rule D10: while a step counts and is not home, the journal is found only by the copy of its map that the
-//! superblock keeps: by extant and e2fsck, which then use the step as a whole. Linux looks at the
-//! inode alone and refuses to mount; it would go on with a journal that the step takes away.
+//! Rule D10: while a step is valid but not checkpointed, only the superblock's copy of the
+//! journal's map leads to the journal. extant and e2fsck use that copy, and then replay the whole
+//! step. Linux looks only at the inode and refuses to mount; otherwise it would continue with a
+//! journal that the step removes.
 
 use crate::context::environment::Environment;
 use crate::context::superblock::raw_superblock;
@@ -33,12 +34,14 @@ use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, Superblock};
 use zerocopy::IntoBytes;
 
 const CREDITS: Credits = Credits::blocks(64);
-/// Sectors are not torn; the first one of a superblock names the journal and holds the features.
+/// A device does not tear a sector. The superblock's first sector contains the journal's number and
+/// the features.
 const SECTOR: usize = 512;
-/// A number that no journal has: the undelete directory, which never stands for anything.
+/// A number that no journal has: the undelete directory, which is never used.
 const NO_JOURNAL: u32 = 6;
 
-/// Gives a volume without one a journal of so many blocks, and room for fast commits behind them.
+/// Adds a journal of `blocks` blocks to a volume without one, and space for fast commits after
+/// them.
 pub(super) fn add(
     devices: &Devices,
     old: &Superblock,
@@ -84,7 +87,8 @@ fn make(exclusive: &mut Exclusive, blocks: u32, fast_commit_blocks: u32) -> Resu
         home.zero(run.at, u64::from(run.count) << size.log2())?;
     }
     exclusive.staged.write_free(start, &first)?;
-    // Who finds the log by the superblock's copy of its map needs what the copy leads to.
+    // Recovery that finds the log through the superblock's copy of its map needs the blocks of that
+    // map.
     volume.each_block(Ino::JOURNAL, &body, &mut |used| {
         let Used::Node(block) = used else { return Ok(()) };
         let mut bytes = vec![0; size.bytes()];
@@ -102,7 +106,7 @@ fn make(exclusive: &mut Exclusive, blocks: u32, fast_commit_blocks: u32) -> Resu
     super::seal::backups(exclusive, volume.geometry(), false)
 }
 
-/// Takes the journal away.
+/// Removes the journal.
 pub(super) fn remove(devices: &Devices, environment: &Environment) -> Result<()> {
     let mut exclusive = Exclusive::begin_unmarked(devices, environment)?;
     let volume = exclusive.volume()?;
@@ -121,7 +125,7 @@ pub(super) fn remove(devices: &Devices, environment: &Environment) -> Result<()>
     super::seal::backups(&mut exclusive, volume.geometry(), false)
 }
 
-/// The journal's inode as it stands at home.
+/// The journal's inode as it is on the volume, without staged changes.
 fn home_body(devices: &Devices, number: u32) -> Result<Body> {
     let ino = Ino::new(number).ok_or_else(|| Site::NOWHERE.corrupt(What::JournalInode))?;
     Volume::open_parts(devices.volume.clone(), &crate::volume::VolumeOptions::default())?
@@ -149,14 +153,14 @@ fn free(volume: &Volume, number: u32) -> Result<()> {
     volume.journal().sync()
 }
 
-/// The first sector of the superblock as it is to be.
+/// The first sector of the future superblock.
 fn first_sector(exclusive: &Exclusive) -> Result<[u8; SECTOR]> {
     let mut sector = [0; SECTOR];
     exclusive.staged.device().read_at(ByteOffset(SUPERBLOCK_OFFSET), &mut sector)?;
     Ok(sector)
 }
 
-/// The journal counts as overhead, where the superblock says how much that is.
+/// Adds the journal's size to the overhead, if the superblock records an overhead.
 fn change_overhead(sb: &mut Superblock, blocks: i64) {
     let ratio = 1i64 << sb.log_cluster_ratio;
     let clusters = (blocks.abs() + ratio - 1) / ratio * blocks.signum();

@@ -1,13 +1,13 @@
-//! Other settings for a volume that stands: label, UUID, limits, features.
+//! Changing settings of an existing volume: label, UUID, limits, features.
 //!
 //! ```text
 //!   Tune ─► checked against the volume ─► files made or freed, descriptors resealed, superblock
-//!                                                └───────── one step of the log ─────────┘
+//!                                                └──────── one transaction of the log ────────┘
 //!                                         ─► backups
 //! ```
 //!
-//! Only what leaves a volume whole is changed; the rest is refused with the reason. A journal is added
-//! or removed in a step of its own, which leans on that very journal.
+//! Only changes that leave the volume consistent are made; others are refused with the reason. A
+//! journal is added or removed in a transaction of its own, which is in that very journal.
 
 pub(crate) mod data_sums;
 mod features;
@@ -44,14 +44,14 @@ use std::sync::Arc;
 pub struct Tune {
     /// Label, at most 16 bytes.
     pub label: Option<String>,
-    /// UUID. Where all checksums depend on it, the volume remembers their seed from then on
+    /// UUID. If checksums depend on it, the volume stores their seed from then on
     /// (`metadata_csum_seed`).
     pub uuid: Option<[u8; 16]>,
-    /// Blocks kept for root.
+    /// Blocks reserved for root.
     pub reserved_blocks: Option<u64>,
-    /// User who may use them.
+    /// User who may use the reserved blocks.
     pub reserved_uid: Option<u32>,
-    /// Group that may use them.
+    /// Group that may use the reserved blocks.
     pub reserved_gid: Option<u32>,
     /// What Linux does on an error.
     pub errors: Option<ErrorPolicy>,
@@ -61,22 +61,23 @@ pub struct Tune {
     pub mount_options_off: DefaultMountOpts,
     /// Mount options as text, at most 63 bytes.
     pub mount_text: Option<String>,
-    /// Mounts between checks; not above 0 is never.
+    /// Mounts between checks; 0 or less means never.
     pub max_mounts: Option<i16>,
-    /// Seconds between checks; 0 is never.
+    /// Seconds between checks; 0 means never.
     pub check_interval: Option<u32>,
     /// RAID stride and stripe width, in blocks.
     pub stride: Option<(u16, u32)>,
-    /// Blocks of a journal that is made; by the volume's size when `None`.
+    /// Blocks of a journal that is added; `None` means by the volume's size.
     pub journal_blocks: Option<u32>,
     /// Features to turn on (`true`) or off, in order.
     pub features: Vec<(FeatureBit, bool)>,
 }
 
 impl Tune {
-    /// Adds features by name, as `-O` takes them: `quota,^orphan_file`.
+    /// Adds features by name, in the format of `-O`: `quota,^orphan_file`.
     ///
-    /// Errors: `Invalid` for a name that no feature has.
+    /// # Errors
+    /// `Invalid` for an unknown feature name.
     pub fn features(mut self, wish: &str) -> Result<Tune> {
         for word in wish.split(',').filter(|word| !word.is_empty()) {
             let (name, on) = match word.strip_prefix('^') {
@@ -90,9 +91,10 @@ impl Tune {
         Ok(self)
     }
 
-    /// Adds default mount options by name, as `-o` takes them: `acl,^user_xattr`.
+    /// Adds default mount options by name, in the format of `-o`: `acl,^user_xattr`.
     ///
-    /// Errors: `Invalid` for a name that no option has.
+    /// # Errors
+    /// `Invalid` for an unknown option name.
     pub fn mount_options(mut self, wish: &str) -> Result<Tune> {
         for word in wish.split(',').filter(|word| !word.is_empty()) {
             let (name, on) = match word.strip_prefix('^') {
@@ -106,7 +108,7 @@ impl Tune {
                 continue;
             }
             if DATA_MODES.contains(option) {
-                // One of three values, not bits.
+                // The bits are one value of three, not independent.
                 self.mount_options_off |= DATA_MODES - option;
             }
             self.mount_options_on |= option;
@@ -115,7 +117,7 @@ impl Tune {
     }
 }
 
-/// How data is journaled: one value in two bits.
+/// The data mode: one value in two bits.
 const DATA_MODES: DefaultMountOpts =
     DefaultMountOpts::JOURNAL_DATA.union(DefaultMountOpts::JOURNAL_DATA_ORDERED);
 
@@ -137,25 +139,32 @@ fn mount_option(name: &str) -> Option<DefaultMountOpts> {
     })
 }
 
-/// Changes the settings of the volume in a file or block device; its superblock from then on.
+/// Changes the settings of the volume in a file or block device. Returns its new superblock.
 ///
-/// The volume is recovered first if it must be. Errors: `Busy`; `Invalid` for a value no volume can
-/// have; `NotSupported` with the reason for a change that would not leave it whole; `NoSpace` for a
-/// file that has no room; `Unsupported`, `Corrupt`, `Device`. Nothing has changed then, unless the
-/// journal is added or removed together with something else: that is done in a step of its own.
+/// A volume that needs recovery is recovered first.
+///
+/// # Errors
+/// `Busy`; `Invalid` for an impossible value; `NotSupported` with the reason for a change that
+/// would leave the volume inconsistent; `NoSpace` if there is no space for a file; `Unsupported`,
+/// `Corrupt`, `Device`. After an error nothing has changed, unless the journal is added or removed
+/// together with other changes: that is a transaction of its own.
 pub fn tune(path: impl AsRef<Path>, wish: &Tune) -> Result<Superblock> {
     tune_with(&OpenOptions::new(), path, wish)
 }
 
-/// As [`tune`], opened as `open` says: a partition inside an image, the device of an external
-/// journal, which a volume that has one needs.
+/// As [`tune`], but opens the volume with the options `open`: a partition inside an image, or the
+/// device of an external journal. A volume with an external journal needs that device.
 ///
-/// Errors: also `JournalElsewhere` when that was not given.
+/// # Errors
+/// As [`tune`]; `JournalElsewhere` without the journal's device.
 pub fn tune_with(open: &OpenOptions, path: impl AsRef<Path>, wish: &Tune) -> Result<Superblock> {
     open.change_file(path.as_ref(), |_, devices| run(devices, wish, open.its_environment()))
 }
 
 /// As [`tune_with`], for a volume on any device.
+///
+/// # Errors
+/// As [`tune_with`].
 pub fn tune_device(
     open: &OpenOptions,
     device: &Arc<dyn BlockDevice>,
@@ -164,10 +173,12 @@ pub fn tune_device(
     open.change_whole(Arc::clone(device), b"", |devices| run(devices, wish, open.its_environment()))
 }
 
-/// Marks a volume with multiple mount protection as held by nobody: after a checker, or any other
-/// holder, ended without giving it back. The caller knows that none of them writes to it any more.
+/// Marks a volume with multiple mount protection as unused, after a checker or another user of the
+/// volume ended without doing so. The caller must know that none of them writes to the volume any
+/// more.
 ///
-/// Errors: `Busy`; `Invalid` for a volume without that protection; `Corrupt`, `Device`.
+/// # Errors
+/// `Busy`; `Invalid` for a volume without that protection; `Corrupt`, `Device`.
 pub fn clear_mmp(open: &OpenOptions, path: impl AsRef<Path>) -> Result<()> {
     open.clear_hold(path.as_ref())
 }
@@ -183,7 +194,7 @@ fn run(devices: &Devices, wish: &Tune, environment: &Environment) -> Result<Supe
     let fast = FeatureBit::Compat(Compat::FAST_COMMIT);
     let gets_fast = turned(&old.features, &new.features, fast) == Some(true);
     if new.features.has(journal) && !old.features.has(journal) {
-        // Without a journal the feature may have been there, and meant nothing.
+        // Without a journal, the feature may have been set but had no effect.
         let fast_commits = new.features.has(fast);
         journal::add(devices, &old, (wish.journal_blocks, fast_commits), environment)?;
     } else if wish.journal_blocks.is_some() {
@@ -213,7 +224,7 @@ fn run(devices: &Devices, wish: &Tune, environment: &Environment) -> Result<Supe
     Exclusive::check(devices)
 }
 
-/// All but the journal, as one step.
+/// Makes all changes except those of the journal, in one transaction.
 fn apply(devices: &Devices, wish: &Tune, environment: &Environment) -> Result<()> {
     let old = Exclusive::check(devices)?;
     let mut new = changed(&old, wish)?;
@@ -225,7 +236,7 @@ fn apply(devices: &Devices, wish: &Tune, environment: &Environment) -> Result<()
     }
     let mut exclusive = Exclusive::begin(devices, environment)?;
     let done = step(&mut exclusive, &old, &new);
-    // What was not settled is dropped: the volume is as it was.
+    // Changes that were not committed are dropped: the volume is as it was.
     let finished = exclusive.finish();
     done.and(finished)
 }
@@ -246,7 +257,7 @@ fn step(exclusive: &mut Exclusive, old: &Superblock, new: &Superblock) -> Result
             state: sb.state,
             ..new.clone()
         };
-        // What marks the volume as being changed stays until the end.
+        // The marks of a volume that is being changed stay until the end.
         new.features.incompat |= sb.features.incompat & Incompat::RECOVER;
         *sb = new;
     }
@@ -263,7 +274,7 @@ fn step(exclusive: &mut Exclusive, old: &Superblock, new: &Superblock) -> Result
     seal::backups(exclusive, &geometry, resealed)
 }
 
-/// The superblock that `wish` asks for.
+/// The superblock that `wish` describes.
 fn changed(old: &Superblock, wish: &Tune) -> Result<Superblock> {
     let mut new = old.clone();
     new.features = features::settled(old, &wish.features)?;
@@ -302,7 +313,7 @@ fn changed(old: &Superblock, wish: &Tune) -> Result<Superblock> {
     Ok(new)
 }
 
-/// Sets the UUID, and keeps the seed of the checksums.
+/// Sets the UUID, and keeps the checksum seed.
 fn change_uuid(old: &Superblock, new: &mut Superblock, uuid: Option<[u8; 16]>) -> Result<()> {
     let had = old.features.incompat.contains(Incompat::CSUM_SEED);
     let has = new.features.incompat.contains(Incompat::CSUM_SEED);
@@ -350,7 +361,7 @@ fn padded<const N: usize>(text: &str, long: Error, spare: usize) -> Result<[u8; 
     Ok(bytes)
 }
 
-/// Whether a feature changes between two sets.
+/// Whether a feature changes between two sets: `Some(true)` if it is turned on.
 fn turned(old: &Features, new: &Features, bit: FeatureBit) -> Option<bool> {
     (old.has(bit) != new.has(bit)).then(|| new.has(bit))
 }

@@ -1,4 +1,4 @@
-//! Descriptors with other checksums, and copies of what was changed.
+//! Rewriting descriptors with other checksums, and the backups of what was changed.
 
 use crate::context::superblock::raw_superblock;
 use crate::exclusive::Exclusive;
@@ -12,7 +12,7 @@ use extant_ondisk::group_desc::GroupFlags;
 use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, VolumeState};
 use zerocopy::IntoBytes;
 
-/// Writes all descriptors with the checksums that `new` asks for.
+/// Writes all descriptors with the checksums that `new` defines.
 pub(super) fn descriptors(
     exclusive: &Exclusive,
     geometry: &Geometry,
@@ -22,7 +22,7 @@ pub(super) fn descriptors(
     let device = exclusive.staged.device();
     let mut descs = read_descriptors(&*device, geometry, old)?;
     if !old.groups_may_be_uninit() {
-        // What the flags said until now was said to nobody.
+        // Without this feature the flags had no meaning until now.
         for desc in &mut descs {
             (desc.flags, desc.itable_unused) = (GroupFlags::INODE_ZEROED, 0);
         }
@@ -44,7 +44,7 @@ pub(super) fn descriptors(
     Ok(())
 }
 
-/// Copies the superblock, and where asked for the descriptors, to every group that keeps copies.
+/// Copies the superblock, and with `table` the descriptors, to every group that has backups.
 pub(super) fn backups(exclusive: &mut Exclusive, geometry: &Geometry, table: bool) -> Result<()> {
     let bs = geometry.block_size();
     let end = geometry.blocks_count();

@@ -1,7 +1,7 @@
-//! The volumes that an external journal names.
+//! The volumes that use an external journal.
 //!
 //! ```text
-//!   old ─► old, new ─► the volume's UUID changes ─► new        named at every moment
+//!   old ─► old, new ─► the volume's UUID changes ─► new        listed at every moment
 //! ```
 
 use crate::exclusive::Devices;
@@ -11,7 +11,7 @@ use extant_blockdev::BlockDevice;
 use extant_ondisk::jbd2::superblock::{JournalSuperblock, USERS_MAX};
 use std::sync::Arc;
 
-/// The journal's superblock on a device of its own.
+/// The journal's superblock on its own device.
 pub(super) struct Users {
     device: Arc<dyn BlockDevice>,
     at: ByteOffset,
@@ -20,9 +20,9 @@ pub(super) struct Users {
 }
 
 impl Users {
-    /// Those of the volume's journal; `None` when that is inside the volume, or there is none.
+    /// The users of the volume's journal; `None` if the journal is internal, or there is none.
     ///
-    /// Errors: `JournalElsewhere` when its device was not given; `Corrupt`, `Device`.
+    /// Errors: `JournalElsewhere` without the journal's device; `Corrupt`, `Device`.
     pub(super) fn of(devices: &Devices) -> Result<Option<Users>> {
         let volume = Volume::open_parts(devices.volume.clone(), &VolumeOptions::default())?;
         if volume.at_open().journal_inum != 0 {
@@ -41,7 +41,7 @@ impl Users {
         Ok(Some(Users { device: place.device, at, block, superblock }))
     }
 
-    /// Names one more volume, durably. Errors: `NotSupported` when there are as many as can be.
+    /// Adds a volume, durably. Errors: `NotSupported` if the list is full.
     pub(super) fn add(&mut self, uuid: [u8; 16]) -> Result<()> {
         let mut all: Vec<[u8; 16]> = JournalSuperblock::users(&self.block).collect();
         if all.contains(&uuid) {
@@ -54,7 +54,7 @@ impl Users {
         self.put(&all)
     }
 
-    /// Names a volume no more, durably.
+    /// Removes a volume, durably.
     pub(super) fn remove(&mut self, uuid: [u8; 16]) -> Result<()> {
         let all: Vec<[u8; 16]> = JournalSuperblock::users(&self.block).collect();
         let left: Vec<[u8; 16]> = all.iter().copied().filter(|user| *user != uuid).collect();

@@ -1,16 +1,17 @@
-//! Attribute blocks: written, shared by inodes that have the same attributes, given back.
+//! Attribute blocks: written, shared by inodes that have the same attributes, and freed.
 //!
 //! ```text
-//!   new content ──► the same in a block we know, refcount < 1024? ── yes ──► refcount + 1
+//!   new content ──► the same in a known block, refcount < 1024? ─── yes ──► refcount + 1
 //!                     │ no
 //!                     ├─ own block, refcount 1 ──► rewritten in place
 //!                     └─ else a new block;  own block: refcount - 1, at 0 freed
 //! ```
 //!
-//! Content is compared and counts change under the block's own byte lock; a block that is freed
-//! loses its magic there first, so nobody who found it in the list can come too late. Every owner
-//! counts the block (a cluster, with bigalloc) in its own `i_blocks`. The references that entries
-//! hold on value inodes belong to the block, however many inodes share it.
+//! Content is compared and reference counts are changed under the block's own byte lock. A block
+//! that is freed first loses its magic under that lock, so a thread that found it among the known
+//! blocks notices that it is gone. Every owner counts the block (with bigalloc, the cluster) in its
+//! own `i_blocks`. The references that entries hold on value inodes belong to the block, however
+//! many inodes share it.
 
 use super::list::{Attribute, Stored};
 use crate::context::role::Role;
@@ -24,10 +25,10 @@ use extant_ondisk::xattr::{BLOCK_HEADER_LEN, BlockHeader, REFCOUNT_MAX, encode_b
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 
-/// Memory for blocks that may be shared, in bytes.
+/// Memory for the known blocks, in bytes.
 const KNOWN_BYTES: usize = 4 << 20;
 
-/// Blocks whose content may be asked for again, by hash. The oldest leaves first.
+/// Blocks whose content another inode may need, by hash. The oldest block is forgotten first.
 #[derive(Default)]
 pub(crate) struct KnownBlocks {
     by_hash: HashMap<u32, MetaBlock>,
@@ -48,7 +49,7 @@ impl KnownBlocks {
         }
     }
 
-    /// Forgets block `nr` if it is the one known for `hash`.
+    /// Forgets block `nr` if it is the known block for `hash`.
     fn drop_block(&mut self, hash: u32, nr: BlockNr) {
         if self.by_hash.get(&hash).is_some_and(|block| block.nr() == nr) {
             self.by_hash.remove(&hash);
@@ -58,10 +59,12 @@ impl KnownBlocks {
 }
 
 impl Volume {
-    /// Makes `list` the content of the inode's attribute block; without any the block goes.
+    /// Makes `list` the content of the inode's attribute block. With an empty list, the inode loses
+    /// its block.
     ///
-    /// Entries of `list` that the old block had too get references of their own where they need
-    /// them; new ones bring theirs. Errors: `NoSpace` (nothing changed), `Corrupt`, `Device`.
+    /// Entries of `list` that were already in the old block get references of their own where they
+    /// need them; new entries come with theirs. Errors: `NoSpace` (nothing changed), `Corrupt`,
+    /// `Device`.
     pub(super) fn xattr_store_block(
         &self,
         handle: &Handle<'_>,
@@ -80,9 +83,9 @@ impl Volume {
         let content = encode_block(&new, self.block_size().bytes())?;
         let hash = BlockHeader::read(&content, Site::of_ino(ino))?.hash;
 
-        // Before the first change: what follows it cannot fail for want of this.
+        // This is done before the first change, so that nothing after that can fail because of it.
         self.context().add_compat(handle, Compat::EXT_ATTR)?;
-        // From here on one reference is in hand for each value that `list` names.
+        // From here on this call owns one reference for each value that `list` names.
         let mut added = Vec::new();
         for attribute in list.iter().filter(|attribute| !attribute.fresh) {
             if let Stored::InInode { ino: value, .. } = attribute.value {
@@ -100,7 +103,7 @@ impl Volume {
                 body.disk.sectors +=
                     self.context().sectors(u64::from(self.geometry().cluster_ratio()));
             }
-            // The block that was joined has references of its own.
+            // The joined block already has its own references.
             return values(list).try_for_each(|value| self.value_drop(handle, ino, body, value));
         }
         if let Some(nr) = own
@@ -110,7 +113,8 @@ impl Volume {
             return values(&old).try_for_each(|value| self.value_drop(handle, ino, body, value));
         }
         let goal = self.space().group_start(ino);
-        // Attributes are nobody's due: what data was promised is not theirs.
+        // No space is reserved for attributes: they must not use clusters that are reserved for
+        // data.
         let nr = match self.allocate_metadata(ino, body, handle, goal, Claim::Data) {
             Ok(nr) => nr,
             Err(error) => {
@@ -131,8 +135,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes a share in a known block with this content (`own` needs none); `None` when there is no
-    /// such block.
+    /// Takes a reference on a known block with this content (not if it is `own`). `None` if there
+    /// is no such block.
     fn join_block(
         &self,
         handle: &Handle<'_>,
@@ -154,7 +158,7 @@ impl Volume {
         }
         let block_mut = self.change_block(handle, &block)?;
         let mut bytes = block_mut.bytes_mut();
-        // Somebody may have changed it in between.
+        // Another thread may have changed it in between.
         match share_count(&bytes, content) {
             Some(count) if count < REFCOUNT_MAX => {
                 BlockHeader::set_refcount(&mut bytes, count + 1);
@@ -165,7 +169,7 @@ impl Volume {
         }
     }
 
-    /// Writes new content over a block that nobody shares; `None` when somebody does.
+    /// Writes new content over a block that no other inode shares; `None` if one does.
     fn rewrite_block(
         &self,
         handle: &Handle<'_>,
@@ -192,7 +196,8 @@ impl Volume {
         Ok(Some(block))
     }
 
-    /// Gives up the inode's share in block `nr`, which holds `list`; the last one frees it.
+    /// Drops the inode's reference on block `nr`, which holds `list`. Dropping the last one frees
+    /// the block.
     fn leave_block(
         &self,
         handle: &Handle<'_>,
@@ -227,7 +232,7 @@ impl Volume {
         self.free_metadata(ino, body, handle, nr)
     }
 
-    /// Permission to change a block of attributes, which no fast commit tells.
+    /// Permission to change an attribute block. No fast commit can record this change.
     fn change_block<'m>(
         &self,
         handle: &'m Handle<'_>,
@@ -259,7 +264,7 @@ impl Volume {
     }
 }
 
-/// How many share `block`, if its content is `content`.
+/// How many inodes share `block`, if its content is `content`.
 fn share_count(block: &[u8], content: &[u8]) -> Option<u32> {
     let header = BlockHeader::read(block, Site::NOWHERE).ok()?;
     (block[BLOCK_HEADER_LEN..] == content[BLOCK_HEADER_LEN..]).then_some(header.refcount)

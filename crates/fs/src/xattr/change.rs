@@ -1,18 +1,20 @@
-//! Setting and removing attributes: each goes where Linux puts it.
+//! Setting and removing attributes. Each attribute is stored where Linux would store it.
 //!
 //! ```text
 //!   value larger than a block could hold, ea_inode ──► value inode, its entry as below
-//!   inode tail has room ──► there
-//!   block has room      ──► there          (with ea_inode an eighth of a block is kept free)
-//!   ea_inode            ──► value inode, its entry in the tail or the block
-//!   else                ──► NoSpace
+//!   inode tail has space ──► there
+//!   block has space      ──► there        (with ea_inode an eighth of a block is kept free)
+//!   ea_inode             ──► value inode, its entry in the tail or the block
+//!   else                 ──► NoSpace
 //! ```
 //!
-//! A symlink whose target lies in the inode has the entries of value inodes in a block, where Linux may leave them in
-//! the tail: where blocks are charged to such a link, e2fsck knows by its attribute block alone that it has no others.
+//! For a symlink whose target is in the inode, entries of value inodes go into a block, where Linux
+//! may leave them in the tail. Blocks are charged to such a link, and only an attribute block tells
+//! e2fsck that the link has no other blocks.
 //!
-//! Access control lists come as system calls carry them and are stored as ext4 does; one that says
-//! no more than the mode becomes the mode. Source: ext4 documentation, "Extended Attributes".
+//! Access control lists arrive in the format of the system calls and are stored in ext4's. A list
+//! that says no more than the mode is stored in the mode alone. Source: ext4 documentation,
+//! "Extended Attributes".
 
 use super::list::{Attribute, Stored};
 use crate::inline::INLINE_NAME;
@@ -28,33 +30,34 @@ use extant_ondisk::xattr::{
     BLOCK_HEADER_LEN, NameIndex, NewXattr, TERMINATOR_LEN, block_len, in_inode_len,
 };
 
-/// The largest value a system call can carry, in bytes.
+/// The largest value that a system call can pass, in bytes.
 const CALL_MAX: usize = 65536;
-/// An access control list without entries, as system calls carry it: only the version.
+/// An access control list without entries, in the format of the system calls: only the version.
 const EMPTY_ACL: [u8; 4] = [2, 0, 0, 0];
 
 /// One attribute for [`Volume::xattr_set_all`]: prefix, name without it, value.
 pub(crate) type NewAttribute<'a> = (NameIndex, &'a [u8], &'a [u8]);
 
-/// Both homes of an inode's attributes while they are changed.
+/// The attributes of an inode, from both places, while they are changed.
 struct Homes {
     tail: Vec<Attribute>,
     block: Vec<Attribute>,
     block_changed: bool,
-    /// Value inodes that an entry of the tail named and no longer does.
+    /// Value inodes that lost their entry in the tail.
     gone: Vec<Ino>,
-    /// Value inodes that were referenced on behalf of a new entry.
+    /// Value inodes that got a reference for a new entry.
     made: Vec<Ino>,
 }
 
 impl Volume {
-    /// Sets the attribute, or removes it when `value` is `None`.
+    /// Sets the attribute, or removes it if `value` is `None`.
     ///
     /// The caller stores the inode and sets its ctime. Errors: `Exists` or `NoAttribute` as `mode`
-    /// says (and `NoAttribute` when there is nothing to remove); `NoSpace` where it does not fit;
-    /// `Invalid` for a bad name or access control list; `NotSupported` for one on a file that has
-    /// none, `Denied` for a default one on a file that is no directory; `Corrupt`, `Device`.
-    /// The body is unchanged then. Locks: the inode's is held; takes `Shared`, `Group`.
+    /// requires (and `NoAttribute` if there is nothing to remove); `NoSpace` if the attribute does
+    /// not fit; `Invalid` for a bad name or access control list; `NotSupported` for a list on a
+    /// file that cannot have one, `Denied` for a default list on a file that is not a directory;
+    /// `Corrupt`, `Device`. After an error the body is unchanged. Locks: the caller holds the
+    /// inode's; takes `Shared`, `Group`.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn xattr_set(
         &self,
@@ -75,7 +78,8 @@ impl Volume {
             }
             match self.as_stored(body, index, name, value)? {
                 Some(value) => self.put_attribute(handle, ino, body, homes, (index, name, &value)),
-                // A list that became the mode need not have been an attribute before.
+                // A list that was stored in the mode alone is no attribute, so removing it is not
+                // an error.
                 None if !there && value.is_none() => Err(Error::NoAttribute),
                 None => {
                     homes.remove(index, name);
@@ -85,7 +89,7 @@ impl Volume {
         })
     }
 
-    /// Sets many attributes at once, each as [`Volume::xattr_set`] would with `XattrMode::Any`: for
+    /// Sets many attributes at once, each as [`Volume::xattr_set`] would with `XattrMode::Any`. For
     /// new inodes.
     pub(crate) fn xattr_set_all(
         &self,
@@ -110,7 +114,7 @@ impl Volume {
         })
     }
 
-    /// Gives back everything the attributes of an inode hold outside of it.
+    /// Frees everything that the attributes of an inode hold outside the inode.
     pub(crate) fn xattr_release_all(
         &self,
         handle: &Handle<'_>,
@@ -132,7 +136,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes both homes out, lets `edit` change them, and puts them back.
+    /// Reads the attributes of both places, lets `edit` change them, and stores them again.
     fn change_xattrs(
         &self,
         handle: &Handle<'_>,
@@ -180,8 +184,8 @@ impl Volume {
         done
     }
 
-    /// The sectors that values in inodes of their own add to their owner's: whole clusters for each
-    /// entry, however many share the value.
+    /// How many sectors the value inodes add to their owner's count: whole clusters for each entry,
+    /// however many inodes share the value.
     fn charge(&self, list: &[Attribute]) -> u64 {
         let cluster = u64::from(self.geometry().cluster_ratio()) << self.block_size().log2();
         let sizes = list.iter().filter_map(|attribute| match attribute.value {
@@ -191,7 +195,8 @@ impl Volume {
         sizes.map(|size| size.next_multiple_of(cluster) >> 9).sum()
     }
 
-    /// What is stored for a caller's value; `None` where nothing is. An access list sets the mode.
+    /// The bytes to store for a caller's value; `None` if nothing is to be stored. An access list
+    /// also sets the mode.
     fn as_stored(
         &self,
         body: &mut Body,
@@ -229,7 +234,7 @@ impl Volume {
         Ok(Some(acl.to_disk()))
     }
 
-    /// Finds a place for one attribute.
+    /// Finds the place for one attribute and puts it there.
     fn put_attribute(
         &self,
         handle: &Handle<'_>,
@@ -280,7 +285,7 @@ impl Homes {
         self.remove_from_block(index, name);
     }
 
-    /// Where in the tail it stood.
+    /// Returns the attribute's former position in the tail.
     fn remove_from_tail(&mut self, index: NameIndex, name: &[u8]) -> Option<usize> {
         let n = self.tail.iter().position(|attribute| attribute.is(index, name))?;
         if let Stored::InInode { ino, .. } = self.tail.remove(n).value {
@@ -295,7 +300,7 @@ impl Homes {
         };
         let old = self.block.remove(n);
         self.block_changed = true;
-        // What the block on disk names is its own to give back.
+        // The references of the block on disk belong to that block and are dropped with it.
         if let Stored::InInode { ino, .. } = old.value
             && old.fresh
         {
@@ -303,7 +308,7 @@ impl Homes {
         }
     }
 
-    /// Moves the entries of value inodes from the tail to the block, which is empty. Their references go with them.
+    /// Moves the entries of value inodes from the tail to the empty block, with their references.
     fn move_values_to_block(&mut self) {
         let in_inode = |attribute: &Attribute| matches!(attribute.value, Stored::InInode { .. });
         let (moved, stay): (Vec<_>, _) = self.tail.drain(..).partition(in_inode);
@@ -312,8 +317,8 @@ impl Homes {
         self.block.extend(moved.into_iter().map(|entry| Attribute { fresh: true, ..entry }));
     }
 
-    /// Puts the attribute into the tail or the block, in place of the one with its name; `false`,
-    /// and no change, when neither has room.
+    /// Puts the attribute into the tail or the block, and replaces the one with the same name.
+    /// Returns `false`, without a change, if it fits in neither.
     fn place(&mut self, attribute: Attribute, tail_len: usize, block_most: usize) -> bool {
         let fits_tail = len_with(&self.tail, &attribute, in_inode_len) <= tail_len;
         if !fits_tail && len_with(&self.block, &attribute, block_len) > block_most {
@@ -332,12 +337,12 @@ impl Homes {
     }
 }
 
-/// Attributes whose values are inodes of their own.
+/// How many attributes have value inodes.
 fn values(list: &[Attribute]) -> i64 {
     list.iter().filter(|attribute| matches!(attribute.value, Stored::InInode { .. })).count() as i64
 }
 
-/// Bytes of a home as `len` counts them, with `attribute` in place of the one with its name.
+/// Bytes of one place as `len` counts them, with `attribute` replacing the one with the same name.
 fn len_with(list: &[Attribute], attribute: &Attribute, len: fn(&[NewXattr<'_>]) -> usize) -> usize {
     let others = list.iter().filter(|other| !other.is(attribute.index, &attribute.name));
     len(&others.chain([attribute]).map(Attribute::to_new).collect::<Vec<_>>())

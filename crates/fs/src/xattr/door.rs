@@ -1,4 +1,4 @@
-//! Attributes by the names that callers use: which there are, and which errors who asks gets.
+//! Attributes by the names that callers use: which names are valid, and which errors callers get.
 //!
 //! ```text
 //!   user.       regular files and directories        trusted. security. gnu.   every file
@@ -20,32 +20,33 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
-/// The longest full name, in bytes.
+/// The longest name including its prefix, in bytes.
 const NAME_MAX: usize = 255;
 /// The longest value, in bytes.
 const VALUE_MAX: usize = 65536;
 
-/// What must be so before an attribute is set.
+/// A condition for setting an attribute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum XattrMode {
-    /// Whatever is there.
+    /// No condition.
     #[default]
     Any,
-    /// It is not there: else `Exists`.
+    /// The attribute must not exist; otherwise `Exists`.
     Create,
-    /// It is there: else `NoAttribute`.
+    /// The attribute must exist; otherwise `NoAttribute`.
     Replace,
 }
 
 impl Filesystem {
-    /// Sets an extended attribute; access control lists come as system calls have them, and set the
-    /// mode. Symlinks are not followed.
+    /// Sets an extended attribute. Access control lists have the format of the system calls, and
+    /// set the mode. Symlinks are not followed.
     ///
-    /// Errors: `Exists`, `NoAttribute` as `mode` says; `OutOfRange` for a name that is empty or
-    /// longer than 255 bytes; `TooBig` for a value longer than 64 KiB; `NotSupported` for a name
-    /// that no attribute of the file can have; `NotPermitted` for `user.` on other than files and
-    /// directories, and where flags forbid it; `Invalid` for a malformed list; `NoSpace` where it
-    /// does not fit; `ReadOnly`, `Corrupt`, `Device`. Locks: takes `Inode`, then a handle.
+    /// # Errors
+    /// `Exists`, `NoAttribute` as `mode` requires; `OutOfRange` for a name that is empty or longer
+    /// than 255 bytes; `TooBig` for a value longer than 64 KiB; `NotSupported` for a name that no
+    /// attribute of the file can have; `NotPermitted` for `user.` on anything but regular files and
+    /// directories, and if flags forbid the change; `Invalid` for a malformed list; `NoSpace` if
+    /// the attribute does not fit; `ReadOnly`, `Corrupt`, `Device`.
     ///
     /// # Examples
     ///
@@ -71,7 +72,8 @@ impl Filesystem {
 
     /// Removes an extended attribute. Symlinks are not followed.
     ///
-    /// Errors: `NoAttribute`; else, and locks, as [`Filesystem::set_xattr`].
+    /// # Errors
+    /// `NoAttribute`; otherwise as [`Filesystem::set_xattr`].
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<()> {
         self.volume().context().noting(|| {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
@@ -83,19 +85,24 @@ impl Filesystem {
 impl Node {
     /// The names of the extended attributes, with their prefixes.
     ///
-    /// Errors: `Corrupt`, `Device`. Locks: takes `Inode`, shared.
+    /// # Errors
+    /// `Corrupt`, `Device`.
     pub fn xattrs(&self) -> Result<Vec<OsString>> {
+        // Locks: takes `Inode` (shared).
         self.volume().context().noting(|| {
             let names = self.volume().xattr_names(self.ino(), &self.inode().read())?;
             Ok(names.into_iter().map(OsString::from_vec).collect())
         })
     }
 
-    /// The value of an extended attribute; access control lists as system calls have them.
+    /// The value of an extended attribute. Access control lists have the format of the system
+    /// calls.
     ///
-    /// Errors: `NoAttribute`; `OutOfRange`, `Invalid`, `NotSupported` for a name that no attribute can
-    /// have; else, and locks, as [`Node::xattrs`].
+    /// # Errors
+    /// `NoAttribute`; `OutOfRange`, `Invalid`, `NotSupported` for a name that no attribute can
+    /// have; otherwise as [`Node::xattrs`].
     pub fn xattr(&self, name: impl AsRef<OsStr>) -> Result<Vec<u8>> {
+        // Locks: takes `Inode` (shared).
         self.volume().context().noting(|| {
             let name = name.as_ref().as_bytes();
             let value = self.volume().xattr(self.ino(), &self.inode().read(), name)?;
@@ -108,7 +115,8 @@ impl Node {
 
     /// Sets an extended attribute.
     ///
-    /// Errors and locks: as [`Filesystem::set_xattr`].
+    /// # Errors
+    /// As [`Filesystem::set_xattr`].
     pub fn set_xattr(&self, name: impl AsRef<OsStr>, value: &[u8], mode: XattrMode) -> Result<()> {
         self.volume().context().noting(|| {
             self.volume().set_xattr(self.inode(), name.as_ref().as_bytes(), Some(value), mode)
@@ -117,7 +125,8 @@ impl Node {
 
     /// Removes an extended attribute.
     ///
-    /// Errors: `NoAttribute`; else, and locks, as [`Filesystem::set_xattr`].
+    /// # Errors
+    /// `NoAttribute`; otherwise as [`Filesystem::set_xattr`].
     pub fn remove_xattr(&self, name: impl AsRef<OsStr>) -> Result<()> {
         self.volume().context().noting(|| {
             self.volume().set_xattr(self.inode(), name.as_ref().as_bytes(), None, XattrMode::Any)
@@ -126,9 +135,9 @@ impl Node {
 }
 
 impl Volume {
-    /// Sets the attribute with this full name, or removes it when `value` is `None`.
+    /// Sets the attribute with this full name, or removes it if `value` is `None`.
     ///
-    /// Errors and locks: as [`Filesystem::set_xattr`].
+    /// Errors: as [`Filesystem::set_xattr`]. Locks: takes `Inode`, then a handle.
     pub(crate) fn set_xattr(
         &self,
         inode: &Inode,
@@ -151,9 +160,9 @@ impl Volume {
         self.sync_if_flagged(inode)
     }
 
-    /// Takes away the capabilities of a file whose content is about to change, as Linux does.
+    /// Removes the capabilities of a file whose content is about to change, as Linux does.
     ///
-    /// Errors: `Corrupt`, `Device`. Locks: the inode's is held, and no handle.
+    /// Errors: `Corrupt`, `Device`. Locks: the caller holds the inode's, and no handle.
     pub(crate) fn drop_capability(&self, ino: Ino, body: &mut Body) -> Result<()> {
         if body.no_capability {
             return Ok(());
@@ -183,7 +192,7 @@ impl Volume {
         body.store(self, ino, &handle)?;
         handle.stop()?;
         match done {
-            // A list that is not there says what the mode says.
+            // A missing list means the mode, so removing it is not an error.
             Err(Error::NoAttribute) if is_list(index) && value.is_none() => Ok(()),
             done => done,
         }

@@ -1,7 +1,7 @@
-//! The attributes of one home, taken out to be changed and laid out again.
+//! The attributes of one place, read into memory to be changed and encoded again.
 //!
 //! ```text
-//!   inode tail or block ──► Vec<Attribute> ── edit ──► encoded anew, gaps closed
+//!   inode tail or block ──► Vec<Attribute> ── edit ──► encoded again, without gaps
 //! ```
 
 use crate::inode::Body;
@@ -13,31 +13,32 @@ use extant_ondisk::xattr::{
     entry_hash_of_inode_value,
 };
 
-/// One attribute, taken out of its home.
+/// One attribute, read into memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attribute {
     /// The prefix.
     pub(crate) index: NameIndex,
-    /// The name without it.
+    /// The name without the prefix.
     pub(crate) name: Vec<u8>,
     /// The value.
     pub(crate) value: Stored,
-    /// Put here by the change that is going on: a reference to its value inode is in hand.
+    /// The change in progress put it here, and owns a reference to its value inode.
     pub(crate) fresh: bool,
 }
 
-/// A value as it is stored.
+/// How a value is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stored {
-    /// Beside the entry.
+    /// Next to the entry.
     Here(Vec<u8>),
     /// In an inode of its own.
     InInode {
         /// The value inode.
         ino: Ino,
-        /// Bytes of the value.
+        /// Size of the value in bytes.
         size: u32,
-        /// What makes the entry's hash: the value's crc, unless an old writer hashed otherwise.
+        /// The value that makes the entry's hash: the value's crc, unless an old writer hashed
+        /// differently.
         crc: u32,
     },
 }
@@ -46,7 +47,8 @@ impl Attribute {
     fn of(entry: &XattrEntry<'_>) -> Attribute {
         let value = match entry.value {
             ValueRef::Here(value) => Stored::Here(value.to_vec()),
-            // The hash is the name's with the crc mixed in last: taken back, it is kept as it was.
+            // The hash is that of the name, with the crc mixed in last. Removing the name's part
+            // keeps the rest as it was stored.
             ValueRef::InInode { ino, size } => {
                 let crc = entry.hash ^ entry_hash_of_inode_value(entry.name, 0);
                 Stored::InInode { ino, size, crc }
@@ -55,12 +57,12 @@ impl Attribute {
         Attribute { index: entry.index, name: entry.name.to_vec(), value, fresh: false }
     }
 
-    /// Whether this is the attribute of that name.
+    /// Whether this is the attribute with that name.
     pub(crate) fn is(&self, index: NameIndex, name: &[u8]) -> bool {
         self.index == index && self.name == name
     }
 
-    /// The same, to be laid out.
+    /// The same attribute, in the form for encoding.
     pub(crate) fn to_new(&self) -> NewXattr<'_> {
         let value = match &self.value {
             Stored::Here(value) => NewValue::Here(value),
@@ -75,7 +77,7 @@ impl Attribute {
 impl Volume {
     /// The attributes in the inode's tail, in stored order.
     ///
-    /// Errors: `Corrupt` where it is malformed.
+    /// Errors: `Corrupt` if the tail is malformed.
     pub(crate) fn xattr_tail_list(&self, ino: Ino, body: &Body) -> Result<Vec<Attribute>> {
         let ea_inode = self.has_incompat(Incompat::EA_INODE);
         let area = XattrArea::in_inode(body.xattr_tail(self), ea_inode, Site::of_ino(ino))?;
@@ -84,7 +86,7 @@ impl Volume {
 
     /// The attributes in the inode's block, in stored order.
     ///
-    /// Errors: `Corrupt` where it is malformed; `Device`.
+    /// Errors: `Corrupt` if the block is malformed; `Device`.
     pub(crate) fn xattr_block_list(&self, ino: Ino, body: &Body) -> Result<Vec<Attribute>> {
         let Some(nr) = body.disk.file_acl else { return Ok(Vec::new()) };
         let block = self.xattr_block(ino, nr)?;
@@ -94,9 +96,9 @@ impl Volume {
         Ok(area.entries().map(|entry| Attribute::of(&entry)).collect())
     }
 
-    /// Lays `list` out in the inode's tail.
+    /// Encodes `list` into the inode's tail.
     ///
-    /// Errors: `NoSpace` (the tail stays as it was).
+    /// Errors: `NoSpace` (the tail is unchanged).
     pub(crate) fn xattr_store_tail(&self, body: &mut Body, list: &[Attribute]) -> Result<()> {
         let new: Vec<_> = list.iter().map(Attribute::to_new).collect();
         encode_in_inode(&new, body.xattr_tail_mut(self))

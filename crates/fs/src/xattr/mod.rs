@@ -1,4 +1,4 @@
-//! Extended attributes of an inode, wherever they live.
+//! Extended attributes of an inode, in all the places where they are stored.
 //!
 //! ```text
 //!   inode tail ──┬─ name = value                    small values, inline data
@@ -7,8 +7,8 @@
 //!   (shared)     └─ name ─► value inode ──┘
 //! ```
 //!
-//! Reading and changing are here: `read.rs`, `change.rs`. Names are given to callers with their
-//! prefix, and taken from them as prefix and rest.
+//! Reading and changing are in `read.rs` and `change.rs`. Callers get names with their prefix, and
+//! pass names as prefix and rest.
 
 pub(crate) mod block;
 pub(crate) mod change;

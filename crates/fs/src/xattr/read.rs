@@ -1,9 +1,9 @@
-//! Reading attributes: find, list, and fetch values from their own inodes.
+//! Reading attributes: finding, listing, and reading values from value inodes.
 //!
 //! ```text
 //!   get(name) ──► inode tail ── not there ──► block ── not there ──► None
 //!                   └─ value here: copied        └─ in an inode: read, its crc checked
-//!   system.posix_acl_*: the disk's list, converted to the system call's
+//!   system.posix_acl_*: the stored list, converted to the format of the system calls
 //! ```
 //!
 //! A block's checksum is verified when it enters the cache. Source: ext4 documentation, "Extended
@@ -22,7 +22,7 @@ use extant_ondisk::xattr::{
     BlockHeader, NameIndex, ValueRef, XattrArea, XattrEntry, entry_hash_of_inode_value,
 };
 
-/// A value that was found, copied out of its home.
+/// A value that was found and copied.
 enum Value {
     Bytes(Vec<u8>),
     InInode { ino: Ino, size: u32, name: Vec<u8>, hash: u32 },
@@ -40,10 +40,11 @@ impl Value {
 }
 
 impl Volume {
-    /// The full names of all attributes a caller may see, inode tail first, then the block.
+    /// The full names of all visible attributes: first those in the inode's tail, then those in the
+    /// block.
     ///
-    /// Errors: `Corrupt` where a home is malformed; `Device`. Locks: the caller holds the inode's;
-    /// takes `Leaf`.
+    /// Errors: `Corrupt` if tail or block is malformed; `Device`. Locks: the caller holds the
+    /// inode's; takes `Leaf`.
     pub(crate) fn xattr_names(&self, ino: Ino, body: &Body) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
         self.each_xattr(ino, body, |entry| {
@@ -55,8 +56,8 @@ impl Volume {
         Ok(names)
     }
 
-    /// The value of the attribute with this full name; `None` when there is none, or no attribute
-    /// can have the name. Access control lists come in the form that system calls use.
+    /// The value of the attribute with this full name; `None` if there is none, or if no attribute
+    /// can have the name. Access control lists are returned in the format of the system calls.
     ///
     /// Errors: as [`Volume::xattr_names`]; `XattrInode`, `XattrHash` for a bad value inode; `Acl`.
     pub(crate) fn xattr(&self, ino: Ino, body: &Body, full: &[u8]) -> Result<Option<Vec<u8>>> {
@@ -71,7 +72,7 @@ impl Volume {
         Ok(Some(value))
     }
 
-    /// The value of an attribute as it is stored, by index and stored name.
+    /// The value of an attribute as it is stored, by prefix index and stored name.
     pub(crate) fn stored_xattr(
         &self,
         ino: Ino,
@@ -94,9 +95,9 @@ impl Volume {
         }
     }
 
-    /// Calls `look` with every attribute of both homes, hidden ones included.
+    /// Calls `look` with every attribute of both places, including hidden ones.
     ///
-    /// `look` must not take locks: a block's bytes are held around it.
+    /// `look` must not take locks: the lock on a block's bytes is held during the call.
     pub(crate) fn each_xattr(
         &self,
         ino: Ino,
@@ -117,9 +118,10 @@ impl Volume {
         Ok(())
     }
 
-    /// The attribute block `nr`, its checksum verified when it enters the cache.
+    /// The attribute block `nr`. Its checksum is verified when the block enters the cache.
     ///
-    /// Errors: `XattrMagic`, `XattrHeader`, `XattrChecksum`; `Device`. `ino` names the asker.
+    /// Errors: `XattrMagic`, `XattrHeader`, `XattrChecksum`; `Device`. `ino` is the inode named in
+    /// them.
     pub(crate) fn xattr_block(&self, ino: Ino, nr: BlockNr) -> Result<MetaBlock> {
         let block = self.journal().cache().get(nr)?;
         let kind = Role::Xattrs.kind();
@@ -134,7 +136,7 @@ impl Volume {
         Ok(block)
     }
 
-    /// The value in inode `value`, checked against the entry that names it.
+    /// The value in inode `value`, checked against the entry that points to it.
     fn inode_value(
         &self,
         at: Site,
@@ -148,7 +150,8 @@ impl Volume {
         if body.file_kind() != FileKind::Regular || body.disk.size != u64::from(size) {
             return Err(site.corrupt(What::XattrInode));
         }
-        // A value has no holes: what is collected here is on the device, so its size is bounded.
+        // A value has no holes: all bytes collected here are on the device, so memory use is
+        // bounded.
         let mut bytes = Vec::new();
         let mut block = 0;
         while bytes.len() < size as usize {
@@ -159,7 +162,7 @@ impl Volume {
             block += 1;
         }
         let crc = extant_crc32c::crc32c(self.checksum_seed(), &bytes);
-        // An old style keeps its owner's number and generation instead of crc and count.
+        // An old style stores the owner's number and generation instead of the crc and the count.
         let old_style = at.ino.is_some_and(|owner| body.disk.mtime.sec as u32 == owner.get())
             && body.disk.atime.sec as u32 != crc;
         if !old_style {

@@ -1,8 +1,8 @@
-//! Giving back the values that lie in inodes of their own, with a journal of any size.
+//! Freeing the values in value inodes, whatever the size of the journal.
 //!
 //! ```text
 //!   one attribute ─► one value freed ─► … transaction full: restart ─► … ─► none left
-//!   a block that others share keeps its references: nothing to give back
+//!   a block that other inodes share keeps its references: nothing to free
 //! ```
 
 use crate::inode::Body;
@@ -15,11 +15,11 @@ use extant_ondisk::features::Incompat;
 use extant_ondisk::xattr::{BlockHeader, NameIndex};
 
 impl Volume {
-    /// Removes all attributes whose values are inodes, restarting the handle as
-    /// [`Volume::unmap_in_steps`] does: for an inode that is being released.
+    /// Removes all attributes that have value inodes, and restarts the handle as
+    /// [`Volume::unmap_in_steps`] does. For an inode that is being released.
     ///
-    /// The caller stores the inode in the end, after an error too. Errors: `Corrupt`, `Device`.
-    /// Locks: the inode's is held; takes `Shared`, `Group`.
+    /// The caller stores the inode at the end, even after an error. Errors: `Corrupt`, `Device`.
+    /// Locks: the caller holds the inode's; takes `Shared`, `Group`.
     pub(crate) fn xattr_drop_values(
         &self,
         ino: Ino,
@@ -38,7 +38,7 @@ impl Volume {
         Ok(())
     }
 
-    /// An attribute of the inode's own whose value is an inode.
+    /// An attribute that has a value inode and is not in a block that other inodes share.
     fn any_value(&self, ino: Ino, body: &Body) -> Result<Option<(NameIndex, Vec<u8>)>> {
         let mut list = self.xattr_tail_list(ino, body)?;
         if let Some(nr) = body.disk.file_acl {

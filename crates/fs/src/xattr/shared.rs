@@ -1,10 +1,10 @@
-//! Attributes that several inodes may share: blocks of them, and values in inodes of their own.
+//! Attributes that several inodes may share: attribute blocks, and values in value inodes.
 
 use crate::xattr::block::KnownBlocks;
 use crate::xattr::value_inode::KnownValues;
 use extant_base::lock::{Mutex, Rank};
 
-/// What is known of attributes that may be shared.
+/// The known attribute blocks and value inodes that may be shared.
 pub(crate) struct SharedXattrs {
     blocks: Mutex<KnownBlocks>,
     values: Mutex<KnownValues>,
@@ -19,12 +19,12 @@ impl SharedXattrs {
         }
     }
 
-    /// Attribute blocks that new inodes may share.
+    /// The known attribute blocks.
     pub(super) fn blocks(&self) -> &Mutex<KnownBlocks> {
         &self.blocks
     }
 
-    /// Attribute values in inodes of their own; the lock guards the counts of all of them.
+    /// The known value inodes. The lock guards the reference counts of all value inodes.
     pub(super) fn values(&self) -> &Mutex<KnownValues> {
         &self.values
     }

@@ -1,16 +1,16 @@
-//! Values in inodes of their own: made, shared by content, counted, given back.
+//! Value inodes: created, shared by content, reference-counted, freed.
 //!
 //! ```text
 //!   value inode   mode 0100600, flag EA_INODE, no name
 //!     size, blocks    the value
 //!     atime           crc32c(filesystem seed, value)
-//!     ctime, version  high and low half of the number of entries that name it
+//!     ctime, version  high and low half of the number of entries that point to it
 //! ```
 //!
-//! All counts change under one lock (`Rank::Shared`), past the table of inodes in use: a lock on an
-//! inode cannot be waited for under a handle. An old style that belongs to one inode (its number in
-//! mtime, its generation) is not counted and never shared. Source: ext4 documentation, "Extended
-//! Attributes", value inodes.
+//! All counts change under one lock (`Rank::Shared`), without the table of inodes in use: a thread
+//! that holds a handle must not wait for an inode's lock. An old style belongs to one inode (whose
+//! number is in mtime, and whose generation it has); it has no count and is never shared. Source:
+//! ext4 documentation, "Extended Attributes", value inodes.
 
 use super::list::Stored;
 use crate::create::NewInode;
@@ -25,10 +25,11 @@ use extant_ondisk::time::Timestamp;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 
-/// Values that are remembered, at most.
+/// How many values are remembered at most.
 const KNOWN_MAX: usize = 4096;
 
-/// Value inodes whose content may be asked for again, by crc and size. The oldest leaves first.
+/// Value inodes whose content another attribute may need, by crc and size. The oldest is forgotten
+/// first.
 #[derive(Default)]
 pub(crate) struct KnownValues {
     by_content: HashMap<(u32, u32), Ino>,
@@ -67,10 +68,11 @@ fn crc_of(body: &Body) -> u32 {
 }
 
 impl Volume {
-    /// A value inode with this value and one reference more than before, for an attribute of
-    /// `owner`: one that has it already, or a new one.
+    /// A value inode with this value, with one more reference for an attribute of `owner`: an
+    /// existing inode with the value, or a new one.
     ///
-    /// `value` is not empty. Errors: `NoSpace`, `Device`, `Corrupt`. Locks: takes `Shared`, `Group`.
+    /// `value` must not be empty. Errors: `NoSpace`, `Device`, `Corrupt`. Locks: takes `Shared`,
+    /// `Group`.
     pub(super) fn value_make(
         &self,
         handle: &Handle<'_>,
@@ -111,9 +113,9 @@ impl Volume {
         Ok(Stored::InInode { ino, size, crc })
     }
 
-    /// One reference more to a value.
+    /// Adds a reference to a value inode.
     ///
-    /// Errors: `XattrInode` when `value` is no value inode; `Corrupt`, `Device`.
+    /// Errors: `XattrInode` if `value` is not a value inode; `Corrupt`, `Device`.
     pub(super) fn value_add(&self, handle: &Handle<'_>, value: Ino) -> Result<()> {
         let _known = self.shared_xattrs().values().lock();
         let mut body = self.value_body(value)?;
@@ -121,9 +123,9 @@ impl Volume {
         self.store_count(handle, value, &mut body, more)
     }
 
-    /// One reference less to a value of `owner`; without any it is freed.
+    /// Drops a reference of `owner` to a value inode, and frees the inode with its last reference.
     ///
-    /// Errors: `XattrInode` when `value` is no value inode; `Corrupt`, `Device`.
+    /// Errors: `XattrInode` if `value` is not a value inode; `Corrupt`, `Device`.
     pub(super) fn value_drop(
         &self,
         handle: &Handle<'_>,

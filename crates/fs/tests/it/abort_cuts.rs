@@ -1,10 +1,11 @@
-//! Power cuts around an abort: the error state goes into the superblock directly, and a cut may tear that write.
+//! Power cuts around an abort. The error state is written directly to the superblock, and a cut may
+//! tear that write.
 //!
 //! ```text
 //!   a write fails ─► errno in the log's superblock ─► state and record in the volume's ─┬─ cut
 //!                                                                                       ▼
-//!   open: errno taken over, log replayed, emptied ─┬─ cut ─► open ─► what was synced is there, and the error
-//!                                                  └───────► open …
+//!   open: errno copied, log replayed, emptied ─┬─ cut ─► open ─► synced files, error are there
+//!                                              └───────► open …
 //! ```
 
 use crate::common::{image_of, pattern};
@@ -18,18 +19,18 @@ use std::sync::Arc;
 
 type Device = Arc<Faulty<Recorder<MemoryDevice>>>;
 
-/// A run that something ended.
+/// A run that a failure ended.
 struct Run {
     base: MemoryDevice,
     device: Device,
-    /// Requests that were recorded when the failure began.
+    /// How many requests were recorded before the failure.
     began: usize,
-    /// Files that were synced.
+    /// How many files were synced.
     synced: usize,
     journaled: bool,
 }
 
-/// Files, each synced, until the `nth` request of kind `op` fails; `None` when nothing does.
+/// Creates files and syncs each, until the `nth` request of kind `op` fails; `None` if none fails.
 fn run(base: &MemoryDevice, op: IoOp, nth: u64) -> Option<Run> {
     let mut compat = [0];
     base.read_at(ByteOffset(1024 + 0x5C), &mut compat).unwrap();
@@ -60,7 +61,7 @@ fn run(base: &MemoryDevice, op: IoOp, nth: u64) -> Option<Run> {
     failed.map(|_| Run { base: base.clone(), device, began, synced, journaled })
 }
 
-/// `s_state` of the volume has the bit for errors.
+/// Whether `s_state` of the volume has the error bit.
 fn is_marked(device: &MemoryDevice) -> bool {
     let mut state = [0; 2];
     device.read_at(ByteOffset(1024 + 0x3A), &mut state).unwrap();
@@ -84,13 +85,15 @@ fn check_files(fs: &Filesystem, synced: usize, what: &str) {
     }
 }
 
-/// Calls `judge` with each state that a cut could leave from the last sync before the failure on, and how it is called.
+/// Calls `judge` with each state that a cut after the last sync before the failure can leave, and
+/// its name.
 fn each_cut(run: &Run, seed: u64, mut judge: impl FnMut(Arc<MemoryDevice>, &str)) {
     let recorder = run.device.inner();
     let log = recorder.log();
     let plan = recorder.crash_plan(&run.base).seed(seed).samples(2).torn(2);
     for state in plan.cuts(run.began..=log.len()).states() {
-        // Without a journal the superblock's block goes home like others, and is lost or torn as they are.
+        // Without a journal, the superblock's block is written like others, and can be lost or torn
+        // like them.
         let is_asked = |op: &usize| log[*op].is_fua() || log[*op].range().0 != ByteOffset(1024);
         let is_promised = run.journaled || state.torn.iter().chain(&state.lost).all(is_asked);
         if state.completed >= run.began && is_promised {
@@ -115,7 +118,8 @@ fn open(device: &Arc<MemoryDevice>, options: &OpenOptions, what: &str) -> Filesy
     options.open_device(device).unwrap_or_else(|error| panic!("{what}: {error}"))
 }
 
-/// The volume opens, to read and to write, with all that was synced, and is whole then.
+/// The volume opens for reading and for writing, with everything that was synced, and is then
+/// consistent.
 fn opens(device: &Arc<MemoryDevice>, synced: usize, what: &str) {
     check_files(&open(device, &OpenOptions::new(), what), synced, what);
     let fs = open(device, OpenOptions::new().write(true), what);
@@ -150,7 +154,7 @@ fn a_cut_anywhere_around_an_abort_leaves_a_volume_that_opens() {
     assert!(states > 200, "{states}");
 }
 
-/// Without a journal nothing else is promised of a crash.
+/// Without a journal, nothing else is guaranteed after a crash.
 #[test]
 fn the_superblock_of_a_volume_without_a_journal_is_not_torn_by_an_abort() {
     require!(E2fsprogs);
@@ -194,7 +198,7 @@ fn a_cut_anywhere_while_an_abort_is_taken_over_loses_neither_volume_nor_record()
     assert!(states > 200 && told > 10, "{states} states of {told}");
 }
 
-/// Errors that were noted while the journal was in order are in the log, and newer than what is at home.
+/// Errors that were recorded before the abort are in the log, and newer than those on the volume.
 #[test]
 fn an_error_that_is_in_the_log_survives_its_replay() {
     require!(E2fsprogs);

@@ -1,5 +1,5 @@
-//! Calls on what a file has besides its content: flags, owners, times, projects, extended attributes
-//! and access lists.
+//! Calls on a file's metadata: flags, owners, times, projects, extended attributes and access
+//! lists.
 
 use crate::common::{Image, new_file, pattern};
 use extant::check::{self, Finding, Options};
@@ -35,12 +35,12 @@ fn flags_protect_content() {
     assert!(matches!(fs.set_xattr("f", "user.a", b"1", XattrMode::Any), Err(Error::NotPermitted)));
     file.set_attributes(&set(flags)).unwrap();
     assert_eq!(fs.read("f").unwrap(), b"kept and more");
-    // Neither the map's kind nor what only the engine sets can be asked for.
+    // Callers cannot request the kind of map or flags that only the engine sets.
     let wrong = [flags ^ InodeFlags::EXTENTS, flags | InodeFlags::HUGE_FILE];
     for wrong in wrong {
         assert!(matches!(file.set_attributes(&set(wrong)), Err(Error::NotSupported(_))));
     }
-    // A file has no flags of directories; the others that can be set are.
+    // A file does not get directory flags; all other settable flags are set.
     let many = InodeFlags::NODUMP | InodeFlags::NOATIME | InodeFlags::TOPDIR;
     file.set_attributes(&set(flags | many)).unwrap();
     let now = file.metadata().flags();
@@ -67,7 +67,7 @@ fn attributes_are_those_of_the_system_calls() {
     file.set_attributes(&wish).unwrap();
     let wish = SetAttributes { uid: Some(70_000), gid: Some(5), ..Default::default() };
     file.set_attributes(&wish).unwrap();
-    // Changing hands takes the set-id bits away.
+    // A change of owner removes the set-id bits.
     assert_eq!(file.metadata().permissions(), 0o755);
     let wish = SetAttributes { projid: Some(9), size: Some(100), ..Default::default() };
     file.set_attributes(&wish).unwrap();
@@ -97,7 +97,7 @@ fn a_volume_without_projects_refuses_them() {
     drop(file);
     fs.close().unwrap();
     image.judge();
-    // Without room for it a time ends in 2038.
+    // Without the extra time fields, times end in 2038.
     let fs = image.open();
     assert_eq!(fs.metadata("f").unwrap().modified(), Timestamp::MAX_WITHOUT_EXTRA);
 }
@@ -140,8 +140,9 @@ fn attribute_calls_give_the_errors_of_the_system_calls() {
     image.judge();
 }
 
-/// A short target lies where other files have block numbers. Linux takes it for a target by its length, e2fsck by the
-/// attribute block where blocks are charged to the link: for its values in inodes of their own, say.
+/// A short target is where other files have block numbers. Linux recognizes a target by its length.
+/// e2fsck recognizes it by the attribute block if blocks are charged to the link, for example for
+/// value inodes.
 #[test]
 fn a_short_link_with_attributes_of_any_size_is_read_as_a_link() {
     require!(Root, Loop, E2fsprogs);
@@ -164,7 +165,7 @@ fn a_short_link_with_attributes_of_any_size_is_read_as_a_link() {
                     let (path, target) = (format!("{len}-{value}"), "t".repeat(len));
                     fs.symlink(&target, &path, &NewFile::default()).map_err(|e| e.to_string())?;
                     let mut names = Vec::new();
-                    // Beside others, before and after it; some go again.
+                    // With other attributes before and after it; some are removed again.
                     for (name, value) in [("b", 100), ("a", value), ("c", 20), ("d", value)] {
                         let name = format!("trusted.{name}");
                         let value = vec![b'v'; value];
@@ -247,7 +248,7 @@ fn check(img: &Path) -> Vec<Finding> {
     check::check_device(Arc::new(device), &Options::default(), &()).unwrap().findings
 }
 
-/// An access list as system calls carry it: owner rwx, user 7 r, group r-x, mask, other.
+/// An access list in the format of the system calls: owner rwx, user 7 r, group r-x, mask, other.
 fn access_list(mask: u16) -> Vec<u8> {
     let mut list = 2u32.to_le_bytes().to_vec();
     for (tag, perm, id) in

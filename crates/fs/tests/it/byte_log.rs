@@ -1,4 +1,5 @@
-//! Volumes whose fsyncs go to the byte log: what it costs, what a cut leaves, who may open them.
+//! Volumes whose fsyncs go to the byte log: their costs, the states after a cut, and who may open
+//! them.
 
 use crate::common::{Device, Image, judge, new_file};
 use extant::{
@@ -21,7 +22,7 @@ fn options() -> OpenOptions {
     options
 }
 
-/// A volume in memory with a byte log, what it held at first, and its device.
+/// A volume in memory with a byte log: a copy of its first content, and its device.
 fn volume(options_of_mke2fs: &str) -> (MemoryDevice, Device, Filesystem) {
     let base = crate::common::mke2fs(32, options_of_mke2fs);
     let device = Arc::new(Recorder::new(base.clone()));
@@ -29,7 +30,7 @@ fn volume(options_of_mke2fs: &str) -> (MemoryDevice, Device, Filesystem) {
     (base, device, fs)
 }
 
-/// The incompatible features as on disk.
+/// The incompatible features on disk.
 fn incompat(device: &dyn BlockDevice) -> Incompat {
     let mut bits = [0; 4];
     device.read_at(ByteOffset(1024 + 0x60), &mut bits).unwrap();
@@ -40,7 +41,7 @@ fn copy(device: &dyn BlockDevice) -> Arc<MemoryDevice> {
     Arc::new(MemoryDevice::copy_of(device).unwrap())
 }
 
-/// Files that are made and synced, one after the other.
+/// Creates files and syncs each of them.
 fn sync_files(fs: &Filesystem, names: impl Iterator<Item = usize>) {
     for n in names {
         let file = new_file(fs, &format!("file {n}"));
@@ -67,19 +68,19 @@ fn the_feature_stands_while_the_volume_is_written_and_no_longer() {
     fs.close().unwrap();
     assert!(!incompat(&device).intersects(Incompat::LIVE));
     judge(&device);
-    // Who does not know the feature leaves it alone.
+    // An implementation that does not know the feature refuses the volume.
     let image = tempfile::NamedTempFile::new().unwrap();
     let mut bytes = vec![0; crashed.len() as usize];
     crashed.read_at(ByteOffset(0), &mut bytes).unwrap();
     std::fs::write(image.path(), &bytes).unwrap();
     assert!(e2fsprogs::e2fsck(image.path(), None).expect_clean().is_err());
     assert!(std::fs::read(image.path()).unwrap() == bytes, "e2fsck changed it");
-    // To read, it is recovered in memory.
+    // For reading, the volume is recovered in memory.
     let reading = OpenOptions::new().open_device(crashed.clone()).unwrap();
     assert_files(&reading, 0..5);
     drop(reading);
     assert!(incompat(&crashed).contains(Incompat::LIVE));
-    // Replay needs neither the option nor a window.
+    // Replay needs neither the option nor a DAX mapping.
     let report = OpenOptions::new().recover_device_in_place(crashed.clone()).unwrap();
     assert!(report.was_needed && report.fast_commits == 4, "{report:?}");
     assert!(!incompat(&crashed).intersects(Incompat::LIVE));
@@ -130,7 +131,7 @@ fn a_small_fsync_writes_five_lines_and_flushes_nothing() {
         assert!(costs.stored_bytes > 0 && costs.stored_bytes <= 320, "{what}: {costs:?}");
         assert_eq!((costs.writes, costs.flushes, costs.fences), (0, 0, 1), "{what}: {costs:?}");
     }
-    // A new file: its inode, its name, and its inode again, with its links.
+    // A new file: its inode, its name, and its inode again with its link count.
     let new = new_file(&fs, "a new file");
     let costs = crate::common::costs(&device, || new.sync_all().unwrap());
     assert!(costs.stored_bytes <= 512 && (costs.writes, costs.flushes) == (0, 0), "{costs:?}");
@@ -170,7 +171,7 @@ fn a_full_ring_takes_a_full_commit_and_nothing_is_lost() {
 fn cut_after_any_line_what_was_synced_is_there() {
     require!(E2fsprogs);
     let (base, device, fs) = volume(FAST);
-    // An older epoch lies in the ring, longer than the next one.
+    // An older epoch is in the ring, longer than the next one.
     sync_files(&fs, 0..12);
     fs.create_dir("/dir", &NewFile::directory()).unwrap();
     let file = new_file(&fs, "file");
@@ -227,7 +228,7 @@ fn where_it_cannot_be_used_force_says_so_and_on_goes_on() {
         fs.close().unwrap();
         e2fsprogs::e2fsck(&path, None).expect_clean().unwrap();
     }
-    // Nobody has asked for it.
+    // The option is not set.
     let fs = OpenOptions::new().write(true).dax(DaxMode::Always).open(path(&image)).unwrap();
     assert_eq!(fs.sync_way(), SyncWay::FastCommits);
     assert!(
@@ -263,12 +264,12 @@ fn a_killed_process_leaves_what_it_synced() {
     }
     let image = Image::mke2fs(32, FAST);
     match open(&image.path) {
-        // Not every CPU can write cache lines back.
+        // Not every CPU can write back cache lines.
         Err(Error::NotSupported(_)) if !cfg!(target_arch = "x86_64") => return,
         opened => opened.unwrap().close().unwrap(),
     }
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "a_killed_process_leaves_what_it_synced"]).env(PATH, &image.path);
+    child.args(["--exact", "byte_log::a_killed_process_leaves_what_it_synced"]).env(PATH, &image.path);
     assert!(!child.output().unwrap().status.success(), "it aborts");
     let report = OpenOptions::new().recover_in_place(&image.path).unwrap();
     assert!(report.fast_commits > 30, "{report:?}");

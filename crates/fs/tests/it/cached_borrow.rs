@@ -1,4 +1,4 @@
-//! Bytes of files lent in place.
+//! File bytes that are lent in place.
 
 use extant::{Error, FileKind, NewFile, OpenOptions, SetAttributes};
 use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
@@ -20,7 +20,7 @@ fn lent_bytes_are_the_files() {
         let lent = file.borrow(5000).unwrap();
         assert!(lent.start() <= 5000 && lent.iter().all(|byte| *byte == 1));
         drop(lent);
-        // Into the hole behind them.
+        // Into the hole after them.
         let mut lent = file.borrow_mut(500_000..500_100).unwrap();
         assert!(lent.iter().all(|byte| *byte == 0));
         lent.fill(7);

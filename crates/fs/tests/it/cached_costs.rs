@@ -1,5 +1,5 @@
-//! What calls on files cost through the page cache, counted at the device: no more than without it, and nothing at
-//! all until the bytes have to be there.
+//! The costs of calls on files through the page cache, counted at the device: no more than without
+//! the cache, and nothing at all until the bytes must be there.
 
 use crate::common::{costs, counted, judge, leave_front_of_log, new_file};
 use extant::{CacheUse, NewFile};
@@ -15,7 +15,7 @@ fn an_append_and_a_sync_cost_what_they_cost_without_the_cache() {
         let data = costs(&device, || assert_eq!(file.append(&[2; 4096]).unwrap(), 4096));
         assert_eq!((data.writes, data.flushes), (0, 0));
         let sync = costs(&device, || file.sync_all().unwrap());
-        // The data; descriptor, inode table, block bitmap, descriptors; commit block.
+        // Data; descriptor, inode table, block bitmap, descriptors; commit block.
         assert_eq!((sync.writes, sync.fua_writes, sync.flushes), (3, 1, 1), "{sync:?}");
         assert_eq!(sync.written_bytes, 6 * 4096, "{sync:?}");
         let again = costs(&device, || file.sync_all().unwrap());
@@ -69,7 +69,7 @@ fn overwriting_cached_bytes_costs_the_device_nothing_until_a_sync() {
 
 #[test]
 fn a_long_sequential_write_is_few_large_device_writes_and_few_pieces() {
-    // A group of 1 KiB blocks has 8 MiB, of which the tables take the start.
+    // A group of 1 KiB blocks has 8 MiB, of which the tables occupy the start.
     for (options, most) in [("-b 4096", 3), ("-b 1024", 12), ("-b 4096 -O bigalloc", 3)] {
         for how in [CacheUse::Keep, CacheUse::DropBehind] {
             let (device, fs) = counted(160, options, 256);
@@ -81,7 +81,8 @@ fn a_long_sequential_write_is_few_large_device_writes_and_few_pieces() {
                 }
                 file.sync_all().unwrap();
             });
-            // 2 MiB each, and the log's. What is dropped behind goes when its thread comes to it: in smaller parts, too.
+            // 2 MiB each, plus those of the log. Drop-behind writes when its thread gets to it, so
+            // some writes are smaller.
             let writes = if how == CacheUse::Keep { 60 } else { 120 };
             assert!(all.writes <= writes, "{options}, {how:?}: {all:?}");
             assert!(all.written_bytes < (64 << 20) + (1 << 20), "{options}, {how:?}: {all:?}");
@@ -115,7 +116,7 @@ fn small_appends_to_many_files_are_laid_out_one_behind_the_other() {
     for file in &files {
         let pieces = file.extents().unwrap();
         assert!(pieces.len() <= 2, "{pieces:?}");
-        // Nothing is kept that was only promised.
+        // No space is kept that was only reserved.
         assert_eq!(file.metadata().sectors(), 1_000_000u64.next_multiple_of(4096) / 512);
     }
 }

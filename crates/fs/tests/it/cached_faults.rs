@@ -1,5 +1,5 @@
-//! What goes wrong on the way from the page cache to the device: it is told, once to each opener; what was
-//! not written stays dirty; nothing hangs; and space that a write was promised is there.
+//! Failures between the page cache and the device: each opener gets each error once, data that was
+//! not written stays dirty, nothing hangs, and reserved space is available.
 
 use crate::common::{judge, mke2fs, new_file};
 use extant::{
@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Longer than anything here takes.
+/// Longer than any test here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 type Device = Arc<Faulty<MemoryDevice>>;
@@ -31,13 +31,13 @@ fn volume(mib: u64, mke2fs_options: &str, cache_mib: u64) -> (Device, Filesystem
     (device, fs)
 }
 
-/// What a file holds on the device as it is now.
+/// The content of a file on the device as it is now.
 fn on_device(device: &MemoryDevice, name: &str) -> Vec<u8> {
     let copy = Arc::new(MemoryDevice::copy_of(device).unwrap());
     OpenOptions::new().page_cache_bytes(0).open_device(copy).unwrap().read(name).unwrap()
 }
 
-/// Does `work` in a thread of its own; panics when it takes too long.
+/// Runs `work` in a thread of its own. Panics if it takes too long.
 #[track_caller]
 fn without_hanging<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (tell, done) = mpsc::channel();
@@ -67,7 +67,7 @@ fn a_write_that_the_device_refuses_is_told_of_whoever_asked() {
     fs.sync().unwrap();
     file.write_all_at(0, &[1; 100_000]).unwrap();
     device.fail_from(IoOp::Write, 0);
-    // The flusher, of which nobody waits.
+    // The error of the flusher, for which no caller waits.
     let first = told.recv_timeout(PATIENCE).unwrap();
     assert!(matches!(first, Error::Device { op: IoOp::Write, .. }), "{first}");
     device.heal();
@@ -94,7 +94,7 @@ fn an_error_is_told_once_to_each_opener_and_the_bytes_get_there_later() {
         file.write_all_at(0, &bytes[..300_000]).unwrap();
         file.sync_all().unwrap();
         let other = fs.open_file("f").unwrap();
-        // In place, behind the end, and behind a hole.
+        // In place, after the end, and after a hole.
         file.write_all_at(0, &bytes[1000..101_000]).unwrap();
         file.write_all_at(300_000, &bytes[300_000..1_000_000]).unwrap();
         file.write_all_at(1_200_000, &bytes[1_200_000..]).unwrap();
@@ -141,7 +141,7 @@ fn after_each_failing_write_nothing_stale_is_read_and_nothing_is_lost() {
                 assert!(is_device_error(failed), "{kind}, write {nth}");
                 assert!(fs.cache_stats().unwrap().dirty > 0, "{kind}, write {nth}");
             }
-            // What a crash would leave now, with what is committed of it.
+            // The state that a crash would leave now, with what is committed.
             if !kind.contains("^has_journal") {
                 fs.create_file("g", &NewFile::default()).unwrap();
                 let _ = fs.open_file("g").unwrap().sync_all();
@@ -278,16 +278,16 @@ fn who_changes_bytes_in_place_beside_a_failing_device_is_told_before_memory_is_f
     judge(&*device);
 }
 
-/// Bytes that a file took, as the calls said.
+/// The bytes that a file accepted, by the results of the calls.
 struct Taken {
     file: File,
     bytes: Vec<u8>,
-    /// Where and how much the last write was.
+    /// Position and length of the last write.
     last: (usize, usize),
 }
 
 impl Taken {
-    /// Writes at a random place; whether there was space for all of it.
+    /// Writes at a random place. Returns whether there was space for all of it.
     fn write(&mut self, rng: &mut Rng) -> bool {
         let longest = [700, 9_000, 120_000][rng.below(3)];
         let len = 1 + rng.below(longest);
@@ -310,7 +310,8 @@ impl Taken {
     }
 }
 
-/// Fills a volume from several threads, beside one that makes names, and looks for what was promised.
+/// Fills a volume from several threads while another creates names, and checks that reserved space
+/// exists.
 fn fill(kind: &str, mib: u64, cache_mib: u64, open: impl Fn(&mut OpenOptions)) {
     let device = Arc::new(Faulty::new(mke2fs(mib, kind)));
     let mut options = options(cache_mib);
@@ -334,7 +335,7 @@ fn fill(kind: &str, mib: u64, cache_mib: u64, open: impl Fn(&mut OpenOptions)) {
             })
         };
         let writers: Vec<_> = files.into_iter().enumerate().map(write).collect();
-        // Names and attributes take blocks, too.
+        // Names and attributes need blocks, too.
         for n in 0..3000 {
             let name = format!("{n:-<200}");
             match fs.create_file(&name, &NewFile::default()) {
@@ -349,7 +350,7 @@ fn fill(kind: &str, mib: u64, cache_mib: u64, open: impl Fn(&mut OpenOptions)) {
         writers.into_iter().map(|writer| writer.join().unwrap()).collect()
     });
     for Taken { file, bytes, last: (at, took) } in &taken {
-        // Over what is there no space is needed.
+        // Overwriting existing data needs no space.
         file.write_all_at(*at as u64, &bytes[*at..at + took])
             .unwrap_or_else(|e| panic!("{kind}, {cache_mib}: {at} {took} of {}: {e}", bytes.len()));
     }
@@ -391,7 +392,7 @@ fn a_write_that_was_taken_finds_its_space_beside_the_reserve() {
     });
 }
 
-/// Writes to a new file until there is no space: what it took.
+/// Writes to a new file until there is no space. Returns what the file accepted.
 fn fill_file(fs: &Filesystem, name: &str) -> Taken {
     let file = new_file(fs, name);
     let (mut taken, mut rng) = (Taken { file, bytes: Vec::new(), last: (0, 0) }, Rng::new(5));
@@ -425,7 +426,7 @@ fn what_was_promised_stays_so_after_a_write_that_failed() {
             device.fail(IoOp::Write, nth);
             let failed = file.write_back(0, u64::MAX);
             device.heal();
-            // What the failure gave back by mistake would go now.
+            // Space that the failure freed by mistake would be used now.
             let second = fill_file(&fs, "second");
             fs.sync().unwrap_or_else(|error| panic!("{kind}, write {nth} ({failed:?}): {error}"));
             let mut want = bytes.clone();
@@ -441,10 +442,10 @@ fn what_was_promised_stays_so_after_a_write_that_failed() {
     }
 }
 
-/// Where a block lies that cannot be read: the last of its page.
+/// The position of a block that cannot be read: the last of its page.
 const BAD: u64 = 303 << 10;
 
-/// A volume with a file of 2 MiB, all hole but for the block at [`BAD`].
+/// A volume with a file of 2 MiB that is a hole, except for the block at [`BAD`].
 fn with_bad_block(kind: &str) -> (Device, Filesystem) {
     let (device, fs) = volume(12, kind, 64);
     let file = new_file(&fs, "f");
@@ -460,7 +461,8 @@ fn with_bad_block(kind: &str) -> (Device, Filesystem) {
     (device, fs)
 }
 
-/// Ways to change bytes of the file around [`BAD`] that fail, or end early: how many there are then.
+/// A way to change bytes around [`BAD`] that fails or ends early. Returns how many bytes were
+/// changed.
 type Attempt = fn(&File) -> extant::Result<usize>;
 
 const ATTEMPTS: [(&str, u64, Attempt); 4] = [
@@ -494,10 +496,11 @@ fn what_a_write_was_promised_that_failed_is_given_back() {
                 (device, fs, file, failed)
             });
             let [(device, fs, file, n), (plain_device, plain, plain_file, _)] = found;
-            // Another volume on which as much was written and nothing failed.
+            // Another volume on which the same was written without a failure.
             plain_file.write_all_at(start, &vec![6; n]).unwrap();
             let what = format!("{kind}, {name}, {n} bytes");
-            // What is promised to a map is a bound, and no more than one that nothing was taken out of.
+            // A reservation for a map is an upper bound, and no more than on the volume without a
+            // failure.
             assert!(fs.space().free >= plain.space().free, "{what}: {:?}", fs.space());
             let sectors = |file: &File| file.metadata().sectors();
             assert_eq!(sectors(&file), sectors(&plain_file), "{what}");
@@ -588,7 +591,7 @@ fn a_write_that_was_taken_is_not_refused_for_its_owners_limit_later() {
     });
     fs.sync().unwrap();
     let used: u64 = all.iter().map(|taken| taken.file.metadata().sectors() / 2).sum();
-    // Each file was asked about alone.
+    // Each file's reservation was checked alone.
     assert!(used >= 600, "{used} KiB of 700");
     for (n, taken) in all.iter().enumerate() {
         assert!(fs.read(format!("f{n}")).unwrap() == taken.bytes, "f{n}");
@@ -598,7 +601,8 @@ fn a_write_that_was_taken_is_not_refused_for_its_owners_limit_later() {
     e2fsprogs::e2fsck(&path, None).expect_clean().unwrap();
 }
 
-/// Sets the hard limit of space of a user who has one file, in KiB, in the quota file's own bytes.
+/// Sets the hard space limit of a user with one file, in KiB, directly in the bytes of the quota
+/// file.
 fn set_limit(path: &std::path::Path, id: u32, kib: u64) {
     let mut image = std::fs::read(path).unwrap();
     let id = u64::from(id).to_le_bytes();
@@ -609,7 +613,7 @@ fn set_limit(path: &std::path::Path, id: u32, kib: u64) {
             found += 1;
         }
     }
-    // The log has a copy that nobody reads.
+    // The log has a copy that nothing reads.
     assert!(found >= 1, "the user has an entry");
     std::fs::write(path, image).unwrap();
 }

@@ -1,8 +1,8 @@
-//! Files through the page cache as many threads see them, and as calls on their metadata do.
+//! Files through the page cache as seen by many threads and by calls on their metadata.
 //!
 //! ```text
-//!   blocks   │ w0 │ w1 │ w0 │ w1 │ …      │ tail: written, cut, moved by one thread │
-//!   readers  each block is of one write, none older than the last that had returned
+//!   blocks   │ w0 │ w1 │ w0 │ w1 │ …      │ tail: written, truncated, moved by one thread │
+//!   readers  each block is of one write, none older than the last write that had returned
 //! ```
 
 use extant::{
@@ -47,14 +47,14 @@ fn duration() -> Duration {
     }
 }
 
-/// What is known of one block while threads write it.
+/// The writes of one block while threads write it.
 #[derive(Default)]
 struct Block {
-    /// The newest write, or cut to zeros, that was begun.
+    /// The newest write, or truncation to zeros, that has started.
     begun: AtomicU64,
-    /// The newest that had returned.
+    /// The newest that has returned.
     done: AtomicU64,
-    /// Those that made it zeros.
+    /// The numbers of those that made it zeros.
     zeros: Mutex<Vec<u64>>,
 }
 
@@ -62,9 +62,9 @@ struct Shared {
     file: File,
     bytes: usize,
     blocks: Vec<Block>,
-    /// Numbers of all writes.
+    /// The number of the next write.
     next: AtomicU64,
-    /// Nothing older is in the tail.
+    /// Nothing older than this is in the tail.
     tail_since: AtomicU64,
     over: AtomicBool,
 }
@@ -139,7 +139,7 @@ impl Shared {
         }
     }
 
-    /// Appends, cuts and moves what lies behind the stripes.
+    /// Appends, truncates and moves the part after the stripes.
     fn tail(&self, seed: u64, unit: usize) {
         let mut rng = Rng::new(seed);
         let mut len = BLOCKS;
@@ -185,7 +185,7 @@ impl Shared {
         }
     }
 
-    /// Reads single blocks: each of one write.
+    /// Reads single blocks: each must be of one write.
     fn reader(&self, seed: u64) -> usize {
         let mut rng = Rng::new(seed);
         let mut buf = vec![0; self.bytes];
@@ -244,7 +244,7 @@ fn any_use(rng: &mut Rng) -> CacheUse {
     [CacheUse::Keep, CacheUse::DropBehind][rng.below(2)]
 }
 
-/// Runs writers, readers and who syncs beside each other.
+/// Runs writers, readers and syncing threads concurrently.
 fn storm(options: &str, bytes: usize, cache_kib: u64, policy: DontCachePolicy) {
     let (_dir, path) = volume(48, options);
     let fs = open(&path, cache_kib, policy);
@@ -283,7 +283,7 @@ fn storm(options: &str, bytes: usize, cache_kib: u64, policy: DontCachePolicy) {
     let sectors = shared.file.metadata().sectors();
     let map = sectors.checked_sub(mapped / 512).unwrap();
     assert!(map * 512 <= 60 * 1024 * unit as u64, "{options}: {sectors} for {mapped} bytes");
-    // Open files keep the volume.
+    // Open files hold the volume.
     let Shared { file, blocks, .. } = shared;
     drop(file);
     fs.close().unwrap();
@@ -316,7 +316,7 @@ fn a_write_between_two_stats_is_seen_in_their_times() {
     file.write_all_at(0, &[1; 100_000]).unwrap();
     let mut before = file.metadata();
     for n in 0..2000u64 {
-        // Many writes within one tick of the clock, of which one is looked for.
+        // Many writes within one tick of the clock, after one of which the test reads the times.
         for m in 0..n % 4 {
             file.write_all_at(m * 1000, &[2; 100]).unwrap();
         }
@@ -355,7 +355,7 @@ fn space_that_is_promised_is_counted_and_given_back() {
         assert!(fs.space().free <= empty - 1_000_000 / unit, "{options}: {:?}", fs.space());
         let sectors = file.metadata().sectors();
         assert!(sectors >= 1_000_000 / 512, "{options}: {sectors}");
-        // Half of it goes again, unwritten.
+        // Half of it is removed again before it is written.
         file.set_len(500_000).unwrap();
         let half = fs.space().free;
         assert!(
@@ -365,7 +365,7 @@ fn space_that_is_promised_is_counted_and_given_back() {
         file.set_len(0).unwrap();
         assert_eq!(fs.space().free, empty, "{options}");
         assert_eq!(file.metadata().sectors(), 0, "{options}");
-        // Written over and behind a hole, then brought to the device.
+        // Overwritten and after a hole, then written back.
         file.write_all_at(2_000_000, &[2; 300_000]).unwrap();
         file.write_all_at(2_100_000, &[3; 300_000]).unwrap();
         fs.sync().unwrap();
@@ -377,7 +377,7 @@ fn space_that_is_promised_is_counted_and_given_back() {
         fs.remove_file("f").unwrap();
         fs.sync().unwrap();
         assert_eq!(fs.space().free, empty, "{options}");
-        // Dirty data of a file that goes.
+        // Dirty data of a file that is removed.
         create(&fs, "g").write_all_at(0, &[1; 900_000]).unwrap();
         fs.remove_file("g").unwrap();
         assert_eq!(fs.space().free, empty, "{options}");
@@ -419,7 +419,7 @@ fn times_that_the_caller_keeps_stay_until_it_sets_them() {
         file.write_all_at(0, &[7; 9000]).unwrap();
         file.write_all_at(4096, &[8; 100]).unwrap();
         file.sync_all().unwrap();
-        // Over blocks that are there, into a hole, and with space given and taken.
+        // Over existing blocks, into a hole, and with space allocated and freed.
         file.write_all_at(4096, &[9; 100]).unwrap();
         file.set_len(100_000).unwrap();
         file.allocate(FallocateMode::KeepSize, 0, 200_000).unwrap();
@@ -430,7 +430,7 @@ fn times_that_the_caller_keeps_stay_until_it_sets_them() {
         file.write_all_at(0, &[1; 10]).unwrap();
         assert!(node.metadata().modified() > old && node.metadata().changed() > old);
 
-        // Only growing is left to the file itself: so are its times.
+        // A file that only grows keeps its own times.
         node.set_times_kept(true);
         node.set_attributes(&times).unwrap();
         let grows = SetAttributes {

@@ -1,7 +1,8 @@
-//! Data that was taken on a volume without room: either the write says that there is none, or a sync succeeds.
+//! Data that was accepted on a volume without free space: either the write fails with NoSpace, or a
+//! sync succeeds.
 //!
 //! ```text
-//!   ballast ─► a few free blocks ─► writes, until one says NoSpace ─► sync: never NoSpace ─► what was taken is there
+//!   ballast ─► a few free blocks ─► writes until NoSpace ─► sync: never NoSpace ─► data there
 //! ```
 
 use crate::common::{judge, mke2fs, new_file};
@@ -25,7 +26,7 @@ fn volume(mib: u64, mke2fs_options: &str) -> (Arc<MemoryDevice>, Filesystem) {
     (device, fs)
 }
 
-/// A volume of blocks of 1 KiB with sums of data.
+/// A volume with 1 KiB blocks and data checksums.
 fn summed(mib: u64) -> (Arc<MemoryDevice>, Filesystem) {
     let device = Arc::new(MemoryDevice::new(mib << 20));
     let options = MkfsOptions::new()
@@ -40,7 +41,7 @@ fn summed(mib: u64) -> (Arc<MemoryDevice>, Filesystem) {
     (device, fs)
 }
 
-/// Fills the volume, but for about `left` bytes; all that is durable.
+/// Fills the volume except for about `left` bytes; everything is durable.
 fn ballast(fs: &Filesystem, left: u64) -> File {
     let file = new_file(fs, "ballast");
     for len in [256 << 10, 4 << 10, 1 << 10] {
@@ -53,8 +54,8 @@ fn ballast(fs: &Filesystem, left: u64) -> File {
     file
 }
 
-/// Writes every other block of `blocks` to files named `name` and a number, until there is no room or `files` are
-/// written: how many are whole.
+/// Writes every other block of `blocks` to files named `name` and a number, until there is no space
+/// or `files` are written. Returns how many are complete.
 fn write_every_other(fs: &Filesystem, name: &str, files: u32, blocks: u64) -> u32 {
     for n in 0..files {
         let written = fs.open_file(format!("{name}{n}")).and_then(|file| {
@@ -145,7 +146,7 @@ fn summed_blocks_that_are_written_over_in_pieces_have_room_for_what_maps_them() 
 fn a_write_that_is_too_long_keeps_no_promise_for_what_it_leaves_out() {
     let (device, fs) = summed(24);
     let file = new_file(&fs, "f");
-    // A hole, then blocks that need others when they are written over.
+    // A hole, then blocks whose overwrite needs new blocks.
     file.write_all_at(60 << 10, &[1; 40 << 10]).unwrap();
     let ballast = ballast(&fs, 50 << 10);
     let free = fs.space().free;
@@ -166,7 +167,7 @@ fn what_a_removal_freed_is_had_by_the_next_write_and_its_sync() {
         new_file(&fs, "old").write_all_at(0, &vec![1; 3 << 20]).unwrap();
         let ballast = ballast(&fs, 0);
         for round in 0..8u8 {
-            // What is free now waits for the commit of this removal.
+            // The space that is free now waits for the commit of this removal.
             fs.remove_file("old").unwrap();
             let file = new_file(&fs, "old");
             file.write_all_at(0, &vec![round; 2 << 20]).unwrap_or_else(|e| panic!("{kind}: {e}"));
@@ -179,7 +180,7 @@ fn what_a_removal_freed_is_had_by_the_next_write_and_its_sync() {
     }
 }
 
-/// What one of the files of the random test holds; `None` where a call on it found no room half way.
+/// The content of a file in the random test; `None` if a call on it ran out of space half-way.
 type Bytes = Option<Vec<u8>>;
 
 fn random_step(fs: &Filesystem, rng: &mut Rng, files: &mut [Bytes]) -> extant::Result<()> {

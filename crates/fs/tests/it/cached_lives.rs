@@ -1,4 +1,4 @@
-//! What becomes of a file's folios while its inode comes and goes.
+//! What happens to a file's folios when its inode leaves memory and returns.
 
 use crate::common::{judge, mke2fs, new_file};
 use extant::{Error, Filesystem, MemoryDevice, NewFile, OpenOptions};
@@ -12,7 +12,7 @@ fn volume(mke2fs_options: &str) -> (Arc<MemoryDevice>, Filesystem) {
     (device.clone(), options.open_device(device).unwrap())
 }
 
-/// Makes so many inodes that those nobody holds leave the table of inodes in use.
+/// Creates so many inodes that unused ones leave the table of inodes in use.
 fn crowd(fs: &Filesystem) {
     fs.create_dir("crowd", &NewFile::default()).unwrap();
     for n in 0..INODES {
@@ -76,7 +76,7 @@ fn space_that_is_promised_and_not_needed_is_no_reason_to_refuse_a_write() {
         let free = fs.space().free * 1024;
         ballast.write_all_at(0, &vec![1; (free - (3 << 20)) as usize]).unwrap();
         fs.sync().unwrap();
-        // Pieces far from each other: each may need blocks of its own to be found by.
+        // Pieces far apart: each may need its own blocks of the map.
         let file = new_file(&fs, "f");
         for n in 0..1000 {
             file.write_all_at(n * 20 * 1024, &[n as u8; 1024])

@@ -1,5 +1,5 @@
-//! A long file on its way from the page cache to the device, several parts at a time: whichever arrives first, the
-//! size on disk follows from the left, and what fails takes what is behind it along.
+//! Write-back of a long file, several parts at a time. Whatever order they arrive in, the size on
+//! disk grows from the left, and a failed part excludes everything after it.
 
 use crate::common::judge;
 use extant::{BlockDevice, Error, File, Filesystem, MemoryDevice, NewFile, OpenOptions};
@@ -10,13 +10,13 @@ use std::io::IoSlice;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// Bytes of one device write.
+/// The bytes of one device write.
 const PART: usize = 2 << 20;
 const PARTS: u8 = 6;
-/// Longer than anything here takes.
+/// Longer than any test here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Knows the parts of the file by their bytes, which are the part's number plus one.
+/// Recognizes the parts of the file by their bytes, which are the part's number plus one.
 struct Gate {
     inner: MemoryDevice,
     state: Mutex<State>,
@@ -31,7 +31,7 @@ struct State {
 }
 
 impl Gate {
-    /// Which part these bytes are, if they are one.
+    /// The part to which these bytes belong, if any.
     fn part(bufs: &[IoSlice<'_>]) -> Option<u8> {
         let len: usize = bufs.iter().map(|buf| buf.len()).sum();
         let first = *bufs.iter().find(|buf| !buf.is_empty())?.first()?;
@@ -80,7 +80,7 @@ impl BlockDevice for Gate {
     }
 }
 
-/// Lets everything go on when a test ends early.
+/// Releases all writes when a test ends early.
 struct Release(Arc<Gate>);
 
 impl Drop for Release {
@@ -96,7 +96,7 @@ fn volume() -> (Arc<Gate>, Filesystem, File) {
     let inner = MemoryDevice::from_bytes(&std::fs::read(&path).unwrap());
     let device = Arc::new(Gate { inner, state: Mutex::default(), changed: Condvar::new() });
     let mut options = OpenOptions::new();
-    // Much more than is written: the flusher has no reason to begin by itself.
+    // Much more than is written, so the flusher has no reason to start by itself.
     options.write(true).commit_interval(None).page_cache_bytes(256 << 20);
     let fs = options.open_device(device.clone()).unwrap();
     let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
@@ -107,7 +107,7 @@ fn content() -> Vec<u8> {
     (0..PARTS).flat_map(|n| vec![n + 1; PART]).collect()
 }
 
-/// What a crash right behind a commit would leave of the file.
+/// What a crash right after a commit would leave of the file.
 fn after_a_crash(device: &Gate, fs: &Filesystem, n: u32) -> Vec<u8> {
     let marker = fs.root().unwrap().create(format!("m{n}"), &NewFile::default()).unwrap();
     marker.open().unwrap().sync_all().unwrap();

@@ -1,4 +1,4 @@
-//! Clean volumes, made by mke2fs over its options: the check finds nothing in them.
+//! Clean volumes that mke2fs makes with many options: the check finds nothing in them.
 
 use extant::FileOptions;
 use extant::check::{self, Options, Report};
@@ -87,11 +87,11 @@ fn nothing_is_found_in_a_clean_volume() {
         for from in [None, Some(&*tree)] {
             let img = scratch.file(&format!("{n}.img"));
             if let Err(error) = mke2fs(&img, 64 << 20, options, from) {
-                // Some block sizes and features need a newer mke2fs, or another machine.
+                // Some block sizes and features need a newer mke2fs or another machine.
                 println!("not made: {options}: {error}");
                 continue;
             }
-            // mke2fs leaves some of its volumes in a state that e2fsck objects to, too.
+            // mke2fs leaves some volumes in a state to which e2fsck objects, too.
             let judged = e2fsck(&img, None);
             let report = check(&img);
             if judged.clean() && (!report.clean || report.exit_code() != 0) {

@@ -1,4 +1,4 @@
-//! Damaged volumes: one field at a time, whole collections of them, and damage by chance.
+//! Damaged volumes: single fields, whole collections of volumes, and random damage.
 
 use extant::check::{self, Options, Report};
 use extant::{Error, FileOptions, MemoryDevice, What};
@@ -19,7 +19,7 @@ fn check_bytes(bytes: &[u8]) -> Result<Report, Error> {
     check::check_device(Arc::new(MemoryDevice::from_bytes(bytes)), &Options::default(), &())
 }
 
-/// A small volume with a few files: inode 12 is `dir`, the others are asked for by name.
+/// A small volume with a few files: inode 12 is `dir`, the others are looked up by name.
 fn volume(scratch: &Scratch, options: &str) -> PathBuf {
     let tree = scratch.file("tree");
     if !tree.exists() {
@@ -121,7 +121,7 @@ fn each_damage_has_its_finding() {
     assert!(bad.is_empty(), "{}", bad.join("\n"));
 }
 
-/// The number behind `label` in what dumpe2fs or debugfs printed.
+/// The number after `label` in the output of dumpe2fs or debugfs.
 fn number_after(text: &str, label: &str) -> usize {
     let rest = text.split(label).nth(1).unwrap_or_else(|| panic!("no {label:?} in {text}"));
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
@@ -138,7 +138,8 @@ fn an_orphan_file_without_a_journal_is_found() {
     require!(E2fsprogs);
     let scratch = Scratch::new();
     let img = volume(&scratch, "-b 1024 -O orphan_file");
-    // With it goes the journal's own inode, so that e2fsck finds nothing else either but the blocks that it had.
+    // This also removes the journal's inode, so that e2fsck finds nothing else except the blocks
+    // that it had.
     damage(&img, "feature -has_journal; clri <8>; ssv journal_inum 0");
     let judged = e2fsck(&img, None).text;
     assert!(judged.contains("orphan file without journal"), "{judged}");
@@ -205,19 +206,19 @@ fn a_bad_superblock_is_replaced_by_a_copy() {
     assert!(has(&report, What::SuperblockMagic));
     assert!(has(&report, What::FreeBlocksCount) || report.stats.inodes > 0);
 
-    // Descriptors: the copies are right, and are gone by.
+    // Descriptors: the backups are right and are used.
     let mut bytes = std::fs::read(&img).unwrap();
     bytes[2048..3072].fill(0xA5);
     let report = check_bytes(&bytes).unwrap();
     assert!(has(&report, What::DescriptorChecksum) && report.stats.directories == 2);
 
-    // Nothing at all.
+    // No content at all.
     let report = check_bytes(&[0; 1 << 20]).unwrap();
     assert_eq!((report.ran, report.exit_code()), (false, 8));
     assert_eq!(check_bytes(&[]).unwrap().exit_code(), 8);
 }
 
-/// Volumes that e2fsck 1.47.0 passes and that are damaged all the same, and why.
+/// Damaged volumes that e2fsck 1.47.0 accepts, and why.
 const DAMAGED_ALL_THE_SAME: [(&str, &str); 6] = [
     ("f_ea_inode_dir_ref", "a name leads to a value inode; later e2fsck finds it"),
     ("f_extent_too_deep", "deeper than Linux walks; e2fsck calls it an optimisation"),
@@ -245,7 +246,7 @@ fn what_e2fsck_finds_damaged_is_found_damaged() {
         };
         let known = DAMAGED_ALL_THE_SAME.iter().any(|(name, _)| *name == image.name);
         let right = match image.e2fsck_exit {
-            // It never ended.
+            // e2fsck never ended.
             None => true,
             Some(_) => (exit != 0) == (image.has_errors() || known),
         };
@@ -269,7 +270,8 @@ fn chance_does_no_harm() {
     {
         let img = volume(&scratch, options);
         let whole = std::fs::read(&img).unwrap();
-        // Where something stands: zeros behind it are worth a try, wide empty land is not.
+        // Only where the image has content, including zeros next to it, but not in large empty
+        // areas.
         let live: Vec<usize> = (0..whole.len() / 64)
             .filter(|k| whole[k * 64..k * 64 + 64].iter().any(|byte| *byte != 0 && *byte != 0xFF))
             .collect();
@@ -296,7 +298,7 @@ fn chance_does_no_harm() {
     }
 }
 
-/// An encryption context of such a version, with key and nonce of one byte repeated.
+/// An encryption context of this version; key and nonce are one byte repeated.
 fn context(version: u8, key: u8, nonce: u8) -> Vec<u8> {
     let (head, key) = ([version, 1, 4, 2], [key; 16]);
     match version {
@@ -305,7 +307,7 @@ fn context(version: u8, key: u8, nonce: u8) -> Vec<u8> {
     }
 }
 
-/// debugfs has no name for the index of encryption contexts: it wrote them as "c" without one.
+/// debugfs has no name for the index of encryption contexts: it wrote them as "c" without a prefix.
 fn name_contexts(img: &Path) {
     let mut bytes = std::fs::read(img).unwrap();
     for at in 0..bytes.len() - 17 {
@@ -341,7 +343,7 @@ fn a_tree_under_an_encryption_policy_is_judged_as_e2fsck_judges_it() {
         std::fs::write(scratch.file(name), bytes).unwrap();
     }
     std::fs::write(scratch.file("data"), "data").unwrap();
-    // The directory's context, what it holds, and that one's context.
+    // The directory's context, its content, and the content's context.
     let table: [(&str, &str, &str, &[What]); 25] = [
         ("own", "file", "same", &[]),
         ("own", "dir", "same", &[]),

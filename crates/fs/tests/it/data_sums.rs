@@ -1,5 +1,6 @@
-//! Sums of data: every way of writing leaves blocks that match theirs, every way of reading finds those that do not,
-//! overwritten blocks are others, and space for them is promised when it is asked for.
+//! Data checksums: after every way of writing, blocks match their checksums; every way of reading
+//! finds blocks that do not; overwrites use other blocks, and space for them is reserved at the
+//! write.
 
 mod bad;
 mod full;
@@ -44,7 +45,7 @@ fn open(device: &Device, cache_mib: u64) -> Filesystem {
     options(cache_mib).open_device(device.clone()).unwrap()
 }
 
-/// What the device holds, read without a cache.
+/// The content on the device, read without a cache.
 fn read_back(device: &Device, name: &str) -> extant::Result<Vec<u8>> {
     let copy = Arc::new(MemoryDevice::copy_of(&**device).unwrap());
     OpenOptions::new().page_cache_bytes(0).open_device(copy).unwrap().read(name)
@@ -66,7 +67,7 @@ fn flip(device: &Device, at: u64) {
     device.write_at(ByteOffset(at), &[byte[0] ^ 0x10]).unwrap();
 }
 
-/// What a check of the volume and all its data finds.
+/// The findings of a check of the volume and all its data.
 fn findings(device: &Device) -> (Vec<What>, u64) {
     findings_of(device.clone())
 }
@@ -84,7 +85,7 @@ fn switched(device: &Device, wish: &str) -> extant::Result<()> {
     tune::tune_device(&OpenOptions::new(), &device, &wish).map(|_| ())
 }
 
-/// The device as it is when the power goes now.
+/// The device as a power cut now would leave it.
 fn cut(device: &Device) -> Device {
     Arc::new(MemoryDevice::copy_of(&**device).unwrap())
 }

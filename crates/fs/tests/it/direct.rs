@@ -1,4 +1,5 @@
-//! Direct I/O: coherent with buffered, on every kind of range, by every kind of memory, at any depth.
+//! Direct I/O: coherent with buffered I/O, on every kind of range, with every kind of memory, at
+//! any depth.
 
 mod doubles;
 mod faults;
@@ -13,27 +14,28 @@ use extant::{Bounce, DirectOptions, Filesystem, OpenOptions};
 use extant_blockdev::MemoryDevice;
 use std::sync::Arc;
 
-/// Each way to copy or not.
+/// Each way of copying or not copying.
 pub const ALL: [Bounce; 4] = [Bounce::Auto, Bounce::Always, Bounce::Summed, Bounce::Never];
 
-/// The options of one.
+/// The options for one of them.
 pub fn by(bounce: Bounce) -> DirectOptions {
     DirectOptions { bounce, ..DirectOptions::default() }
 }
 
-/// Makes a volume with blocks of so many bytes, with so many MiB for content.
+/// Makes a volume with blocks of this many bytes and this many MiB of page cache.
 type Kind = fn(usize, Option<u64>) -> (Arc<MemoryDevice>, Filesystem);
 
-/// Those that every rule holds for.
+/// The kinds for which every rule holds.
 pub const VOLUMES: [Kind; 2] = [volume, volume_with_sums];
 
-/// A volume with blocks of `block` bytes in memory, whose free blocks hold garbage, with so much memory for content.
+/// A volume in memory with blocks of `block` bytes and `cache_mib` MiB of page cache. Its free
+/// blocks contain garbage.
 pub fn volume(block: usize, cache_mib: Option<u64>) -> (Arc<MemoryDevice>, Filesystem) {
     let device = Arc::new(crate::common::mke2fs(24, &format!("-b {block} -O ^resize_inode")));
     full_of_garbage(device, cache_mib)
 }
 
-/// The same, whose files have sums.
+/// The same, with data checksums.
 pub fn volume_with_sums(block: usize, cache_mib: Option<u64>) -> (Arc<MemoryDevice>, Filesystem) {
     let mib = if block > 4096 { 144 } else { 24 };
     let words =
@@ -65,7 +67,7 @@ fn full_of_garbage(
     (device, fs)
 }
 
-/// Opens it to write, with so much memory for content.
+/// Opens it for writing, with `cache_mib` MiB of page cache.
 pub fn open(device: &Arc<MemoryDevice>, cache_mib: Option<u64>) -> Filesystem {
     let mut options = OpenOptions::new();
     options.write(true).commit_interval(None);
@@ -73,5 +75,5 @@ pub fn open(device: &Arc<MemoryDevice>, cache_mib: Option<u64>) -> Filesystem {
     options.open_device(device.clone()).unwrap()
 }
 
-/// What free blocks hold.
+/// The content of free blocks.
 pub const GARBAGE: u8 = 0xEE;

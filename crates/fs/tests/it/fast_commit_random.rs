@@ -1,17 +1,17 @@
-//! Random work on a volume with fast commits, cut off right after a sync of one file: what recovery makes of
-//! it shows all that the volume showed.
+//! Random work on a volume with fast commits, cut right after a sync of one file. After recovery,
+//! the volume must show everything that it showed before.
 //!
 //! ```text
 //!   work … fsync ──► cut ──► recover ──► the same tree? e2fsck finds nothing?
-//!     ▲                └─── the volume goes on as if nothing had been ──┐
-//!     └─────────────────────────────────────────────────────────────────┘
+//!     ▲                └─── the volume continues as if nothing had happened ─┐
+//!     └──────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Without a page cache nothing is held back, so everything that was done before the sync must be there: also
-//! what other files went through, as one transaction holds it all. With one, the names and attributes of all
-//! files and the content of the synced ones.
+//! Without a page cache nothing is delayed, so everything that was done before the sync must be
+//! there. That includes changes of other files, because they are in the same transaction. With a
+//! page cache, the names and attributes of all files and the content of synced files must be there.
 //!
-//! `EXTANT_SEED` draws other runs, `EXTANT_SOAK=N` makes them N times as long.
+//! `EXTANT_SEED` selects other runs, `EXTANT_SOAK=N` makes them N times as long.
 
 use crate::common::seen::{Tree, differences, tree};
 use extant::{
@@ -25,16 +25,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// Operations of one run.
+/// How many operations a run has.
 const STEPS: usize = 500;
-/// Directories that files are in.
+/// Directories that contain files.
 const DIRS: [&str; 3] = ["/", "/a", "/a/b"];
 
 struct Kind {
     name: &'static str,
     mke2fs: &'static str,
     cache_kib: u64,
-    /// Of a thousand operations, how many no record tells.
+    /// How many of a thousand operations no record can express.
     untold: usize,
 }
 
@@ -60,7 +60,7 @@ const KINDS: &[Kind] = &[
     },
 ];
 
-/// Each look at the clock is a second later than the last: every change leaves another time.
+/// Each reading of the clock is a second later than the last, so every change leaves another time.
 struct Ticking(AtomicI64);
 
 impl Clock for Ticking {
@@ -74,7 +74,7 @@ struct Run {
     device: Arc<MemoryDevice>,
     fs: Filesystem,
     rng: Rng,
-    /// Files whose content may be in memory only, by number.
+    /// Files whose content may be only in memory, by number.
     unsynced: BTreeSet<u32>,
     cached: bool,
     untold: usize,
@@ -106,7 +106,7 @@ impl Run {
 
     fn path(&mut self) -> PathBuf {
         let dir = DIRS[self.rng.below(DIRS.len())];
-        // Names of all lengths; few enough that the same ones come again.
+        // Names of all lengths, from a small set, so that names repeat.
         let n = self.rng.below(9);
         PathBuf::from(dir).join(format!("{n}-{}", "name".repeat(n * n / 2)))
     }
@@ -127,7 +127,7 @@ impl Run {
         Timestamp { sec: 1_700_000_000 + self.rng.below(1000) as i64, nsec: 0 }
     }
 
-    /// One operation that records tell.
+    /// One operation that records can express.
     fn told(&mut self) -> extant::Result<()> {
         let what = self.rng.below(100);
         if what < 12 {
@@ -189,7 +189,7 @@ impl Run {
         }
     }
 
-    /// One operation that none tells.
+    /// One operation that no record can express.
     fn untold(&mut self) -> extant::Result<()> {
         let (what, path) = (self.rng.below(8), self.path());
         let file = self.file();
@@ -243,7 +243,7 @@ impl Run {
         let Some(path) = self.file() else { return };
         self.log.push(format!("fsync {}", path.display()));
         let file = self.fs.node(&path).unwrap().open().unwrap();
-        // A file that is durable as it is would not take the others along.
+        // The sync of a file that is already durable would not record the others.
         file.append(b"synced").unwrap();
         match self.rng.below(4) {
             0 if self.cached => file.sync_data().unwrap(),
@@ -269,7 +269,8 @@ impl Run {
         }
     }
 
-    /// Content, size and times of files that were written and not synced may be older, under each name.
+    /// Content, size and times of files that were written and not synced may be older, under each
+    /// name.
     fn ignore_unsynced(&self, want: &mut Tree, found: &mut Tree) {
         for seen in want.values_mut().chain(found.values_mut()) {
             if self.unsynced.contains(&seen.ino) {

@@ -14,7 +14,7 @@ fn live(options: &str) -> (Device, Filesystem, extant::File) {
     (device, fs, file)
 }
 
-/// Full commits and fast ones.
+/// The number of full and of fast commits.
 fn commits(fs: &Filesystem) -> (u64, u64) {
     let stats = fs.stats().journal.unwrap();
     (stats.commits, stats.fast_commits)
@@ -41,14 +41,14 @@ fn a_sync_of_a_directory_is_in_full_unless_a_file_s_told_all() {
 fn an_append_and_a_sync_write_the_data_and_one_block() {
     require!(E2fsprogs);
     let (device, fs, file) = live("-b 4096 -O fast_commit");
-    // The first one of an epoch has two steps, see DURABILITY, C2.
+    // The first fast commit of an epoch has two steps, see DURABILITY, C2.
     file.append(&[1; 4096]).unwrap();
     file.sync_all().unwrap();
     let cost = costs(&device, || {
         file.append(&[2; 4096]).unwrap();
         file.sync_all().unwrap();
     });
-    // The data's flush, and the block's own.
+    // The data's flush, and that of the block.
     assert_eq!((cost.writes, cost.flushes + cost.fua_writes), (2, 2), "{cost:?}");
     assert_eq!(commits(&fs), (1, 2));
     fs.close().unwrap();

@@ -1,5 +1,5 @@
-//! Calls on files through the library's door: what they answer and refuse, and what Linux makes of
-//! the volume afterwards.
+//! Calls on files through the library's API: results and errors, and what Linux then reads on the
+//! volume.
 
 use crate::common::{Image, new_file, pattern};
 use extant::{DataMode, Error, FallocateMode, InodeFlags, OpenOptions, SetAttributes, XattrMode};
@@ -61,7 +61,7 @@ fn a_file_is_copied_as_the_standard_library_copies() {
     assert!(matches!(fs.copy("/lost+found", "/new"), Err(Error::IsADirectory)));
     assert!(matches!(fs.copy("/from", "/lost+found"), Err(Error::IsADirectory)));
 
-    // What a program that prints its values sees of them.
+    // The output for a program that prints its values.
     let shown = format!("{:?}", fs.walk("/").last().unwrap().unwrap());
     assert!(shown.starts_with("WalkEntry { path: \"/") && shown.contains("file_type: "), "{shown}");
     let shown = format!("{file:?}");
@@ -106,7 +106,7 @@ fn bytes_through_the_journal_come_back() {
     let file = new_file(&fs, "f");
     let bytes = pattern(700_000, 3);
     file.write_all_at(0, &bytes).unwrap();
-    // A block that looks like the log's own is escaped there.
+    // A block that looks like one of the log's own blocks is escaped in the log.
     file.write_all_at(2048, &[0xC0, 0x3B, 0x39, 0x98]).unwrap();
     file.sync_all().unwrap();
     drop(file);
@@ -116,7 +116,7 @@ fn bytes_through_the_journal_come_back() {
     let mut expected = bytes;
     expected[2048..2052].copy_from_slice(&[0xC0, 0x3B, 0x39, 0x98]);
     assert_eq!(fs.read("f").unwrap(), expected);
-    // By its flag, there and back.
+    // By the file's flag, on and off again.
     let file = fs.open_file("f").unwrap();
     let flags = file.metadata().flags();
     let set = |flags| SetAttributes { flags: Some(flags), ..Default::default() };
@@ -178,7 +178,7 @@ fn linux_reads_what_is_written_here_and_the_reverse() {
         let mut back = vec![1; 8_000_000];
         ours.read_exact_at(&mut back, 0).unwrap();
         assert!(back[..5_000_000].iter().all(|byte| *byte == 0) && back[5_000_000..] == a);
-        // Linux goes on where we stopped.
+        // Linux continues where this engine stopped.
         ours.write_all_at(&b, 4_999_990).unwrap();
         drop(ours);
         mount.unmount().unwrap();
@@ -229,7 +229,7 @@ fn threads_share_a_file() {
     image.judge();
 }
 
-/// Memory is taken in steps: their borders show nowhere.
+/// Memory is allocated in steps, whose borders must not be visible.
 #[test]
 fn a_large_sparse_file_reads_in_one_call() {
     let image = Image::mke2fs(96, "-b 4096");

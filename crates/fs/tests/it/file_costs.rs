@@ -1,5 +1,5 @@
-//! What calls on files cost, counted at the device: writes and flushes, no more than Linux's. And
-//! what is left when the device fails in between.
+//! The costs of calls on files, counted at the device: no more writes and flushes than Linux. Also
+//! the state after the device fails in between.
 //!
 //! ```text
 //!   append 4 KiB, sync_all     data │ log: descriptor and blocks │ flush, commit block (FUA)
@@ -17,8 +17,8 @@ fn an_append_and_a_sync_cost_one_data_write_and_one_commit() {
     let (device, fs) = counted(64, "-b 4096", 0);
     let file = new_file(&fs, "f");
     leave_front_of_log(&file);
-    // Linux 6.18 on a loop device: 3 writes and 2 flushes, the data's write among them, as here with
-    // the flush that a device without forced unit access adds.
+    // Linux 6.18 on a loop device: 3 writes, including that of the data, and 2 flushes. The same
+    // here, with the flush that a device without forced unit access adds.
     for _ in 0..3 {
         let data = costs(&device, || assert_eq!(file.append(&[2; 4096]).unwrap(), 4096));
         assert_eq!((data.writes, data.written_bytes, data.flushes), (1, 4096, 0));
@@ -81,7 +81,7 @@ fn what_the_device_did_not_take_is_not_read() {
         file.allocate(extant::FallocateMode::KeepSize, 20_000, 50_000)
             .or_else(unsupported)
             .unwrap();
-        // Small and large, into holes, unwritten blocks and behind the end.
+        // Small and large, into holes, unwritten blocks and after the end.
         for (at, len) in [(9_000, 5_000), (30_000, 9_000), (100_000, 600_000), (0, 20)] {
             let before = fs.read("f").unwrap();
             device.fail(IoOp::Write, 1);
@@ -101,7 +101,7 @@ fn what_the_device_did_not_take_is_not_read() {
     }
 }
 
-/// A file that is mapped by pointers has no unwritten blocks.
+/// A file with a block map cannot have unwritten blocks.
 fn unsupported(error: Error) -> Result<(), Error> {
     if matches!(error, Error::NotSupported(_)) { Ok(()) } else { Err(error) }
 }

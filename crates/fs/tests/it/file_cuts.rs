@@ -1,5 +1,5 @@
-//! Power cuts in the middle of changes that take many transactions: what is left needs no repair
-//! after recovery, and holds the file before, after, or on the way.
+//! Power cuts during changes that take many transactions. After recovery the volume needs no
+//! repair, and contains the file as before, as after, or in between.
 //!
 //! ```text
 //!   prepare ─► sync ─► record: change, sync ─► every few operations: cut, recover, judge
@@ -26,10 +26,11 @@ fn open(device: Arc<dyn BlockDevice>, mode: DataMode) -> Filesystem {
     options.write(true).commit_interval(None).data_mode(mode).open_device(device).unwrap()
 }
 
-/// One cut in so many is judged by e2fsck too.
+/// e2fsck checks one of this many cuts.
 const JUDGED: usize = 40;
 
-/// Cuts `change`, which takes so many commits at least, short at about `cuts` places and lets `judge` look at the file after recovery.
+/// Cuts `change`, which takes at least this many commits, at about `cuts` places, and lets `judge`
+/// check the file after recovery.
 fn cut_short(
     options: &str,
     mode: DataMode,
@@ -62,7 +63,7 @@ fn cut_changed(
     let file = fs.open_file("/f").unwrap();
     change(&fs, file);
     fs.sync().unwrap();
-    // The superblock, the log's, and the commit blocks.
+    // The volume's superblock, the log's superblock, and the commit blocks.
     assert!(device.counts_since(0).fua_writes >= 2 + commits, "fewer than {commits} commits");
     let plan = device.crash_plan(&base).samples(2).torn(1);
     let every = (device.position() / cuts).max(1);
@@ -72,7 +73,7 @@ fn cut_changed(
         let left = Arc::new(state.image);
         let fs = open(left.clone(), mode);
         judge(fs.read("/f").ok());
-        // Whatever is there can be changed on.
+        // Whatever remains can be changed further.
         if let Ok(file) = fs.open_file("/f") {
             file.write_all_at(3_000, &[9; 5_000]).unwrap();
             file.set_len(0).unwrap();
@@ -88,15 +89,15 @@ fn cut_changed(
     assert!(seen >= 5, "only {seen} cuts");
 }
 
-/// Gives a file so many blocks of 1 KiB full of ones, each so many blocks behind the one before.
+/// Gives a file this many blocks of 1 KiB full of ones, each `stride` blocks after the one before.
 fn fragmented(file: &File, blocks: u64, stride: u64) {
     for n in (0..blocks).rev() {
         file.write_all_at(n * stride * 1024, &[1; 1024]).unwrap();
     }
 }
 
-/// Volumes with a small journal, and blocks and their distance that make a map too large for one
-/// transaction.
+/// Volumes with a small journal, and a number of blocks and a distance that make a map too large
+/// for one transaction.
 const SMALL: [(&str, u64, u64); 2] = [
     ("-b 1024 -J size=1", 30_000, 2),
     ("-b 1024 -J size=1 -O ^extents,^64bit,^orphan_file", 600, 256),
@@ -143,7 +144,7 @@ fn ranges_taken_out_and_put_in_leave_a_whole_volume() {
     ];
     for mode in modes {
         let judge = |bytes: Option<Vec<u8>>| {
-            // Nothing but what was written, and zeros.
+            // Only what was written, and zeros.
             assert!(bytes.unwrap().iter().all(|byte| *byte <= 1));
         };
         let change = |_: &Filesystem, file: File| file.allocate(mode, 4096, 1 << 20).unwrap();
@@ -173,7 +174,7 @@ fn what_left_the_journal_is_not_brought_back() {
     flags(&file, false);
     file.write_all_at(0, &[3; 20_000]).unwrap();
     file.sync_all().unwrap();
-    // The log still holds the older bytes.
+    // The log still contains the older bytes.
     let left = Arc::new(MemoryDevice::copy_of(&device).unwrap());
     let again = open(left.clone(), DataMode::Ordered);
     assert!(again.read("/f").unwrap() == [3; 20_000]);
@@ -215,7 +216,7 @@ fn space_is_discarded_only_once_it_is_free_for_good() {
         file.open().unwrap().write_all_at(0, &vec![round; WHOLE]).unwrap();
         drop(file);
         fs.sync().unwrap();
-        // What is removed here is there after a crash until the next sync.
+        // Files removed here exist again after a crash until the next sync.
         fs.remove_file(format!("/{round}")).unwrap();
         let other = fs.create_file(format!("/{round} more"), &NewFile::default()).unwrap();
         other.open().unwrap().write_all_at(0, &vec![round; 8192]).unwrap();
@@ -253,7 +254,7 @@ fn names_in_root(fs: &Filesystem) -> Vec<String> {
     names.map(|entry| entry.unwrap().file_name().to_str().unwrap().to_owned()).collect()
 }
 
-/// One change, and whether it is there.
+/// One change, and whether it is visible.
 type Step = (&'static str, fn(&Filesystem), fn(&Filesystem) -> bool);
 
 /// Changes of a file with `SYNC`, and of names in directories with `SYNC` and `DIRSYNC`.
@@ -366,7 +367,7 @@ fn a_change_that_the_flags_of_an_inode_ask_to_be_durable_outlives_a_cut_at_its_r
         let fs = open_options.open_device(device.clone()).unwrap();
         for (name, change, is_there) in FLAGGED {
             change(&fs);
-            // What was not flushed when the call returned is lost, or some of it.
+            // Requests that were not flushed when the call returned are lost in whole or in part.
             let end = device.position();
             let plan = device.crash_plan(&base).samples(4).torn(0);
             let mut states = plan.states();
@@ -390,7 +391,7 @@ fn a_change_that_the_flags_of_an_inode_ask_to_be_durable_outlives_a_cut_at_its_r
 /// A way to write bytes to an open file.
 type Write = (&'static str, fn(&File));
 
-/// Ways after which the bytes are dirty, or on the device, when the opening ends.
+/// Ways after which the bytes are dirty, or on the device, when the file is closed.
 const WRITES: &[Write] = &[
     ("write", |file| file.write_all_at(0, &[7; 9_000]).unwrap()),
     ("write, write back", |file| {

@@ -1,5 +1,5 @@
-//! Maps that were forged onto the journal: what names its blocks is refused, and they are neither written over nor
-//! freed, whoever asks.
+//! Maps that were forged to point to the journal. Access to its blocks is refused: no caller can
+//! overwrite or free them.
 
 use crate::common::{Image, image_of, judge, pattern};
 use extant::mkfs::{self, MkfsOptions};
@@ -16,7 +16,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 const BLOCK_4K: BlockSize = BlockSize::ALL[2];
-/// Bytes that no journal holds.
+/// Bytes that no journal contains.
 const FORGED: [u8; 8192] = [0xA5; 8192];
 
 fn forge(img: &Path, requests: &str) {
@@ -27,7 +27,7 @@ fn number(img: &Path, request: &str) -> u64 {
     debugfs(img, request).unwrap().trim().parse().unwrap()
 }
 
-/// A volume with `/file` of 10 blocks of 4096 bytes; where most of its journal starts.
+/// A volume with `/file` of 10 blocks of 4096 bytes. Returns where most of its journal starts.
 fn volume(options: &str) -> (Image, u64) {
     let image = Image::mke2fs(40, &format!("-b 4096 -J size=4 {options}"));
     let fs = image.open();
@@ -35,7 +35,7 @@ fn volume(options: &str) -> (Image, u64) {
     file.write_all_at(0, &pattern(40_960, 1)).unwrap();
     drop(file);
     fs.close().unwrap();
-    // The first blocks lie around the bitmaps.
+    // The first blocks are around the bitmaps.
     let journal = number(&image.path, "bmap <8> 100");
     (image, journal)
 }
@@ -61,9 +61,9 @@ fn journal_is_whole(img: &Path, journal: u64) {
     assert!(!used.contains("not in use"), "the log was freed: {used}");
 }
 
-/// How a file's map is made to name the journal.
+/// How a file's map is made to point to the journal.
 const FORGERIES: [(&str, &str); 4] = [
-    // The one extent of the root.
+    // The only extent of the root.
     ("", "sif /file block[5] {}"),
     // A block of pointers, and a direct one.
     ("-O ^extents,^64bit", "sif /file block[0] {}; sif /file block[1] {}"),
@@ -106,7 +106,7 @@ fn a_file_mapped_onto_the_journal_is_neither_written_nor_freed() {
                 || *what == "read" && forgery.contains("IND")
                 || what.starts_with("cut") && forgery.contains("IND")
             {
-                // Nothing of it looks at what was forged, or such files do not have it.
+                // No access uses the forged part, or such files do not have it.
                 continue;
             }
             std::fs::copy(&forged, &image.path).unwrap();
@@ -118,7 +118,7 @@ fn a_file_mapped_onto_the_journal_is_neither_written_nor_freed() {
             journal_is_whole(&image.path, journal);
         }
         std::fs::copy(&forged, &image.path).unwrap();
-        // Without its last name it cannot be freed, then or later; the volume goes on.
+        // Without its last name it cannot be freed, now or later; the volume stays usable.
         let fs = image.open();
         fs.remove_file("/file").unwrap();
         let _ = fs.close();
@@ -197,7 +197,7 @@ fn a_forged_checksum_file_is_refused() {
     made();
     let journal = number(&img, "bmap <8> 100");
     let sums = number(&img, "bmap <5> 0");
-    // 16384 blocks of 1023 words: 17 blocks.
+    // 16384 blocks of 1023 checksums: 17 blocks.
     let forgeries = [
         (format!("sif <5> block[5] {}", journal + 7), Some(journal + 7)),
         (
@@ -234,7 +234,7 @@ fn a_forged_checksum_file_is_refused() {
         device.read_at(ByteOffset(journal << 12), &mut log).unwrap();
         assert!(!log.chunks(4096).any(|block| block == &FORGED[..4096]), "{forgery}");
 
-        // The feature can be taken off, and what is left be repaired.
+        // The feature can be removed, and the rest be repaired.
         let off = tune::Tune::default().features("^data_csum").unwrap();
         let as_device: Arc<dyn BlockDevice> = device.clone();
         tune::tune_device(&OpenOptions::new(), &as_device, &off).unwrap();

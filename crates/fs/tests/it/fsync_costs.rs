@@ -1,16 +1,16 @@
-//! What making small changes durable costs, counted at the device: no more writes and flushes than
-//! Linux's ext4 on the same volume.
+//! The costs of making small changes durable, counted at the device: no more writes and flushes
+//! than Linux's ext4 on the same volume.
 //!
 //! ```text
 //!   Linux 6.18, loop device without forced unit access, ordered, no fast commits, noatime;
 //!   write requests and flushes of /sys/block/loopN/stat, the same in 50 of 50 calls:
 //!
-//!     append 4 KiB, fsync          3 writes   2 flushes        rename, fsync of the directory  2  2
-//!     create, 4 KiB, fsync         3          2                create, fsync of the directory  2  2
-//!     overwrite 4 KiB, fdatasync   1          1                4 threads, append, fsync: 1 flush each
+//!     append 4 KiB, fsync          3 writes   2 flushes    rename, fsync of the directory  2  2
+//!     create, 4 KiB, fsync         3          2            create, fsync of the directory  2  2
+//!     overwrite 4 KiB, fdatasync   1          1            4 threads, append, fsync: 1 flush each
 //! ```
 //!
-//! Such a device answers forced unit access with a flush more, so here both count as one.
+//! Such a device implements forced unit access with an additional flush, so here both count as one.
 
 use crate::common::{judge, leave_front_of_log, mke2fs, new_file};
 use extant::{BlockDevice, Filesystem, MemoryDevice, NewFile, OpenOptions};
@@ -19,7 +19,7 @@ use extant_blockdev::Recorder;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-/// A recorder whose flushes can be held up.
+/// A recorder whose flushes can be blocked.
 struct Gated {
     recorder: Recorder<MemoryDevice>,
     is_closed: Mutex<bool>,
@@ -83,7 +83,7 @@ fn volume() -> (Arc<Gated>, Filesystem) {
     (device, fs)
 }
 
-/// Asserts that `call` costs at most so many writes and flushes, as Linux counts them.
+/// Asserts that `call` costs at most this many writes and flushes, as Linux counts them.
 #[track_caller]
 fn at_most(device: &Gated, writes: u64, flushes: u64, call: impl FnOnce()) {
     let before = device.recorder.position();
@@ -115,7 +115,7 @@ fn small_synced_changes_cost_no_more_than_with_linux() {
             file.write_all_at(0, &[4; 4096]).unwrap();
             file.sync_data().unwrap();
         });
-        // The time of that change, if the clock had moved on.
+        // The time of that change, if the clock has moved on.
         at_most(&device, 2, 2, || file.sync_all().unwrap());
         at_most(&device, 0, 1, || file.sync_all().unwrap());
         at_most(&device, 2, 2, || {

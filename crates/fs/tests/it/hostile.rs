@@ -1,12 +1,13 @@
-//! Damaged volumes: everything is walked and read; nothing panics, hangs or grows without bound.
+//! Damaged volumes: everything is walked and read, and nothing panics, hangs or grows without
+//! bound.
 //!
 //! ```text
 //!   small valid images ──some bytes changed, by seed──► open ──► walk, read, list, look up
-//!                                                        every answer is fine, or an error
+//!                                                        every result is valid, or an error
 //! ```
 //!
-//! Work is bounded by counting device reads, not by time: one operation that asks for more than a
-//! whole scan of the volume could need is a failure.
+//! Work is bounded by counting device reads, not by time: an operation that reads more than a scan
+//! of the whole volume could need is a failure.
 
 use extant::{BlockDevice, Error, FileKind, Filesystem, MemoryDevice, OpenOptions, Result};
 use extant_base::ByteOffset;
@@ -21,20 +22,20 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Device reads that one operation may make on an image of a few MiB.
+/// How many device reads one operation may make on an image of a few MiB.
 const READS_MAX: u64 = 60_000;
 
-/// Names that are looked at before a walk is called long enough.
+/// How many names a walk may list before the test ends it.
 const ENTRIES_MAX: usize = 3000;
 
-/// A device that counts what it is asked.
+/// A device that counts requests.
 struct Counting {
     inner: MemoryDevice,
     reads: AtomicU64,
 }
 
 impl Counting {
-    /// Ends an operation: it must not have asked for too much.
+    /// Ends an operation and checks its number of reads.
     fn end_of(&self, what: &str) {
         let reads = self.reads.swap(0, Ordering::Relaxed);
         assert!(reads < READS_MAX, "{what}: {reads} device reads");
@@ -79,7 +80,7 @@ fn make_tree(root: &Path) {
     }
 }
 
-/// Reads everything that a reader can, ignoring errors.
+/// Reads everything that can be read, and ignores errors.
 fn look_at_all(device: &Arc<Counting>) {
     let shared = Arc::clone(device) as Arc<dyn BlockDevice>;
     let opened = OpenOptions::new().cache_bytes(1 << 20).open_device(shared);
@@ -127,7 +128,7 @@ fn read_file(fs: &Filesystem, entry: &extant::WalkEntry, buf: &mut [u8], device:
     let _ = fs.metadata_of_ino(entry.ino());
 }
 
-/// Where an image holds anything: only there do changes matter.
+/// Where an image has content. Changes matter only there.
 fn used_chunks(image: &[u8]) -> Vec<usize> {
     let chunks = image.chunks(64).enumerate();
     chunks.filter(|(_, chunk)| chunk.iter().any(|byte| *byte != 0)).map(|(n, _)| n * 64).collect()
@@ -147,7 +148,7 @@ fn damage(image: &mut [u8], used: &[usize], rng: &mut Rng) {
             2 => image[at & !1..][..2].copy_from_slice(&(WORDS[rng.below(7)] as u16).to_le_bytes()),
             3 => image[at & !3..][..4].copy_from_slice(&WORDS[rng.below(10)].to_le_bytes()),
             _ => {
-                // A word from elsewhere: a block number that is one, but not the right one.
+                // A word from elsewhere: a valid block number, but not the right one.
                 let from = used[rng.below(used.len())] & !3;
                 image.copy_within(from..from + 4, at & !3);
             }
@@ -178,7 +179,7 @@ fn images(scratch: &Scratch) -> Vec<(&'static str, Vec<u8>)> {
     IMAGES.iter().map(make).collect()
 }
 
-/// How many damaged volumes of each kind are looked at.
+/// How many damaged volumes of each kind are read.
 fn rounds() -> u64 {
     std::env::var("EXTANT_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(400)
 }

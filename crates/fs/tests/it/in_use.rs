@@ -1,4 +1,4 @@
-//! A volume that the kernel has is not changed beside it.
+//! A volume that the kernel has mounted is not changed.
 
 use extant::{Error, OpenOptions};
 use extant_testkit::e2fsprogs::{e2fsck, mke2fs};

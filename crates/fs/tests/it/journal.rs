@@ -1,10 +1,10 @@
-//! Logs that this engine was writing when the power went, replayed by e2fsck and by Linux.
+//! Logs that this engine was writing when the power was cut, replayed by e2fsck and by Linux.
 //!
 //! ```text
 //!   mkfs ─► threads make, rename and remove names, sync ─► copy of the image, log full of it
 //!              ├─► e2fsck replays ──┐
 //!              ├─► Linux replays ───┼─► the same names, e2fsck finds nothing
-//!              └─► we replay ───────┘
+//!              └─► extant replays ──┘
 //! ```
 
 use extant::mkfs::{JournalSize, MkfsOptions, format};
@@ -21,13 +21,13 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Names that every thread makes; each takes up to three changes.
+/// How many names each thread creates; each takes up to three changes.
 const NAMES: usize = 80;
 
 fn kinds() -> Vec<(&'static str, MkfsOptions)> {
     let wish = |wish: &str| MkfsOptions::new().features(wish).unwrap();
     let small = |options: MkfsOptions| options.block_size(BlockSize::from_bytes(1024).unwrap());
-    // The smallest log: it goes round.
+    // The smallest log, so that it wraps around.
     let log = |options: MkfsOptions| options.journal(JournalSize::Blocks(1024));
     vec![
         ("modern", log(MkfsOptions::new())),
@@ -36,8 +36,8 @@ fn kinds() -> Vec<(&'static str, MkfsOptions)> {
     ]
 }
 
-/// What one thread does in a directory of its own: directories come and go, so that their blocks
-/// are revoked, and names of all kinds.
+/// The work of one thread in its own directory: directories are created and removed, so that their
+/// blocks are revoked, and names of all kinds.
 fn work(fs: &Filesystem, thread: usize) {
     let top = format!("/t{thread}");
     fs.create_dir(&top, &NewFile::directory()).unwrap();
@@ -67,7 +67,7 @@ fn work(fs: &Filesystem, thread: usize) {
     }
 }
 
-/// A volume whose log holds what was synced last.
+/// A volume whose log contains what was synced last.
 fn crashed(scratch: &Scratch, name: &str, options: &MkfsOptions) -> PathBuf {
     let path = scratch.file(&format!("{name}.img"));
     let device = Arc::new(FileDevice::create(&path, 16 << 20).unwrap());
@@ -138,7 +138,8 @@ fn e2fsck_and_linux_replay_what_we_logged() {
     }
 }
 
-/// Names and bytes until a write or flush fails, then a close: what failed first.
+/// Creates names and writes bytes until a write or flush fails, then closes. Returns the first
+/// error.
 fn work_until(fs: Filesystem) -> Option<Error> {
     let steps = || -> Result<(), Error> {
         for n in 0..12 {
@@ -156,14 +157,14 @@ fn work_until(fs: Filesystem) -> Option<Error> {
     failed.or(fs.close().err())
 }
 
-/// What dumpe2fs reads in the superblocks of volume and log.
+/// The output of dumpe2fs for the superblocks of volume and log.
 fn superblock_of(path: &Path) -> String {
     let mut dump = Command::new("dumpe2fs");
     run(dump.arg("-h").arg(path), Duration::from_secs(60)).unwrap().out()
 }
 
-/// Wherever the journal gives up, the volume says so, at once and to whoever opens it next: e2fsck
-/// looks at all of it without being asked to, and finds nothing but that.
+/// Wherever the journal aborts, the volume records it at once and for everything that opens it
+/// next: e2fsck then checks all of it without being forced to, and finds only that.
 #[test]
 fn a_journal_that_gave_up_marks_the_volume() {
     require!(E2fsprogs);
@@ -180,7 +181,7 @@ fn a_journal_that_gave_up_marks_the_volume() {
             device.fail(op, nth);
             let Some(error) = work_until(fs) else { break };
             drop(device);
-            // A write of file data fails for its caller alone.
+            // A failed write of file data is an error only for its caller.
             let says = superblock_of(&path);
             if !says.contains("with errors") {
                 assert!(matches!(error, Error::Device { .. }), "{op} {nth}: {error}");

@@ -1,5 +1,5 @@
-//! Calls that change where a file's bytes are: pieces cut out, put in and joined again, the other kind
-//! of map, a small journal, a damaged map.
+//! Calls that change where a file's bytes are: ranges collapsed, inserted and merged again, the
+//! other kind of map, a small journal, a damaged map.
 
 use crate::common::{Image, new_file, pattern};
 use extant::{Error, FallocateMode, Filesystem, InodeFlags, SetAttributes};
@@ -7,20 +7,20 @@ use extant_testkit::e2fsprogs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Gives a file so many extents of one block, with holes between.
+/// Gives a file this many extents of one block, with holes between them.
 fn fragmented(file: &extant::File, block: u64, extents: u64) {
     for n in (0..extents).rev() {
         file.write_all_at(n * 2 * block, &[n as u8 | 1; 64]).unwrap();
     }
 }
 
-/// Extents of a file, as debugfs counts them.
+/// The number of extents of a file, as debugfs counts them.
 fn extents(image: &Image, name: &str) -> usize {
     let listed = image.debugfs(&format!("dump_extents -l -n {name}"));
     listed.lines().filter(|line| line.contains(" - ") && line.contains('/')).count()
 }
 
-/// As Linux does: what an insert cut in two, the collapse of the hole joins again.
+/// As in Linux: collapsing an inserted hole merges the extents that the insert split.
 #[test]
 fn extents_that_meet_after_a_collapse_are_one() {
     let image = Image::mke2fs(16, "-b 1024");
@@ -50,7 +50,7 @@ fn extents_that_meet_after_a_collapse_are_one() {
     image.judge();
 }
 
-/// `chattr +e` and `-e`: the same bytes behind the other kind of map, where it can have them.
+/// `chattr +e` and `-e`: the same bytes with the other kind of map, if the map can hold them.
 #[test]
 fn a_file_gets_the_other_kind_of_map() {
     let image = Image::mke2fs(24, "-b 1024 -O ^64bit,^extent,quota");

@@ -1,5 +1,5 @@
-//! Volumes on two mirrors that lost power, and of which the member that the other follows is damaged besides: what was synced
-//! is there all the same, and no right copy is written over.
+//! Volumes on two mirrors after a power cut, where the source member is also damaged. What was
+//! synced must still be there, and no right copy may be overwritten.
 
 use crate::common::mirrored::{LEN, byte, copies, expect_same, made, mirror};
 use crate::common::seen::{Tree, differences, tree};
@@ -21,7 +21,7 @@ fn options() -> OpenOptions {
     options
 }
 
-/// What members hold when the power goes after much was synced, and what the volume then shows.
+/// The members' content if the power is cut after much was synced, and what the volume then shows.
 fn crashed(block: u32, features: &str) -> (Vec<Arc<MemoryDevice>>, Tree) {
     let devices = made(block, features);
     let fs = options().open_device(mirror(&devices)).unwrap();
@@ -48,7 +48,7 @@ fn crashed(block: u32, features: &str) -> (Vec<Arc<MemoryDevice>>, Tree) {
     (left, want)
 }
 
-/// Bytes from which blocks of an inode that are not empty begin.
+/// The byte offsets of an inode's blocks that are not empty.
 fn blocks_of(device: &MemoryDevice, block: u64, ino: u32) -> Vec<u64> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("img");
@@ -59,7 +59,7 @@ fn blocks_of(device: &MemoryDevice, block: u64, ino: u32) -> Vec<u64> {
     all.filter(|at| bytes[*at as usize..][..block as usize].iter().any(|byte| *byte != 0)).collect()
 }
 
-/// Bytes from which blocks of the log that are not empty begin.
+/// The byte offsets of the log's blocks that are not empty.
 fn log_blocks(device: &MemoryDevice, block: u64) -> Vec<u64> {
     blocks_of(device, block, 8)
 }
@@ -71,7 +71,7 @@ fn content(device: &dyn BlockDevice) -> Vec<u8> {
 }
 
 fn expect_whole(devices: &[Arc<MemoryDevice>], want: &Tree, context: &str) {
-    // To read first: nothing changes.
+    // First opened for reading: nothing changes.
     let reader = OpenOptions::new()
         .open_device(mirror(devices))
         .unwrap_or_else(|e| panic!("{context}: {e}"));
@@ -82,7 +82,7 @@ fn expect_whole(devices: &[Arc<MemoryDevice>], want: &Tree, context: &str) {
         options().open_device(mirror(devices)).unwrap_or_else(|e| panic!("{context}: {e}"));
     expect_same(&fs, want, context);
     fs.close().unwrap_or_else(|e| panic!("{context}: {e}"));
-    // What nobody has read since, as blocks of the log's older life.
+    // Also blocks that nothing has read since, such as those of the log's earlier sessions.
     let report = scrubbed(devices, context);
     assert!(report.unresolved.is_empty(), "{context}: {report:?}");
 }
@@ -142,7 +142,8 @@ fn a_damaged_block_on_one_mirror_is_not_copied_after_a_crash() {
         let bytes = content(&left[0]);
         let record = record_of(&*left[0]).unwrap().unwrap();
         let Kind::Mirrored { region_log2 } = record.kind else { panic!("no mirror") };
-        // The target of a symlink has no sum: of two that differ nobody can say which is right.
+        // The target of a symlink has no checksum: if two differ, nothing can decide which is
+        // right.
         let mut links = want.values().filter(|seen| seen.target.is_some());
         let link = links.next().map_or(vec![], |seen| blocks_of(&left[0], block, seen.ino));
         assert!(link.len() == 1 && links.next().is_none(), "{link:?}");
@@ -162,7 +163,7 @@ fn a_damaged_block_on_one_mirror_is_not_copied_after_a_crash() {
             let devices = copies(&left);
             damage(&devices[0], at, block, n % 2 == 0);
             let context = format!("{block} {features}: block at {at}");
-            // By name: a mirror that was assembled before is its owner's to bring in line.
+            // By name: a mirror that the caller assembled is resynced by the caller.
             let dir = Scratch::new();
             let paths = ["a.img", "b.img"].map(|name| dir.file(name));
             for (path, device) in paths.iter().zip(&devices) {
@@ -192,7 +193,7 @@ fn a_damaged_block_on_one_mirror_is_not_copied_after_a_crash() {
     }
 }
 
-/// A part of a recording that is a member by itself.
+/// A part of a recording that acts as a member of its own.
 struct Disk {
     recorder: Arc<Recorder<MemoryDevice>>,
     start: u64,
@@ -222,7 +223,7 @@ impl BlockDevice for Disk {
     }
 }
 
-/// Both members of `image`, one after the other, with what fails on them.
+/// Both members of `image`, one after the other, with injected failures.
 fn members_of(image: &MemoryDevice) -> (Arc<Recorder<MemoryDevice>>, [Arc<Faulty<Disk>>; 2]) {
     let recorder = Arc::new(Recorder::new(image.clone()));
     let disk = |start| Disk { recorder: Arc::clone(&recorder), start };
@@ -230,7 +231,8 @@ fn members_of(image: &MemoryDevice) -> (Arc<Recorder<MemoryDevice>>, [Arc<Faulty
     (recorder, members)
 }
 
-/// A state that a cut after `at` operations of the recording could leave, and how many of them had returned.
+/// A state that a cut after `at` operations of the recording could leave, and how many of them had
+/// returned.
 fn cut(
     recorder: &Recorder<MemoryDevice>,
     base: &MemoryDevice,
@@ -243,13 +245,13 @@ fn cut(
     (state.image.clone(), state.completed)
 }
 
-/// What shall be there: the content of `new{n}`.
+/// The expected content of `new{n}`.
 fn content_of(n: u8) -> Vec<u8> {
     pattern(6000 + usize::from(n) * 700, n)
 }
 
-/// Syncs one file after the other. Returns after which operation of the recording each was durable, and which of them was
-/// the first that was durable on one member only.
+/// Syncs one file after the other. Returns after which operation of the recording each was durable,
+/// and which of them was the first that was durable on one member only.
 fn synced_files(
     fs: &Filesystem,
     device: &Mirror,
@@ -273,7 +275,8 @@ fn synced_files(
     (durable, alone)
 }
 
-/// One request fails on one member, the power goes, one request of the recovery fails, and the power goes again.
+/// A request fails on one member, the power is cut, a request of the recovery fails, and the power
+/// is cut again.
 #[test]
 fn members_are_alike_after_one_failed_request_a_cut_and_a_recovery() {
     let seed = std::env::var("EXTANT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
@@ -296,7 +299,7 @@ fn members_are_alike_after_one_failed_request_a_cut_and_a_recovery() {
             fs.close().unwrap();
             for n in 0..3 {
                 let at = match alone {
-                    // The one moment at which a loss that is not on record would show.
+                    // The only moment at which an unrecorded loss would be visible.
                     Some(alone) if n == 0 => durable[alone],
                     _ => draw.below(recorder.position() + 1),
                 };
@@ -306,7 +309,8 @@ fn members_are_alike_after_one_failed_request_a_cut_and_a_recovery() {
                 let (op, sick) = ([IoOp::Write, IoOp::Flush][draw.below(2)], draw.below(2));
                 members[sick].fail(op, 1 + draw.below(30) as u64);
                 let context = format!("{block} {features}: seed {seed}, round {round}");
-                // The only member that counts may be the one that fails: then a later recovery has to succeed.
+                // The only member that is up to date may be the one that fails: then a later
+                // recovery must succeed.
                 let recovered = options().recover_device_in_place(mirror(&members));
                 let (image, _) = match recovered {
                     Ok(_) if draw.below(2) == 0 => (again.inner().clone(), 0),

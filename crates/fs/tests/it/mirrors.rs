@@ -1,5 +1,5 @@
-//! Volumes on two mirrors of which one fails or rots: each bit that flips anywhere is found and mended from the other copy,
-//! and a request that one of them fails costs nothing.
+//! Volumes on two mirrors of which one fails or decays: each flipped bit is found and repaired from
+//! the other copy, and a request that fails on one of them has no consequences.
 
 use crate::common::mirrored::{LEN, byte, copies, expect_same, made, mirror, open};
 use crate::common::seen::{Tree, differences, tree};
@@ -22,7 +22,7 @@ fn seed() -> u64 {
     std::env::var("EXTANT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1)
 }
 
-/// Blocks that somebody uses, but for the log, which is empty.
+/// Blocks in use, except those of the log, which is empty.
 fn used_blocks(device: &MemoryDevice, block: u64) -> Vec<u64> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("img");
@@ -51,11 +51,12 @@ fn a_bit_that_flips_anywhere_on_one_mirror_is_mended_or_leaves_no_trace() {
             let (sick, n) = (rng.below(2), blocks[rng.below(blocks.len())]);
             let mut at = n * u64::from(block) + rng.below(block as usize) as u64;
             while at < 1536 {
-                // The record, and the sector by which a change from outside is noticed: the layout's own tests have them.
+                // The member record, and the sector that reveals foreign changes: the layout's own
+                // tests cover them.
                 at += 512;
             }
             if byte(&devices[sick], at) == b't' {
-                // Perhaps of the link's target, which has no sum.
+                // Perhaps in the link's target, which has no checksum.
                 continue;
             }
             let flipped = byte(&devices[sick], at) ^ 1 << rng.below(8);
@@ -65,7 +66,7 @@ fn a_bit_that_flips_anywhere_on_one_mirror_is_mended_or_leaves_no_trace() {
             let device = mirror(&devices);
             let fs = open(device.clone(), [0, 8][round % 2]);
             expect_same(&fs, &want, &context);
-            // What changes beside it takes nothing along.
+            // Changes next to it must not include the damage.
             let name = format!("/file{}", rng.below(40));
             let wish = extant::SetAttributes { uid: Some(77), ..Default::default() };
             fs.set_attributes(&name, &wish).unwrap();
@@ -86,7 +87,7 @@ fn a_bit_that_flips_anywhere_on_one_mirror_is_mended_or_leaves_no_trace() {
                 mended += 1;
                 continue;
             }
-            // Nobody read it: a look at this member alone finds it, or nobody uses the byte.
+            // Nothing read it: a check of this member alone finds it, or nothing uses the byte.
             let options = Options { data: true, ..Options::default() };
             let report = check_device(devices[sick].clone(), &options, &()).unwrap();
             match report.clean {
@@ -108,7 +109,8 @@ fn each_place_that_is_mended_is_told_of() {
         let mut bytes = image_of(&**device);
         if path.ends_with("b") {
             for at in used_blocks(&devices[1], 4096).into_iter().map(|n| n as usize * 4096 + 77) {
-                // But for the layout's own block, which its own tests have, and the link's, which has no sum.
+                // Except the layout's own block, which its own tests cover, and the link's, which
+                // has no checksum.
                 if at > 4096 && bytes[at] != b't' {
                     bytes[at] ^= 1;
                 }
@@ -136,12 +138,12 @@ fn each_place_that_is_mended_is_told_of() {
         assert!(a[range.clone()] == b[range.clone()], "{error}");
         assert!(places.insert(at), "told of twice: {error}");
     }
-    // How many of them are asked of this mirror is for the mirror to say.
+    // The mirror decides how many of them are read from this member.
     assert!(told.len() > 3, "{}", told.len());
     fs.close().unwrap();
 }
 
-/// The block of the inode table that has the inode `name`, as debugfs says.
+/// The block of the inode table with the inode of `name`, according to debugfs.
 fn inode_block(image: &Path, name: &str) -> u64 {
     let place = e2fsprogs::debugfs(image, &format!("imap {name}")).unwrap();
     let block = place.split("at block ").nth(1).expect("the block of the inode");
@@ -187,7 +189,7 @@ fn entries_of_a_block_that_are_wrong_on_different_mirrors_are_each_taken_where_t
     devices[0].read_at(ByteOffset(0), &mut bytes).unwrap();
     std::fs::write(&path, &bytes).unwrap();
     let block = inode_block(&path, "/file5");
-    // Sixteen slots: every other one is wrong here, the rest there.
+    // Sixteen slots: every other one is wrong on this member, the rest on the other.
     for slot in 0..16 {
         let at = ByteOffset(block * 4096 + slot * 256 + 4);
         devices[slot as usize % 2].write_at(at, &[0xA5; 8]).unwrap();
@@ -205,7 +207,7 @@ fn entries_of_a_block_that_are_wrong_on_different_mirrors_are_each_taken_where_t
 
 type Member = Arc<Faulty<MemoryDevice>>;
 
-/// Everything that a volume is asked for; what it shows then.
+/// Uses a volume in every way. Returns what it shows then.
 fn worked(fs: &Filesystem, summed: Bounce) -> extant::Result<Tree> {
     let root = fs.root()?;
     let direct = DirectOptions { bounce: summed, ..DirectOptions::default() };

@@ -1,4 +1,4 @@
-//! Volumes made here, judged by `e2fsck -fn`.
+//! Volumes made by this engine, checked by `e2fsck -fn`.
 
 use extant::mkfs::{self, InodeCount, JournalSize, MkfsOptions};
 use extant::{Environment, Error};
@@ -17,7 +17,7 @@ fn make(path: &Path, mib: u64, options: MkfsOptions) -> Result<mkfs::Made, Error
     mkfs::format(Arc::new(device), &options.zeroed(true), &Environment::default())
 }
 
-/// What `e2fsck -fn` says, or `None` where there is no e2fsck and no need of one.
+/// The output of `e2fsck -fn`; `None` if there is no e2fsck and it is not required.
 fn e2fsck(path: &Path) -> Option<(i32, String)> {
     match Command::new("e2fsck").arg("-fn").arg(path).output() {
         Ok(output) => {

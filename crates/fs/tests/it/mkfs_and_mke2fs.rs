@@ -1,4 +1,4 @@
-//! Volumes made here beside those that mke2fs makes of the same options.
+//! Volumes made by this engine, compared with those that mke2fs makes with the same options.
 
 use extant::check::{self, Options};
 use extant::mkfs::{self, MkfsOptions};
@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
 
-/// A volume of `bytes` made here, from words that mke2fs understands, too; both checkers find nothing in it.
+/// A volume of `bytes` made by this engine, from options that mke2fs also understands. Both
+/// checkers must find nothing in it.
 fn make(img: &Path, bytes: u64, words: &str) -> Result<(), String> {
     let text = |e: extant::Error| e.to_string();
     let device = FileDevice::create(img, bytes).map_err(text)?;
@@ -25,7 +26,7 @@ fn make(img: &Path, bytes: u64, words: &str) -> Result<(), String> {
     report.findings.first().map_or(Ok(()), |finding| Err(finding.to_string()))
 }
 
-/// mke2fs's `-t`, `-b`, `-C`, `-g` and `-O`, the type first.
+/// The options `-t`, `-b`, `-C`, `-g` and `-O` of mke2fs, the type first.
 fn options(words: &str) -> MkfsOptions {
     let words: Vec<&str> = words.split_whitespace().collect();
     let mut options = MkfsOptions::new();
@@ -43,8 +44,8 @@ fn options(words: &str) -> MkfsOptions {
     options
 }
 
-/// The blocks of inode 7, as debugfs lists them: each with its place in the file, but for the first, which is
-/// anywhere.
+/// The blocks of inode 7 in the output of debugfs: each with its place in the file, except the
+/// first, which can be anywhere.
 fn reserve(img: &Path) -> Result<Vec<String>, String> {
     let said = debugfs(img, "stat <7>")?;
     let blocks = said.split_once("BLOCKS:").map_or("", |(_, blocks)| blocks);

@@ -1,4 +1,5 @@
-//! Making a large volume writes little, opening it reads little; the largest groups work. Counted, never timed.
+//! Making a large volume writes little, opening it reads little, and the largest groups work. The
+//! tests count and never measure time.
 
 use extant::mkfs::{self, InodeCount, MkfsOptions};
 use extant::{Environment, Filesystem, OpenOptions, check};
@@ -7,7 +8,7 @@ use extant_blockdev::{BlockDevice, MemoryDevice};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counts what is written and read; keeps the bytes in memory.
+/// Counts what is written and read, and keeps the bytes in memory.
 struct Counting {
     inner: MemoryDevice,
     reads: AtomicU64,
@@ -50,7 +51,7 @@ impl BlockDevice for Counting {
 
 const TIB: u64 = 1 << 40;
 
-/// Makes a volume, and says how much was written: MiB, rounded up, and calls.
+/// Makes a volume. Also returns how much was written: MiB, rounded up, and calls.
 fn make(bytes: u64, options: &MkfsOptions) -> (Arc<Counting>, mkfs::Made, u64, u64) {
     let device = Counting::new(bytes);
     let options = options.clone().zeroed(true);
@@ -64,7 +65,7 @@ fn make(bytes: u64, options: &MkfsOptions) -> (Arc<Counting>, mkfs::Made, u64, u
 #[test]
 fn a_volume_of_a_tebibyte_takes_a_few_mebibytes_of_writes() {
     let usual = MkfsOptions::new();
-    // Beyond 16 TiB nearly all that is written are copies of the descriptor table.
+    // Beyond 16 TiB, nearly all that is written are backups of the descriptor table.
     let spread = MkfsOptions::new().features("meta_bg,^resize_inode").unwrap();
     // bytes, groups, most MiB written, most calls
     for (bytes, options, groups, most_mib, most_writes) in [
@@ -109,7 +110,8 @@ fn groups_of_more_than_65528_blocks_are_made_opened_and_checked() {
 #[test]
 fn a_large_volume_is_opened_with_few_requests() {
     let meta_bg = MkfsOptions::new().features("meta_bg,^resize_inode").unwrap();
-    // TiB, most reads to read, most to write: descriptors lie behind each other, or one to 64 groups
+    // TiB, most reads for reading, most for writing: descriptors are adjacent, or one block per 64
+    // groups
     for (tib, options, to_read, to_write) in
         [(1, MkfsOptions::new(), 8, 30), (8, MkfsOptions::new(), 8, 40), (1, meta_bg, 8, 160)]
     {

@@ -1,4 +1,4 @@
-//! Volumes with multiple mount protection, as e2fsprogs and Linux see them.
+//! Volumes with multiple mount protection, as seen by e2fsprogs and Linux.
 
 use extant::{BlockDevice, Error, FileDevice, NewFile, OpenOptions};
 use extant_base::IoOp;
@@ -12,14 +12,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A volume whose holder beats every second.
+/// A volume whose holder writes a heartbeat every second.
 fn protected(scratch: &Scratch) -> std::path::PathBuf {
     let img = scratch.file("shared.img");
     mke2fs(&img, 16 << 20, "-O mmp -E mmp_update_interval=1", None).unwrap();
     img
 }
 
-/// What e2fsprogs shows of the protection block.
+/// The protection block as e2fsprogs shows it.
 fn shown(img: &Path) -> String {
     debugfs(img, "dump_mmp").unwrap()
 }
@@ -44,7 +44,7 @@ fn the_second_writer_is_refused_and_told_who_holds_it() {
     OpenOptions::new().write(true).open(&img).unwrap().close().unwrap();
 }
 
-/// A system tells of a lost write once, to whoever asks first: here to the thread that beats.
+/// A system reports a lost write once, to the first caller: here to the heartbeat thread.
 #[test]
 fn nothing_is_acknowledged_behind_a_beat_that_failed() {
     require!(E2fsprogs);

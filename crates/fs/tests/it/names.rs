@@ -1,4 +1,4 @@
-//! Names made, given, changed and taken on volumes of many kinds, judged by e2fsck.
+//! Names created, linked, renamed and removed on volumes of many kinds, checked by e2fsck.
 
 use extant::mkfs::{MkfsOptions, format};
 use extant::{
@@ -29,7 +29,7 @@ impl Scratch {
         OpenOptions::new().write(true).open(&self.path).unwrap()
     }
 
-    /// Runs `change` on the open volume, closes it, and asks e2fsck.
+    /// Runs `change` on the open volume, closes it, and runs e2fsck.
     fn with(&self, change: impl FnOnce(&Filesystem)) {
         let fs = self.open();
         change(&fs);
@@ -48,7 +48,7 @@ fn features(wish: &str) -> MkfsOptions {
     MkfsOptions::new().features(wish).unwrap()
 }
 
-/// Without checksums a leaf that lost all its names looks like a node of the index.
+/// Without checksums, a leaf that has lost all its names looks like a node of the index.
 #[test]
 fn leaves_that_lost_their_names_take_new_ones() {
     let small = BlockSize::from_bytes(1024).unwrap();
@@ -66,7 +66,7 @@ fn leaves_that_lost_their_names_take_new_ones() {
             assert!(dir.flags().contains(InodeFlags::INDEX), "round {round}");
             assert!(!fs.superblock().state.contains(VolumeState::ERROR), "round {round}");
         });
-        // In order, so that what is free in each leaf becomes one.
+        // In order, so that the free space of each leaf becomes one piece.
         scratch.with(|fs| (0..300).for_each(|n| fs.remove_file(name(round, n)).unwrap()));
     }
 }
@@ -149,7 +149,7 @@ fn an_unlinked_file_lives_as_long_as_it_is_held() {
                 .collect();
             assert_eq!(held[3].metadata().links(), 0);
             assert!(matches!(root.link("back", &held[3]), Err(Error::NotFound)));
-            // Out of the middle, off both ends.
+            // From the middle, and from both ends.
             for n in [2, 0, 5, 3, 1, 4] {
                 let node = held[n].clone();
                 drop(node);
@@ -209,8 +209,8 @@ fn renames_move_replace_and_exchange() {
     }
 }
 
-/// Debug builds count the blocks of each handle: the splits at every level have to keep what they
-/// promised.
+/// Debug builds count the blocks of each handle: the splits at every level must stay within their
+/// credits.
 #[test]
 fn a_directory_of_three_levels_grows_and_goes_within_the_promises_of_its_handles() {
     const NAMES: usize = 36_000;
@@ -222,7 +222,7 @@ fn a_directory_of_three_levels_grows_and_goes_within_the_promises_of_its_handles
         let dir = root.create_dir("d", &NewFile::directory()).unwrap();
         let file = root.create("f", &NewFile::default()).unwrap();
         for n in 0..NAMES {
-            // Every way to a new name has promises of its own.
+            // Every way to a new name has its own credits.
             match n % 50 {
                 0 => drop(dir.create(name(n), &NewFile::default()).unwrap()),
                 1 => {
@@ -256,7 +256,7 @@ fn a_file_has_65000_names_and_no_more() {
         let one_more = root.link("one more", &file);
         assert!(matches!(one_more, Err(Error::LinkLimit)), "{one_more:?}");
         assert_eq!(file.metadata().links(), 65_000);
-        // A name that only changes its file frees one.
+        // Making a name point to another file frees a link.
         root.rename("other", &root, "1", RenameFlags::REPLACE).unwrap();
         root.link("one more", &file).unwrap();
         assert_eq!((file.metadata().links(), other.metadata().links()), (65_000, 1));
@@ -285,7 +285,8 @@ fn a_new_file_takes_from_its_directory_what_linux_hands_on() {
             assert_eq!((known.permissions(), known.gid(), known.project()), (mode, 6, 9));
             assert_eq!(known.flags() & (handed | own | InodeFlags::DIRSYNC), base);
         }
-        // A file of another project does not come in; nothing comes or goes where that is fixed.
+        // A file of another project is refused, and an immutable directory neither gains nor loses
+        // names.
         let root = fs.root().unwrap();
         let other = root.create("other", &NewFile::default()).unwrap();
         assert!(matches!(dir.link("l", &other), Err(Error::CrossProject)));
@@ -325,7 +326,7 @@ fn a_cycle_of_directories_ends_the_removal_of_a_tree() {
             fs.create_dir_all(format!("{top}/e"), &NewFile::directory()).unwrap();
             fs.create_file(kept, &NewFile::default()).unwrap();
         });
-        // A second name of the directory itself, and of one above it.
+        // A second name of the directory itself, and of one of its ancestors.
         let above = if top == "/d" { "/d" } else { "/top" };
         debugfs_write(&scratch.path, &format!("ln {above} {top}/e/f")).unwrap();
         let fs = scratch.open();
@@ -376,12 +377,13 @@ fn directories_are_created_through_symlinks_and_not_behind_missing_targets() {
     });
 }
 
-/// Gives a file a translator as the Hurd does: a free block of its own, counted by the inode, which has `sectors` then.
+/// Gives a file a translator, as the GNU Hurd does: a free block of its own, which the inode
+/// counts. The inode then has `sectors`.
 fn set_translator(image: &std::path::Path, file: &str, block: &str, sectors: u32) {
     debugfs_write(image, &format!("setb {block}")).unwrap();
     debugfs_write(image, &format!("sif {file} translator {block}")).unwrap();
     debugfs_write(image, &format!("sif {file} blocks {sectors}")).unwrap();
-    // Free counts and checksums follow; exit status 1 says that something was repaired.
+    // e2fsck fixes free counts and checksums; exit status 1 means that it repaired something.
     let fsck = std::process::Command::new("e2fsck").arg("-fy").arg(image).output().unwrap();
     assert!(fsck.status.code() <= Some(1), "{}", String::from_utf8_lossy(&fsck.stdout));
 }
@@ -441,7 +443,8 @@ fn a_translator_leaves_the_part_of_a_volume_that_a_shrink_cuts_off() {
     e2fsck(&scratch.path, None).expect_clean().unwrap();
 }
 
-/// The names from `place` on in an opening of its own, `step` at a time, each with the place after it.
+/// The names from `place` on in an opening of their own, `step` at a time, each with the place
+/// after it.
 fn from_place(dir: &Node, place: u64, step: usize) -> Vec<(String, u64)> {
     let (mut all, mut place) = (Vec::new(), place);
     loop {
@@ -476,7 +479,7 @@ fn a_place_means_the_same_in_every_opening_and_after_any_change() {
                 let dir = fs.root().unwrap().create_dir(format!("d{count}"), &NewFile::directory());
                 let dir = dir.unwrap();
                 let file = fs.root().unwrap().create(format!("f{count}"), &NewFile::default());
-                // Many names of one file: inodes are few.
+                // Many names of one file, because there are few inodes.
                 let file = file.unwrap();
                 let make = |from: usize, to: usize, what: &str| {
                     for n in from..to {
@@ -494,7 +497,7 @@ fn a_place_means_the_same_in_every_opening_and_after_any_change() {
                     let rest = from_place(&dir, order[at].1, usize::MAX);
                     assert_eq!(rest, order[at + 1..], "{kind} {count}: after name {at}");
                 }
-                // One opening, beside which names come and go.
+                // One opening, during which names are added and removed.
                 let mut places = dir.dir_places().unwrap();
                 let (mut given, mut place, mut round) = (Vec::new(), 0, 0);
                 loop {
@@ -521,7 +524,7 @@ fn a_place_means_the_same_in_every_opening_and_after_any_change() {
                 let before = given.len();
                 given.dedup();
                 assert_eq!(given.len(), before, "{kind} {count}: a name comes twice");
-                // What was there at first has its place still.
+                // The names that existed at first still have their places.
                 let now = from_place(&dir, 0, usize::MAX);
                 let old = |list: &[(String, u64)]| -> Vec<(String, u64)> {
                     list.iter().filter(|(name, _)| name.starts_with("stay")).cloned().collect()

@@ -1,5 +1,5 @@
-//! Quota through the API, with the real journal: whatever is done by several owners, and wherever
-//! the writer is killed, the quota files say what a count of all inodes gives.
+//! Quota through the API, with the real journal: whatever several owners do, and wherever the
+//! writer is killed, the quota files match a count of all inodes.
 
 use extant::{
     Error, FallocateMode, FileKind, Filesystem, InodeFlags, NewFile, OpenOptions, SetAttributes,
@@ -22,11 +22,11 @@ fn volume(scratch: &Scratch, options: &str) -> std::path::PathBuf {
 }
 
 fn open(path: &Path) -> Filesystem {
-    // The copies that play a crash are opened while the original is.
+    // The copies that simulate a crash are opened while the original is open.
     OpenOptions::new().write(true).lock(false).open(path).unwrap()
 }
 
-/// One change below `dir`; the errors are those of a volume that has no room, or not that name.
+/// One change below `dir`. Errors because of a lack of space or a missing name are accepted.
 fn step(fs: &Filesystem, dir: &str, rng: &mut Rng) {
     let mut id = || IDS[rng.below(IDS.len())];
     let new = NewFile { uid: id(), gid: id(), projid: id(), ..NewFile::default() };
@@ -89,7 +89,7 @@ fn usage_is_right_after_any_operations() {
     }
 }
 
-/// What e2fsck says of quota after it replayed the log of a writer that was killed.
+/// The quota findings of e2fsck after it replayed the log of a killed writer.
 #[test]
 fn usage_is_right_wherever_the_writer_is_killed() {
     extant_testkit::require!(E2fsprogs);
@@ -121,7 +121,7 @@ fn limits_hold_for_who_asks() {
     let new = NewFile { uid: 77, ..NewFile::default() };
     let file = fs.create_file("f", &new).unwrap().open().unwrap();
     file.write_all_at(0, &[1; 50_000]).unwrap();
-    // An open file keeps the volume.
+    // An open file holds the volume.
     drop(file);
     fs.close().unwrap();
     set_limit(&path, 77, 64);
@@ -141,8 +141,8 @@ fn limits_hold_for_who_asks() {
     e2fsck(&path, None).expect_clean().unwrap();
 }
 
-/// One long change as a copy of a tree makes it, until something fails: names, content, owners,
-/// attributes. Ids are far apart, so that their entries need blocks of their own.
+/// One long change, like a copy of a tree, until something fails: names, content, owners,
+/// attributes. Ids are far apart, so that their entries need their own blocks.
 fn copy_until_full(fs: &Filesystem, rng: &mut Rng) -> extant::Result<()> {
     fs.create_dir_all("top", &NewFile::directory())?;
     for n in 0..200u64 {
@@ -216,7 +216,7 @@ fn usage_is_right_after_changes_that_fail_on_a_full_volume() {
     }
 }
 
-/// Found by a power cut on a full volume: the inode that was taken back had never been charged.
+/// Found by a power cut on a full volume: the inode that was released had never been charged.
 #[test]
 fn what_cannot_be_made_takes_nothing_off_its_owner() {
     extant_testkit::require!(E2fsprogs);
@@ -236,7 +236,7 @@ fn what_cannot_be_made_takes_nothing_off_its_owner() {
     e2fsck(&path, None).expect_clean().unwrap();
 }
 
-/// Sets the hard limit of space of a user who has an entry, in KiB, in the file's own bytes.
+/// Sets the hard space limit of a user with an entry, in KiB, directly in the bytes of the file.
 fn set_limit(path: &Path, id: u32, kib: u64) {
     let mut image = std::fs::read(path).unwrap();
     let id = u64::from(id).to_le_bytes();
@@ -250,7 +250,7 @@ fn set_limit(path: &Path, id: u32, kib: u64) {
             found += 1;
         }
     }
-    // The log has a copy that nobody reads.
+    // The log has a copy that nothing reads.
     assert!(found >= 1, "the user has an entry");
     std::fs::write(path, image).unwrap();
 }

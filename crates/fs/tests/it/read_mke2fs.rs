@@ -1,4 +1,4 @@
-//! Volumes that mke2fs makes and fills, read back and compared with the tree they were filled from.
+//! Volumes that mke2fs makes and fills, read and compared with the source tree.
 //!
 //! ```text
 //!   source tree ──mke2fs -d──► image ──extant──► every path, mode, owner, size, content,
@@ -88,7 +88,7 @@ fn xattrs_of(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     for name in names[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let mut value = vec![0; 65536];
         let len = rustix::fs::lgetxattr(path, name, &mut value[..]).unwrap();
-        // Labels of this machine's security module are not the tree's.
+        // Labels of this machine's security module do not belong to the tree.
         if name != b"security.selinux" {
             all.insert(name.to_vec(), value[..len].to_vec());
         }
@@ -96,7 +96,7 @@ fn xattrs_of(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     all
 }
 
-/// Compares one file of the image with the one it was made from.
+/// Compares one file of the image with its source.
 fn compare(fs: &Filesystem, entry: &WalkEntry, source: &Path) {
     let path = entry.path();
     let shown = source.display();
@@ -115,7 +115,7 @@ fn compare(fs: &Filesystem, entry: &WalkEntry, source: &Path) {
             let content = fs::read(source).unwrap();
             assert!(fs.read(path).unwrap() == content, "{shown}: content");
             let mut file = fs.open_file(path).unwrap();
-            // In pieces that fit no block, from a place that starts none.
+            // In pieces that match no block, from a position inside a block.
             let start = content.len() as u64 / 3;
             file.seek(SeekFrom::Start(start)).unwrap();
             let mut piece = vec![0; 777_777];
@@ -166,7 +166,7 @@ fn compare_all(image: &Path, tree: &Path) {
     expected.sort();
     assert_eq!(found.keys().cloned().collect::<Vec<_>>(), expected);
     for (path, entry) in &found {
-        // mke2fs leaves the root's own mode and times alone.
+        // mke2fs does not copy the root's own mode and times.
         if path != Path::new("/") {
             compare(&fs, entry, &tree.join(path.strip_prefix("/").unwrap()));
         }
@@ -188,7 +188,7 @@ fn check_paths(fs: &Filesystem) {
     assert!(!fs.exists("many/a-name-of-some-length-01500").unwrap());
 }
 
-/// Every name of the large directory is found on its own, so lookups are right and not only scans.
+/// Looks up every name of the large directory, so that lookups are tested and not only scans.
 fn check_names(fs: &Filesystem, tree: &Path) {
     for name in fs::read_dir(tree.join("many")).unwrap() {
         let path = Path::new("many").join(name.unwrap().file_name());
@@ -260,7 +260,7 @@ fn what_mke2fs_wrote_is_read_back_the_same() {
         let image = scratch.file("image");
         mke2fs(&image, case.mib << 20, case.options, Some(&tree)).unwrap();
         compare_all(&image, &tree);
-        // With every directory indexed and packed anew, the same again.
+        // Again, after e2fsck has indexed and packed every directory.
         if !case.options.contains("^dir_index") {
             let fsck = Command::new("e2fsck").args(["-fyD"]).arg(&image).output().unwrap();
             assert!(fsck.status.code().is_some_and(|code| code <= 1), "{fsck:?}");
@@ -275,7 +275,7 @@ fn large_values_come_from_their_inodes() {
     extant_testkit::require!(E2fsprogs);
     let scratch = Scratch::new();
     let image = scratch.file("image");
-    // debugfs takes values of one block at most.
+    // debugfs accepts only values of up to one block.
     for (options, len) in [("-b 1024 -O ea_inode", 1020), ("-b 4096 -O ea_inode -I 128", 4090)] {
         mke2fs(&image, 8 << 20, options, None).unwrap();
         let value = rng::bytes(9, len);
@@ -304,12 +304,12 @@ fn a_backup_superblock_opens_a_volume_whose_start_is_gone() {
     {
         mke2fs(&image, 64 << 20, options, Some(&tree)).unwrap();
         let mut file = fs::OpenOptions::new().write(true).open(&image).unwrap();
-        // The superblock, and with 4 KiB blocks the boot sector before it.
+        // The superblock, and with 4 KiB blocks also the boot sector before it.
         file.seek(SeekFrom::Start(1024)).unwrap();
         file.write_all(&[0; 1024]).unwrap();
         assert!(Filesystem::open(&image).is_err());
         if options.contains("-g 1024") {
-            // An unusual group size is known from the primary only.
+            // Only the primary superblock reveals an unusual group size.
             continue;
         }
         let fs = extant::OpenOptions::new().backup_superblock(1).open(&image).unwrap();

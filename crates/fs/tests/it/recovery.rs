@@ -1,10 +1,10 @@
-//! Volumes that this machine's kernel was writing when the power went.
+//! Volumes that this machine's kernel was writing when the power was cut.
 //!
 //! ```text
-//!   mke2fs ─► mount, work, fsync ─► shutdown, no log flush ─► image ──┬─► recovered: what was synced is there,
-//!             (a fresh volume)      (never mounted again)             │   e2fsck finds nothing, twice = once
-//!                                                                     ├─► recovery cut anywhere, and again: the same
-//!                                                                     └─► log mutated: an answer, no harm
+//!   mke2fs ─► mount, work, fsync ─► shutdown, no log flush ─► image ─┬─► recovered: all synced
+//!             (a new volume)        (never mounted again)            │   data, e2fsck clean
+//!                                                                    ├─► recovery cut, repeated
+//!                                                                    └─► log mutated: no harm
 //! ```
 
 use crate::common::image_of;
@@ -26,8 +26,8 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A few of each kind of journal, volume and work; the whole table is walked with Linux as a judge
-/// in the compatibility suite.
+/// A few of each kind of journal, volume and work. The compatibility suite runs the whole table and
+/// compares with Linux.
 const CASES: [&str; 27] = [
     "full-mixed",
     "full-revoke",
@@ -63,7 +63,7 @@ fn case(name: &str) -> CrashCase {
     found.unwrap_or_else(|| panic!("no case {name}"))
 }
 
-/// Makes the crash state `name`; its image in memory and what must survive.
+/// Makes the crash state `name`: its image in memory and what must survive.
 fn crash(name: &str) -> (MemoryDevice, CrashState) {
     let scratch = Scratch::new();
     let state = case(name).make(scratch.path()).unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -71,7 +71,7 @@ fn crash(name: &str) -> (MemoryDevice, CrashState) {
     (image, state)
 }
 
-/// All there is to know of a tree, path by path.
+/// Everything that is visible of a tree, by path.
 fn tree(device: &Arc<MemoryDevice>) -> BTreeMap<String, String> {
     let device = Arc::clone(device) as Arc<dyn BlockDevice>;
     let fs = OpenOptions::new().open_device(device).unwrap();
@@ -111,7 +111,7 @@ fn describe(fs: &Filesystem, path: &str) -> String {
     )
 }
 
-/// What of `must` is not so on the volume.
+/// The parts of `must` that are missing on the volume.
 fn lost(device: &Arc<MemoryDevice>, must: &[Must]) -> Vec<String> {
     let device = Arc::clone(device) as Arc<dyn BlockDevice>;
     let fs = OpenOptions::new().open_device(device).unwrap();
@@ -209,7 +209,7 @@ fn recovery_cut_anywhere_and_repeated_gives_the_same_tree() {
             count += 1;
             let device = Arc::new(cut.image);
             if count % 30 == 0 && cut.torn.is_empty() && !name.starts_with("fc") {
-                // A recovery that was begun here can be finished by others.
+                // Others can finish a recovery that this engine started.
                 assert_eq!(tree(&finished_by_e2fsck(&device, &what)), want, "{what}, e2fsck");
             }
             recover(&device).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -233,7 +233,7 @@ fn finished_by_e2fsck(device: &MemoryDevice, what: &str) -> Arc<MemoryDevice> {
     Arc::new(MemoryDevice::from_bytes(&fs::read(&img).unwrap()))
 }
 
-/// The blocks of the log proper and of its fast-commit area, in a volume made by mke2fs.
+/// The blocks of the log and of its fast-commit area, in a volume made by mke2fs.
 fn journal_blocks(device: &MemoryDevice, size: u64) -> (Vec<u64>, Vec<u64>) {
     let scratch = Scratch::new();
     let img = scratch.file("volume.img");
@@ -244,7 +244,7 @@ fn journal_blocks(device: &MemoryDevice, size: u64) -> (Vec<u64>, Vec<u64>) {
     let mut superblock = [0; 0x58];
     device.read_at(ByteOffset(log[0] * size), &mut superblock).unwrap();
     let word = |at: usize| u32::from_be_bytes(superblock[at..at + 4].try_into().unwrap()) as usize;
-    // Of s_num_fc_blks the first stays unused.
+    // The first of the s_num_fc_blks blocks stays unused.
     let area = log.split_off(word(0x10) - word(0x54) + 1);
     (log, area)
 }
@@ -281,8 +281,8 @@ fn a_mutated_log_gets_an_answer_and_does_no_harm() {
     }
 }
 
-/// Fast commits whose records were changed and whose checksums are right again: nothing but the
-/// engine's own care stands between them and the volume.
+/// Fast commits whose records were changed and whose checksums are right again: only the engine's
+/// own checks protect the volume.
 #[test]
 fn records_that_make_no_sense_are_passed_over() {
     require!(Root, Loop, E2fsprogs);
@@ -299,7 +299,7 @@ fn records_that_make_no_sense_are_passed_over() {
         for _ in 0..120 {
             let device = Arc::new(image.clone());
             mutate_records(&device, &area, size, &mut rng);
-            // An error is fine, and so is a volume with problems noted: it can be read.
+            // An error is accepted, and so is a volume with recorded problems: it can be read.
             if let Ok(report) = recover(&device) {
                 noticed += usize::from(!report.problems.is_empty());
                 let fs = OpenOptions::new().open_device(device as Arc<dyn BlockDevice>).unwrap();
@@ -312,7 +312,7 @@ fn records_that_make_no_sense_are_passed_over() {
     }
 }
 
-/// Changes bytes of a record's value in some fast commits, and makes their sums right.
+/// Changes bytes of a record's value in some fast commits, and makes their checksums right.
 fn mutate_records(device: &MemoryDevice, area: &[u64], size: u64, rng: &mut Rng) {
     let mut crc = 0;
     for block in area {
@@ -347,8 +347,8 @@ fn mutate_records(device: &MemoryDevice, area: &[u64], size: u64, rng: &mut Rng)
     }
 }
 
-/// What Linux writes and cannot replay itself: a synced file without a name (it refuses the volume),
-/// and one that got its name later (it loses name and content).
+/// Fast commits that Linux writes and cannot replay itself: a synced file without a name (Linux
+/// refuses the volume), and a file that got its name later (Linux loses its name and content).
 #[test]
 fn files_made_without_a_name_are_kept_or_freed() {
     require!(Root, Loop, E2fsprogs);
@@ -377,7 +377,7 @@ fn files_made_without_a_name_are_kept_or_freed() {
     let from = format!("/proc/self/fd/{}", named.as_raw_fd());
     rustix::fs::linkat(CWD, from, &root, "named", AtFlags::SYMLINK_FOLLOW).unwrap();
     named.sync_all().unwrap();
-    // Unlinked and made anew: the number comes back with another generation.
+    // Unlinked and created again: the number is reused with another generation.
     write("gone", 4);
     fs::remove_file(mount.path().join("gone")).unwrap();
     write("again", 5);
@@ -404,7 +404,7 @@ fn files_made_without_a_name_are_kept_or_freed() {
     assert!(!fs.exists("gone").unwrap());
 }
 
-/// A volume with quota, files of several owners, and some of them made orphans by hand.
+/// A volume with quota and files of several owners, some of which debugfs turns into orphans.
 #[test]
 fn quota_follows_the_orphans() {
     require!(E2fsprogs);
@@ -421,10 +421,10 @@ fn quota_follows_the_orphans() {
             requests += &format!("sif {name} gid {}\n", n % 3);
         }
         edit(&img, &requests);
-        // e2fsck sets the usage that debugfs leaves alone.
+        // e2fsck sets the usage, which debugfs does not update.
         let fixed = std::process::Command::new("e2fsck").args(["-fy"]).arg(&img).output().unwrap();
         assert!(matches!(fixed.status.code(), Some(0 | 1)), "{fixed:?}");
-        // f7 is the list's head, f21 follows; f30 is to be truncated.
+        // f7 is the head of the list, f21 follows; f30 is to be truncated.
         let ino = |name: &str| -> u32 {
             let stat = debugfs(&img, &format!("stat {name}")).unwrap();
             let number = stat.split("Inode:").nth(1).unwrap().split_whitespace().next();
@@ -447,7 +447,7 @@ fn quota_follows_the_orphans() {
     }
 }
 
-/// Runs debugfs requests that change an image, one a line.
+/// Runs debugfs requests that change an image, one per line.
 fn edit(img: &Path, requests: &str) {
     let script = img.with_extension("debugfs");
     fs::write(&script, requests).unwrap();

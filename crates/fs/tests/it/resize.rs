@@ -1,4 +1,5 @@
-//! Volumes of another size: e2fsck finds nothing, all that they held is there, Linux mounts them.
+//! Volumes after a change of size: e2fsck finds nothing, all content is there, and Linux mounts
+//! them.
 
 use extant::resize::{Size, minimum, resize, resize_device};
 use extant::{BlockDevice, FileKind, Filesystem, MemoryDevice, OpenOptions};
@@ -20,7 +21,7 @@ use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
 
-/// Everything there is to see of a volume, by path.
+/// Everything that is visible of a volume, by path.
 fn content(img: &Path) -> BTreeMap<String, String> {
     seen(&Filesystem::open(img).expect("the volume opens"))
 }
@@ -43,7 +44,7 @@ fn seen(fs: &Filesystem) -> BTreeMap<String, String> {
         };
         let mut attributes = fs.xattrs(entry.path()).unwrap_or_default();
         attributes.sort();
-        // Inodes get other numbers; which names share one stays.
+        // Inode numbers change; which names share an inode does not.
         let next = inodes.len();
         let same = *inodes.entry(meta.ino().get()).or_insert(next);
         let (mode, links, size) = (meta.mode(), meta.links(), meta.len());
@@ -59,20 +60,21 @@ fn checked(img: &Path) -> Result<(), String> {
     dumpe2fs(img).map(drop)
 }
 
-/// Fills a volume so that files, directories, attributes and inodes lie all over it, with gaps.
+/// Fills a volume so that files, directories, attributes and inodes are everywhere on it, with
+/// gaps.
 fn fill(img: &Path, seed: u64) -> Result<(), String> {
     let mount = LoopMount::rw(img, "")?;
     fill_directory(mount.path(), seed)?;
     mount.unmount()
 }
 
-/// A volume of `bytes`, filled: by Linux, or by mke2fs where Linux cannot mount it here.
+/// A volume of `bytes`, filled by Linux, or by mke2fs if this machine's Linux cannot mount it.
 fn filled(img: &Path, bytes: u64, options: &str, seed: u64) -> Result<(), String> {
     if options.contains("quota") {
         let source = tempfile::tempdir().map_err(|e| e.to_string())?;
         fill_directory(source.path(), seed)?;
         mke2fs(img, bytes, options, Some(source.path()))?;
-        // mke2fs counts before it fills.
+        // mke2fs counts quota before it fills the volume.
         return run_args("e2fsck", &["-fy", img.to_str().unwrap_or_default()]).map(drop);
     }
     mke2fs(img, bytes, options, None)?;
@@ -230,20 +232,21 @@ fn a_shrunk_volume_holds_what_it_held() {
     );
 }
 
-/// What a change of size looked like after cuts of the power.
+/// The states of a change of size after power cuts.
 struct Cuts {
-    /// States looked at.
+    /// How many states were checked.
     looked: usize,
     /// How many of them had the new size.
     new_size: usize,
-    /// How many had a size between the old one and the new one.
+    /// How many had a size between the old and the new one.
     between: usize,
-    /// Operations on the device.
+    /// How many operations the device received.
     operations: usize,
 }
 
-/// Cuts the power at moments all over a change of size from `bytes`, on a device of `device_bytes`. Each state is whole,
-/// holds the content of before, and the same change then ends at the same size.
+/// Cuts the power at moments all over a change of size from `bytes`, on a device of `device_bytes`.
+/// Each state must be consistent and have the former content, and repeating the change must end at
+/// the same size.
 fn cut_anywhere(
     options: &str,
     (bytes, device_bytes): (u64, u64),
@@ -268,7 +271,8 @@ fn cut_anywhere(
     let mut cuts = plan.states();
     let mut seen_cuts = Cuts { looked: 0, new_size: 0, between: 0, operations };
     let mut last = usize::MAX;
-    // Most states lie in the copying of data; all of the last ones, where the size changes, count.
+    // Most states are in the copying of data. All of the last ones, in which the size changes, are
+    // checked.
     let tail = operations.saturating_sub(states);
     let mut wanted = |cut: usize, _: usize| {
         let take = (cut.is_multiple_of(every) || cut >= tail) && cut != last;
@@ -314,8 +318,8 @@ fn cut_anywhere(
 #[test]
 fn a_cut_leaves_the_old_size_or_the_new_one() {
     require!(Root, Loop, E2fsprogs);
-    // Blocks, inodes, attribute blocks and the journal move; then only the end does; then growth
-    // through the reserve, and past it.
+    // Blocks, inodes, attribute blocks and the journal move; then only the end changes; then growth
+    // into the reserved descriptor blocks, and beyond them.
     let rows: &[(&str, &str, u64, u64)] = &[
         ("shrink", "-b 1024 -g 2048 -J size=1", 40 * MIB, 13 * MIB),
         ("shrink-ext3", "-t ext3 -b 1024 -g 4096 -J size=1", 40 * MIB, 20 * MIB),
@@ -336,7 +340,7 @@ fn a_cut_leaves_the_old_size_or_the_new_one() {
     );
 }
 
-/// The tables of groups that go lie in the way, so the volume becomes smaller in several rounds.
+/// The tables of removed groups are in the way, so the volume shrinks in several rounds.
 #[test]
 fn a_cut_of_a_resize_to_the_minimum_leaves_a_whole_volume_and_another_run_ends_at_the_same_size() {
     require!(Root, Loop, E2fsprogs);

@@ -1,5 +1,5 @@
-//! Another size, and other settings, for volumes that lie elsewhere than in one plain file: with a
-//! journal device, under multiple mount protection, on a block device, past 2^32 blocks.
+//! Changes of size and settings for volumes that are not one plain file: with a journal device,
+//! under multiple mount protection, on a block device, beyond 2^32 blocks.
 
 use extant::mkfs::{self, InodeCount, MkfsOptions};
 use extant::resize::{Size, minimum, resize, resize_with};
@@ -22,7 +22,7 @@ fn content() -> Vec<u8> {
     (0..3_000_000u32).map(|n| (n % 251) as u8).collect()
 }
 
-/// A volume of 48 MiB that holds one file, and its journal's device.
+/// A volume of 48 MiB with one file, and its journal device.
 fn with_journal_device(scratch: &Scratch) -> (PathBuf, PathBuf) {
     let (img, log) = (scratch.file("a.img"), scratch.file("log.img"));
     mke2fs(&log, 8 * MIB, "-O journal_dev -b 1024", None).unwrap();
@@ -91,7 +91,8 @@ fn the_journal_device_names_the_volume_whichever_write_is_the_last() {
     open.journal_on(recorder.clone());
     let wish = Tune { uuid: Some(UUID), ..Tune::default() };
     extant::tune::tune_device(&open, &volume, &wish).unwrap();
-    // Of the two, the volume's name changes between the first write and the last one.
+    // The volume's UUID changes between the first and the last of the two writes to the journal
+    // device.
     let named = |bytes: &[u8]| -> Vec<[u8; 16]> {
         let mut block = vec![0; 1024];
         block.copy_from_slice(&bytes[2048..3072]);
@@ -137,7 +138,7 @@ fn a_protected_volume_is_held_while_it_changes() {
         wishes = Tune { label: Some("once more".into()), ..Tune::default() };
     }
     assert!(Filesystem::open(&img).unwrap().read("/file").unwrap() == content());
-    // A checker that died.
+    // A checker that was killed.
     debugfs_mmp_checker(&img);
     assert!(matches!(tune(&img, &wishes), Err(Error::Held { .. })));
     clear_mmp(&OpenOptions::new(), &img).unwrap();
@@ -147,7 +148,7 @@ fn a_protected_volume_is_held_while_it_changes() {
     assert!(matches!(clear_mmp(&OpenOptions::new(), &other), Err(Error::Invalid(_))));
 }
 
-/// What a checker at work leaves in the protection block.
+/// The protection block as a running checker leaves it.
 fn debugfs_mmp_checker(img: &Path) {
     use extant_ondisk::mmp::{Mmp, MmpState};
     use std::os::unix::fs::FileExt;

@@ -1,5 +1,6 @@
-//! What a change of size leaves beside the content: flags of groups, the reserve of descriptors, counters. extant's own
-//! check finds nothing in it either, which sees some of what e2fsck does not look at.
+//! What a change of size leaves besides the content: flags of groups, reserved descriptor blocks,
+//! counters. extant's own check, which examines some things that e2fsck does not, finds nothing
+//! either.
 
 use extant::check::{self, Options};
 use extant::resize::{Size, minimum, resize};
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 const MIB: u64 = 1 << 20;
 
-/// Both checkers find nothing; what dumpe2fs says of it.
+/// Both checkers find nothing. Returns the output of dumpe2fs.
 fn checked(img: &Path) -> Result<String, String> {
     e2fsck(img, None).expect_clean()?;
     let device = FileOptions::new().open(img).map_err(|e| e.to_string())?;
@@ -141,7 +142,7 @@ fn a_refused_change_of_size_leaves_the_volume_as_it_was() {
     );
 }
 
-/// Spoils the first group's block bitmap.
+/// Damages the first group's block bitmap.
 fn spoil_bitmap(img: &Path) -> Result<(), String> {
     let said = dumpe2fs(img)?;
     let block =
@@ -153,7 +154,7 @@ fn spoil_bitmap(img: &Path) -> Result<(), String> {
     done.map_err(|e| e.to_string())
 }
 
-/// What of a superblock would tell of a change.
+/// The fields of a superblock that would reveal a change.
 fn superblock(img: &Path) -> Result<(u64, extant_ondisk::features::Features, u16), String> {
     let device = FileOptions::new().open(img).map_err(|e| e.to_string())?;
     let mut bytes = [0; 1024];
@@ -200,7 +201,7 @@ fn an_empty_volume_becomes_small_whatever_its_clusters_are() {
             let done = resize(&img, Size::Minimum, &mut |_, _| {}).map_err(|e| e.to_string())?;
             checked(&img)?;
             let bytes = done.to_blocks * done.block_bytes as u64;
-            // A journal, one group's tables, a reserve of descriptors.
+            // A journal, one group's tables, reserved descriptor blocks.
             match bytes < 30 * MIB {
                 true => Ok(format!("{text}, and {bytes} bytes")),
                 false => Err(format!("{bytes} bytes, told were {text}")),
@@ -225,7 +226,7 @@ fn an_orphan_file_that_moves_is_sealed_anew() {
             let scratch = Scratch::new();
             let img = scratch.file("a.img");
             mke2fs(&img, 100 * MIB, options, None)?;
-            // The volume is to end within it.
+            // The volume is to end inside it.
             let blocks = || debugfs(&img, "blocks <12>");
             let first: u64 =
                 blocks()?.split(' ').next().and_then(|n| n.parse().ok()).ok_or("no orphan file")?;

@@ -1,5 +1,5 @@
-//! `extant::scrub`: damage of each kind on one of two mirrors gives way to the other's copy, and what nobody can judge is
-//! told and left.
+//! `extant::scrub`: damage of each kind on one of two mirrors is replaced by the other's copy, and
+//! differences that cannot be decided are reported and left.
 
 use crate::common::judge;
 use crate::common::mirrored::{LEN, byte, copies, expect_same, made, mirror, open, parts};
@@ -14,10 +14,10 @@ use extant_testkit::e2fsprogs;
 use extant_testkit::rng::Rng;
 use std::sync::Arc;
 
-/// A place in a volume to be damaged, and what lies there.
+/// A location in a volume to be damaged, and its content.
 type Kind = (&'static str, u64);
 
-/// One place of each kind in the volume of [`made`], by byte.
+/// One location of each kind in the volume of [`made`], in bytes.
 fn kinds(image: &std::path::Path, block: u64, summed: bool) -> Vec<Kind> {
     let asked = |command: &str| e2fsprogs::debugfs(image, command).unwrap();
     let numbers = |text: &str| -> Vec<u64> {
@@ -106,7 +106,7 @@ fn a_scrub_mends_damage_of_each_kind_on_either_member() {
                     let devices = copies(&devices);
                     match zeros {
                         true => {
-                            // Zeros in all of a block of sums are valid by themselves.
+                            // A block of the checksum file that is all zeros is valid by itself.
                             let unit = if kind == "checksum file" { u64::from(block) } else { 512 };
                             let start = ByteOffset(at - at % unit);
                             devices[sick].write_at(start, &vec![0; unit as usize]).unwrap();
@@ -152,7 +152,7 @@ fn a_scrub_tells_of_what_it_cannot_judge_and_copies_no_damage_on_trust() {
             devices[member].write_at(ByteOffset(at), &[flipped]).unwrap();
         };
         flip(0, data * 4096 + 5);
-        // The trusted member is damaged, too, where that can be told.
+        // The trusted member is damaged, too, where damage can be detected.
         flip(trusted, place("map"));
         flip(trusted, place("attributes"));
         flip(1 - trusted, place("block of a directory"));
@@ -187,7 +187,7 @@ fn entries_of_a_block_that_are_wrong_on_different_members_are_mended_each() {
         image_of(&*base[0], &path);
         let kinds = kinds(&path, 4096, false);
         let inode = kinds.iter().find(|(kind, _)| *kind == "inode").expect("it is there").1;
-        // Of two neighbours in a block of inodes.
+        // Of two adjacent slots in a block of inodes.
         let other = if inode % 4096 >= 256 { inode - 256 } else { inode + 256 };
         base[0].write_at(ByteOffset(inode), &[0xFF; 4]).unwrap();
         base[1].write_at(ByteOffset(other), &[0xFF; 4]).unwrap();
@@ -202,7 +202,7 @@ fn entries_of_a_block_that_are_wrong_on_different_members_are_mended_each() {
     }
 }
 
-/// Opens what one member holds, as a volume by itself.
+/// Opens the content of one member as a volume by itself.
 fn alone(device: &Arc<MemoryDevice>) -> extant::Filesystem {
     extant::OpenOptions::new().open_device(Arc::new(MemoryDevice::clone(device))).unwrap()
 }
@@ -296,14 +296,14 @@ fn what_an_unfinished_rebuild_did_not_reach_is_no_damage() {
                     })
                     .unwrap();
                 expect_nothing(&changes(&opened, false), &context);
-                // Damage in what was copied is damage: the superblock.
+                // Damage in the copied part is damage: the superblock.
                 devices[new].write_at(ByteOffset(2000), &[0xEE; 40]).unwrap();
                 let report = changes(&opened, false);
                 let [found] = &report.unresolved[..] else { panic!("{context}: {report:?}") };
                 assert!(found.is_known && found.range.contains(&2000), "{context}: {found:?}");
                 assert_eq!(report.errors, [0, 0], "{context}");
                 drop(opened);
-                // Some of it is not on record, and behind again.
+                // A part has no intent bit, and is out of date again.
                 let opened = mirror(&devices);
                 let behind = opened.behind_bytes();
                 assert!(behind > 0, "{context}");
@@ -329,7 +329,7 @@ fn what_a_crash_left_behind_is_no_damage_to_who_reads() {
     let file = fs.root().unwrap().create("late", &NewFile::default()).unwrap().open().unwrap();
     file.write_all_at(0, &[1; 100_000]).unwrap();
     fs.sync().unwrap();
-    // Neither member is the other's equal where the power went.
+    // At the power cut, the members were not equal.
     let devices = copies(&base);
     let behind = mirror(&devices).behind_bytes();
     assert!(behind > 0);
@@ -345,7 +345,7 @@ fn what_a_crash_left_behind_is_no_damage_to_who_reads() {
     devices.iter().for_each(|device| judge(&**device));
 }
 
-/// A device of which other bytes are read from `from` on.
+/// A device that returns other bytes from `from` on.
 #[derive(Debug)]
 struct Strange {
     inner: Arc<MemoryDevice>,
@@ -395,14 +395,14 @@ fn members_that_differ_in_all_are_told_after_so_many_blocks() {
         let blocks = options.blocks_max;
         assert!(report.more, "{report:?}");
         assert_eq!((report.differing_blocks, report.mended_blocks), (blocks, 0));
-        // All are neighbours, and what is behind them was not looked at.
+        // All are adjacent, and what follows was not compared.
         assert_eq!(report.unresolved.len(), 1, "{report:?}");
         assert_eq!(report.unresolved[0].range, from..from + ((blocks as u64) << 10));
         assert!(compared < from + ((blocks as u64 + 4096) << 10), "{compared}");
         assert_eq!(report.errors[0], 0);
         assert!(report.errors[1] > 0);
     }
-    // With room for all of it the volume is asked.
+    // With a limit that is large enough, the volume is checked.
     let few = Scrub { blocks_max: 20, ..Scrub::default() };
     let told = |len: u64| {
         let devices = made(1024, "");

@@ -1,4 +1,5 @@
-//! How full a volume is: the numbers are those that Linux tells of the same volume, and those that mke2fs stores.
+//! Free space of volumes: the numbers are those of Linux for the same volume, and those that mke2fs
+//! stores.
 
 use extant::mkfs::{self, MkfsOptions};
 use extant::resize::{Size, resize};
@@ -72,7 +73,7 @@ fn a_volume_is_as_full_as_linux_says() {
             let img = scratch.file("a.img");
             mke2fs(&img, mib * MIB, row, None)?;
             as_linux(&img)?;
-            // Of another size, too.
+            // Also after a change of size.
             for mib in [mib + 60, mib - 10] {
                 resize(&img, Size::Bytes(mib * MIB), &mut |_, _| {}).map_err(|e| e.to_string())?;
                 as_linux(&img).map_err(|e| format!("{mib} MiB: {e}"))?;
@@ -85,8 +86,8 @@ fn a_volume_is_as_full_as_linux_says() {
 #[test]
 fn a_new_volume_says_as_much_overhead_as_mke2fs_says() {
     require!(E2fsprogs);
-    // Layouts that do not differ otherwise: mke2fs rounds numbers of inodes in its own way, and leaves room in flex
-    // groups that end early.
+    // Layouts that do not differ otherwise: mke2fs rounds numbers of inodes in its own way, and
+    // leaves gaps in flex groups that end early.
     let rows = [
         (1024, "", 64),
         (1024, "^has_journal", 96),

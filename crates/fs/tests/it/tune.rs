@@ -1,5 +1,5 @@
-//! Settings of volumes that stand: e2fsck finds nothing, dumpe2fs shows what was asked for, Linux
-//! mounts them.
+//! Settings of existing volumes: e2fsck finds nothing, dumpe2fs shows the requested settings, and
+//! Linux mounts them.
 
 use extant::tune::{DefaultMountOpts, Tune, tune};
 use extant::{Error, Filesystem};
@@ -20,14 +20,15 @@ fn source(dir: &Path) {
     }
 }
 
-/// What dumpe2fs says of `field`.
+/// The value of `field` in the output of dumpe2fs.
 fn shown(img: &Path, field: &str) -> Result<String, String> {
     let text = dumpe2fs(img)?;
     let line = text.lines().find(|line| line.starts_with(field));
     Ok(line.unwrap_or_default()[field.len()..].trim().to_owned())
 }
 
-/// Name, options of mke2fs, features to turn, and whether this machine's Linux can mount it then.
+/// Name, options of mke2fs, features to change, and whether this machine's Linux can mount the
+/// result.
 const SWITCHES: &[(&str, &str, &str, bool)] = &[
     ("journal-on", "-b 1024 -O ^has_journal", "has_journal", true),
     ("journal-on-ext2", "-t ext2 -b 1024", "has_journal", true),
@@ -63,7 +64,7 @@ fn made(scratch: &Scratch, options: &str) -> Result<std::path::PathBuf, String> 
     source(&from);
     mke2fs(&img, BYTES, options, Some(&from))?;
     if options.contains("quota") {
-        // mke2fs counts before it fills.
+        // mke2fs counts quota before it fills the volume.
         let done = std::process::Command::new("e2fsck").arg("-fy").arg(&img).output();
         done.map_err(|e| e.to_string())?;
     }
@@ -232,7 +233,7 @@ fn what_would_not_leave_a_volume_whole_is_refused() {
     ] {
         let wishes = Tune::default().features(wish).unwrap();
         let refused = tune(&img, &wishes);
-        // Off already is nothing to refuse.
+        // If the feature is off already, nothing is refused.
         assert!(matches!(refused, Err(Error::NotSupported(_)) | Ok(_)), "{wish}: {refused:?}");
         assert!(wish == "64bit" || refused.is_err(), "{wish}");
     }

@@ -1,5 +1,5 @@
-//! The power goes while settings change: the volume is the old one or the new one, and whole, whoever
-//! recovers it.
+//! Power cuts during a change of settings: the volume has the old or the new settings, and is
+//! consistent, whatever recovers it.
 
 use crate::common::image_of;
 use extant::check;
@@ -20,7 +20,7 @@ use zerocopy::FromBytes;
 
 const BYTES: u64 = 8 << 20;
 
-/// Name, options of mke2fs, features to turn, or one of the other settings of [`wish`].
+/// Name, options of mke2fs, features to change, or one of the other settings of [`wish`].
 const ROWS: &[(&str, &str, &str)] = &[
     ("settings", "-b 1024", ""),
     ("settings-seed", "-b 1024 -O metadata_csum_seed", ""),
@@ -87,7 +87,7 @@ fn wish(features: &str) -> Tune {
     }
 }
 
-/// What a change of settings changes.
+/// The fields that a change of settings can change.
 fn settings(sb: &Superblock) -> impl PartialEq + std::fmt::Debug + use<> {
     let incompat = sb.features.incompat - Incompat::RECOVER;
     (
@@ -118,7 +118,7 @@ fn cut(options: &str, wish: &Tune, states: usize) -> Result<String, String> {
     }
     mke2fs(&img, BYTES * if options.contains("4096") { 4 } else { 1 }, options, Some(&from))?;
     if options.contains("quota") {
-        // mke2fs counts before it fills.
+        // mke2fs counts quota before it fills the volume.
         run_args("e2fsck", &["-fy", img.to_str().unwrap_or_default()])?;
     }
     let base = MemoryDevice::from_bytes(&fs::read(&img).map_err(|e| e.to_string())?);
@@ -176,9 +176,9 @@ fn cut(options: &str, wish: &Tune, states: usize) -> Result<String, String> {
         let is_new = judge(&what, &image_of(&*device))?;
         (looked, news) = (looked + 1, news + usize::from(is_new));
         let (raw, _) = RawSuperblock::ref_from_prefix(&bytes[1024..]).unwrap();
-        // e2fsck takes a torn superblock for a damaged one.
+        // e2fsck treats a torn superblock as a damaged one.
         let is_summed = raw.s_feature_ro_compat.get() & RoCompat::METADATA_CSUM.bits() != 0;
-        // What the log may say of sums of data it does not know.
+        // The log may contain data checksums, which e2fsck does not know.
         if !has_sums && (!is_summed || raw.checksum_is_right()) {
             mended_by_e2fsck(&out, &bytes)?;
             judge(&format!("{what}, e2fsck"), &fs::read(&out).map_err(|e| e.to_string())?)?;

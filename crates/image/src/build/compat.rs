@@ -1,44 +1,46 @@
 //! Named sets of features that a given reader can mount.
 //!
 //! ```text
-//!   default        what mke2fs 1.47.0 makes; nothing is refused beside it
+//!   default        what mke2fs 1.47.0 makes; no further feature is refused
 //!   kernel-N       nothing that Linux N cannot mount for writing
 //!   grub-2.06      nothing that GRUB 2.06 cannot read
 //!   ext2, ext3     the old types, for the drivers of that name
 //!
-//!   set ──► options ──► + wishes ──► volume's feature words ⊆ what the reader knows, or an error
+//!   set ──► options ──► + requests ──► are the volume's features ⊆ those that the reader knows?
+//!                                      no: error
 //! ```
 //!
-//! What a reader knows is a table, with its source. A volume made for a set is held against it
-//! before anything is written, so that a wish added by hand cannot make the claim untrue.
+//! A table lists what each reader knows, with its source. The features of a volume made for a set
+//! are compared with that table before anything is written, so a feature that the caller adds
+//! cannot make the set's name untrue.
 
 use crate::build::error::BuildError;
 use extant::mkfs::MkfsOptions;
 use extant_ondisk::features::{Compat as CompatBits, FeatureBit, Features, Incompat, RoCompat};
 
-/// A set by its name, and what it switches, in mke2fs's notation.
+/// A set by its name, and the features that it switches, in mke2fs's notation.
 #[derive(Clone, Copy, Debug)]
 pub struct Compat {
     /// Its name, as `--compat` takes it.
     pub name: &'static str,
-    /// The type it starts from.
+    /// The type that it starts from.
     pub of_type: &'static str,
     /// Features switched on, or off with `^`.
     pub features: &'static str,
-    /// Who can read and write such a volume.
+    /// The systems that can read and write such a volume.
     pub readers: &'static str,
-    /// What its name promises.
+    /// The reader that the name of the set guarantees.
     reader: Reader,
 }
 
-/// Whom a set is for.
+/// The reader that a set is for.
 #[derive(Clone, Copy, Debug)]
 enum Reader {
-    /// Nobody in particular: anything goes.
+    /// No particular one: every feature is allowed.
     Any,
-    /// Linux of this release, its ext4 driver, reading and writing.
+    /// The ext4 driver of this release of Linux, reading and writing.
     Linux(u32, u32),
-    /// A driver with these words.
+    /// A driver that knows these features.
     Driver(Features),
 }
 
@@ -111,9 +113,10 @@ pub const COMPAT_SETS: &[Compat] = &[
 
 /// The first release of Linux whose ext4 supports a feature: major, minor.
 ///
-/// Source: ext4(5) of e2fsprogs, "Kernel support" (all 2.6 releases are earlier than any set's and
-/// are 2.6 here); for the last two, which it does not list, the release notes of e2fsprogs 1.46 and
-/// 1.47. A feature that is not in the table is one that no release supports.
+/// Source: ext4(5) of e2fsprogs, "Kernel support" (all 2.6 releases are earlier than that of any
+/// set, and are 2.6 here). That page does not list the last two; they follow the release notes of
+/// e2fsprogs 1.46 and 1.47. A feature that is missing in this table is one that no release
+/// supports.
 const LINUX: &[(&str, (u32, u32))] = &[
     ("filetype", (2, 2)),
     ("sparse_super", (2, 2)),
@@ -149,11 +152,11 @@ const LINUX: &[(&str, (u32, u32))] = &[
     ("orphan_file", (5, 15)),
 ];
 
-/// A driver that only reads asks for nothing but the incompat word, and ignores what it may.
+/// A driver that only reads checks nothing but the incompat word, and ignores some bits of that.
 ///
-/// Source: GRUB 2.06, "ext2" module: the features it supports, and those whose absence it ignores.
-/// Debian's 2.06 has 2.12's list (also `metadata_csum_seed` and `large_dir`); the plain one is kept
-/// to here.
+/// Source: GRUB 2.06, "ext2" module: the features that it supports, and those whose absence it
+/// ignores. Debian's 2.06 has the list of 2.12 (also `metadata_csum_seed` and `large_dir`); this
+/// table has that of the unmodified release.
 const GRUB_2_06: Features = Features {
     compat: CompatBits::all(),
     incompat: Incompat::FILETYPE
@@ -167,8 +170,8 @@ const GRUB_2_06: Features = Features {
     ro_compat: RoCompat::all(),
 };
 
-/// Source: Linux, what its ext4 accepts of a volume mounted as ext2. Compat bits do not matter to
-/// it, but e2fsck of that time refuses those it does not know.
+/// Source: Linux, what its ext4 driver accepts of a volume mounted as ext2. Linux ignores compat
+/// bits, but an e2fsck of that time refuses those that it does not know.
 const EXT2: Features = Features {
     compat: CompatBits::EXT_ATTR.union(CompatBits::RESIZE_INODE).union(CompatBits::DIR_INDEX),
     incompat: Incompat::FILETYPE.union(Incompat::META_BG),
@@ -185,7 +188,8 @@ const EXT3: Features = Features {
 impl Compat {
     /// The set called `name`.
     ///
-    /// Errors: `Option`, naming the sets there are.
+    /// # Errors
+    /// `Option`, naming the existing sets.
     pub fn by_name(name: &str) -> Result<Compat, BuildError> {
         COMPAT_SETS.iter().find(|set| set.name == name).copied().ok_or_else(|| {
             let names: Vec<_> = COMPAT_SETS.iter().map(|set| set.name).collect();
@@ -196,15 +200,15 @@ impl Compat {
         })
     }
 
-    /// Options for a volume of this set. More may be wished for on top; what the reader does not
-    /// know is found by [`Compat::check`].
+    /// Options for a volume of this set. The caller may request more features; [`Compat::check`]
+    /// finds those that the reader does not know.
     pub fn mkfs(&self) -> MkfsOptions {
         MkfsOptions::of_type(self.of_type)
             .and_then(|options| options.features(self.features))
             .expect("the sets name types and features that mkfs knows")
     }
 
-    /// Every feature that the set's reader knows; `None` when any will do.
+    /// Every feature that the set's reader knows; `None` when every feature is allowed.
     pub fn knows(&self) -> Option<Features> {
         match self.reader {
             Reader::Any => None,
@@ -213,9 +217,10 @@ impl Compat {
         }
     }
 
-    /// Holds a volume's features against what the set's reader knows.
+    /// Compares a volume's features with those that the set's reader knows.
     ///
-    /// Errors: `Option`, naming each feature that it does not know.
+    /// # Errors
+    /// `Option`, naming each feature that it does not know.
     pub fn check(&self, features: &Features) -> Result<(), BuildError> {
         let Some(knows) = self.knows() else { return Ok(()) };
         let beyond = Features {
@@ -233,7 +238,7 @@ impl Compat {
     }
 }
 
-/// The features that Linux of a release supports.
+/// The features that a release of Linux supports.
 fn known_to_linux(major: u32, minor: u32) -> Features {
     let mut known = Features::default();
     for (name, since) in LINUX {
@@ -241,7 +246,7 @@ fn known_to_linux(major: u32, minor: u32) -> Features {
             known.set(FeatureBit::by_name(name).expect("e2fsprogs knows the name"), true);
         }
     }
-    // What marks the orphan file as used comes with it.
+    // The bit that marks the orphan file as used belongs to the same feature.
     if known.compat.contains(CompatBits::ORPHAN_FILE) {
         known.ro_compat.insert(RoCompat::ORPHAN_PRESENT);
     }
@@ -304,7 +309,7 @@ mod tests {
         let known = known_to_linux(6, 1);
         let unknown = Incompat::READABLE.difference(known.incompat);
         assert_eq!(unknown, Incompat::DAX_FC_BYTELOG, "stands only while a volume is written");
-        // One is historic, the other our own.
+        // One is historic, the other is an extension of extant.
         let unknown = RoCompat::BTREE_DIR | RoCompat::DATA_CSUM;
         assert_eq!(RoCompat::WRITABLE.difference(known.ro_compat), unknown);
     }

@@ -1,4 +1,4 @@
-//! Filling the image with the files' bytes: large writes in device order, from several threads.
+//! Copying the files' bytes into the image: large writes in device order, from several threads.
 //!
 //! ```text
 //!   device   ├─ file a ─┼─ b ─┼───── c ─────┼╳ tree node ╳┼──── c ────┼─ d ─┤
@@ -7,7 +7,7 @@
 //!   thread   take a chunk ─► read its files' parts into one buffer ─► write it
 //! ```
 //!
-//! Chunks are cut from the placement alone, so what is written does not depend on the threads.
+//! Chunks follow from the placement alone, so the bytes written do not depend on the threads.
 
 use crate::build::BuildProgress;
 use crate::build::error::BuildError;
@@ -20,32 +20,32 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// Bytes of the largest write.
+/// The most bytes of one write.
 const CHUNK: u64 = 4 << 20;
 
-/// A part of a file and where it goes.
+/// A part of a file and its place on the device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Piece {
     pub(crate) node: NodeId,
     /// First block in the file.
     pub(crate) logical: u32,
-    /// Blocks.
+    /// Length in blocks.
     pub(crate) len: u32,
     /// First block on the device.
     pub(crate) physical: u64,
 }
 
-/// Pieces that stand one behind the other on the device.
+/// Pieces that are neighbours on the device.
 #[derive(Debug)]
 struct Chunk {
     pieces: Range<usize>,
-    /// Bytes of the first piece that belong to the chunk before.
+    /// Bytes of the first piece that belong to the previous chunk.
     skip: u64,
     start: u64,
     len: u64,
 }
 
-/// Cuts `pieces`, sorted by place, into chunks.
+/// Splits `pieces`, sorted by their place, into chunks.
 fn chunks(pieces: &[Piece], bs: BlockSize) -> Vec<Chunk> {
     let bytes = |blocks: u64| blocks << bs.log2();
     let mut chunks: Vec<Chunk> = Vec::new();
@@ -73,8 +73,8 @@ fn chunks(pieces: &[Piece], bs: BlockSize) -> Vec<Chunk> {
 
 /// Copies every piece. `pieces` are sorted by their place on the device.
 ///
-/// Errors: the first that any thread met; with the tree's keep-going, unreadable files are zeros
-/// and recorded in the tree instead.
+/// Errors: the first that any thread meets. With the tree's `keep_going`, unreadable files become
+/// zeros and are recorded in the tree instead.
 pub(crate) fn copy(
     tree: &Tree,
     device: &dyn BlockDevice,
@@ -125,7 +125,8 @@ pub(crate) fn copy(
     failed.map_or(Ok(()), Err)
 }
 
-/// Reads a chunk's files into `buffer`; what a file does not fill of its last block is zero.
+/// Reads the files of a chunk into `buffer`. The part of a last block that its file does not fill
+/// is zero.
 fn fill(
     reader: &mut ContentReader<'_>,
     bs: BlockSize,

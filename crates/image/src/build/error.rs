@@ -1,11 +1,11 @@
-//! What can go wrong while an image is built.
+//! Errors of building an image.
 
 use crate::error::SourceError;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// An error of [`ImageBuilder::build`](crate::ImageBuilder::build): one line that says what, where
-/// and what to do.
+/// An error of [`ImageBuilder::build`](crate::ImageBuilder::build): one line that says what failed,
+/// where, and what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -15,36 +15,36 @@ pub enum BuildError {
     /// The volume could not be made or filled.
     #[error("{0}")]
     Engine(extant::Error),
-    /// An entry cannot stand on the volume.
+    /// An entry cannot be stored on the volume.
     #[error("{}: {error}", path.display())]
     Entry {
         /// Its path in the image.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         error: extant::Error,
     },
-    /// The size given by hand is too small.
+    /// The requested size is too small.
     #[error("the image needs {need} bytes and was given {given}: use --size {need} or --size auto")]
     TooSmall {
         /// Bytes of the smallest image that holds the sources.
         need: u64,
-        /// Bytes that were asked for.
+        /// Requested bytes.
         given: u64,
     },
     /// A system call on the output failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Output {
-        /// What was tried.
+        /// The action, as in "open".
         action: &'static str,
-        /// On what.
+        /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// An option makes no sense.
+    /// An option has no valid meaning.
     #[error("{0}")]
     Option(String),
-    /// The caller asked to stop.
+    /// The caller requested a stop.
     #[error("stopped: no image was made")]
     Stopped,
 }
@@ -54,7 +54,7 @@ impl BuildError {
         BuildError::Output { action, path: path.into(), source }
     }
 
-    /// What opening the output gave.
+    /// Converts an error of opening the output.
     pub(crate) fn output(path: &Path, error: extant::Error) -> Self {
         match error {
             extant::Error::Device { source, .. } => BuildError::io("create", path, source),

@@ -1,4 +1,4 @@
-//! Loading a tree into a new volume, all but the files' bytes.
+//! Loading a tree into a new volume, except for the files' bytes.
 
 use crate::build::copy::Piece;
 use crate::build::error::BuildError;
@@ -14,46 +14,46 @@ use extant_ondisk::dirent::EntryKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// No inode holds a longer file than this.
+/// The most bytes of a file that an inode can hold.
 const INLINE_MOST: u64 = 4096;
 
-/// What is to be loaded, and how.
+/// What to load, and how.
 pub(crate) struct Job<'a> {
     pub(crate) tree: &'a Tree,
     pub(crate) environment: &'a Environment,
-    /// Later times are brought down to this one.
+    /// Later times are reduced to this one.
     pub(crate) latest: Option<Timestamp>,
-    /// Whose claim the volume's features must not break.
+    /// The set whose features the volume must not exceed.
     pub(crate) compat: Option<Compat>,
     pub(crate) progress: &'a dyn BuildProgress,
     pub(crate) stop: &'a AtomicBool,
 }
 
-/// A volume that holds everything but the files' bytes, settled and written.
+/// A volume that holds everything but the files' bytes, complete and written.
 pub(crate) struct Loaded {
-    /// Where the files' bytes go, sorted by place.
+    /// The places of the files' bytes, sorted by position on the device.
     pub(crate) pieces: Vec<Piece>,
     /// Blocks of the volume.
     pub(crate) blocks: u64,
     /// Blocks left free.
     pub(crate) free_blocks: u64,
-    /// Blocks that the content took, the volume's own metadata not counted.
+    /// Blocks that the content takes, without the volume's own metadata.
     pub(crate) content_blocks: u64,
-    /// Inodes that hold attributes' values.
+    /// Inodes that hold attribute values.
     pub(crate) value_inodes: u64,
     pub(crate) uuid: [u8; 16],
 }
 
 impl Loaded {
-    /// Bytes to be copied.
+    /// Bytes to copy.
     pub(crate) fn piece_bytes(&self, bs: BlockSize) -> u64 {
         self.pieces.iter().map(|piece| u64::from(piece.len) << bs.log2()).sum()
     }
 }
 
 impl Job<'_> {
-    /// `mkfs` with what follows from the tree: a lost+found of its own takes the place of the
-    /// volume's, and the root's owner owns that.
+    /// `mkfs`, adjusted to the tree: a lost+found of the tree replaces the volume's, and the owner
+    /// of the tree's root owns the volume's.
     pub(crate) fn suit(&self, mkfs: MkfsOptions) -> MkfsOptions {
         let own = self.tree.child(NodeId::ROOT, b"lost+found").is_some();
         let root = self.tree.node(NodeId::ROOT).meta;
@@ -62,8 +62,8 @@ impl Job<'_> {
 
     /// Makes a volume on `device` and loads the tree into it.
     ///
-    /// Errors: `Engine(NoSpace)` when it does not fit; `Entry` naming what cannot stand on such a
-    /// volume.
+    /// Errors: `Engine(NoSpace)` when the tree does not fit; `Entry` naming an entry that such a
+    /// volume cannot store.
     pub(crate) fn load(
         &self,
         device: Arc<dyn BlockDevice>,
@@ -119,7 +119,7 @@ impl Job<'_> {
             set.check(&made.features)?;
         }
         let free = made.free_blocks;
-        // The root and its lost+found are there at first.
+        // The root and the volume's lost+found exist from the beginning.
         let taken = u64::from(at_first.free_inodes.saturating_sub(made.free_inodes));
         Ok(Loaded {
             pieces,
@@ -177,7 +177,8 @@ impl Job<'_> {
         done.map_err(|error| self.name(id, error))
     }
 
-    /// What an entry has besides its content. The change time is the newest the source tells.
+    /// The attributes of an entry besides its content. The change time is the source's, else the
+    /// modification time.
     fn attributes<'x>(
         &self,
         id: NodeId,
@@ -202,7 +203,8 @@ impl Job<'_> {
         }
     }
 
-    /// An error with the path of the entry it is about; running out of space is nobody's fault.
+    /// Adds the path of the entry to an error, unless the entry is not the cause (no space, the
+    /// device).
     fn name(&self, id: NodeId, error: Error) -> BuildError {
         match error {
             Error::NoSpace | Error::Device { .. } | Error::Aborted { .. } => {

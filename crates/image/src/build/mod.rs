@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   Tree ─► size ─► lay down the volume ─► load: inodes, directories, space for files
-//!            ▲                                │ does not fit, or room is left over
-//!            └────────────────────────────────┘ (nothing of the files was read yet)
+//!            ▲                                │ does not fit, or space is left over
+//!            └────────────────────────────────┘ (no file content was read yet)
 //!                                             ▼
-//!                         copy the files' bytes in device order ─► flush ─► name
+//!                         copy the files' bytes in device order ─► flush ─► rename
 //! ```
 //!
-//! The loader is the engine with the journal off. Everything it does follows from the tree and the
+//! The engine loads the tree with the journal off. Every decision follows from the tree and the
 //! options alone: the same input gives the same image, byte for byte.
 
 mod compat;
@@ -33,20 +33,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What a build is doing.
+/// The phase of a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Inodes, directories and the place of every file are being laid out.
+    /// The builder lays out inodes, directories and the place of every file.
     Layout,
-    /// Files' bytes are being copied.
+    /// The builder copies the files' bytes.
     Copy,
-    /// The image is being made durable.
+    /// The builder makes the image durable.
     Flush,
 }
 
-/// Told how far a build has come.
+/// Receives the progress of a build.
 pub trait BuildProgress: Progress {
-    /// A phase begins; `total` is what it will count (entries, bytes; 0 when unknown).
+    /// A phase begins. `total` is the final count of the phase: entries or bytes; 0 when unknown.
     fn phase(&self, phase: Phase, total: u64) {
         let _ = (phase, total);
     }
@@ -64,10 +64,10 @@ pub trait BuildProgress: Progress {
 
 impl BuildProgress for crate::progress::Quiet {}
 
-/// How large an image shall be.
+/// The size of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageSize {
-    /// The smallest that holds the sources, with so many bytes left free.
+    /// The smallest size that holds the sources and leaves `free` bytes.
     Auto {
         /// Bytes that a user other than root can still write.
         free: u64,
@@ -90,14 +90,14 @@ pub struct ImageBuilder {
     compat: Option<Compat>,
 }
 
-/// What was built.
+/// The result of a build.
 #[derive(Clone, Debug)]
 pub struct Built {
     /// Bytes of the image.
     pub bytes: u64,
     /// Block size in bytes.
     pub block_bytes: usize,
-    /// Inodes in use, those of the volume itself not counted.
+    /// Inodes in use, without those of the volume itself.
     pub inodes: u64,
     /// Bytes of file data copied.
     pub data_bytes: u64,
@@ -114,7 +114,8 @@ impl Default for ImageBuilder {
 }
 
 impl ImageBuilder {
-    /// An image as small as can be, reproducible, with mke2fs's default features and 4 KiB blocks.
+    /// An image as small as possible, reproducible, with mke2fs's default features and 4 KiB
+    /// blocks.
     pub fn new() -> ImageBuilder {
         ImageBuilder {
             mkfs: MkfsOptions::new().reserved_percent(0.0),
@@ -129,34 +130,35 @@ impl ImageBuilder {
         }
     }
 
-    /// Features and layout of the volume. Blocks, block size, inode count, UUID and hash seed given
-    /// there are replaced by this builder's.
+    /// Features and layout of the volume. This builder replaces the options' block count, block
+    /// size, inode count, UUID and hash seed.
     pub fn mkfs(mut self, options: MkfsOptions) -> Self {
         self.mkfs = options;
         self
     }
 
-    /// How large the image is. Default: as small as can be.
+    /// The size of the image. Default: as small as possible.
     pub fn size(mut self, size: ImageSize) -> Self {
         self.size = size;
         self
     }
 
-    /// Threads that copy; 0: two more than the machine has processors.
+    /// The number of threads that copy, at most 256. 0, the default, is two more than the machine
+    /// has processors.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// Seconds since 1970: the volume's own time, and the latest time any entry keeps. Default: the
-    /// newest entry's.
+    /// The volume's own time, in seconds since 1970, which is also the latest time that an entry
+    /// keeps. Default: the time of the newest entry.
     pub fn source_date_epoch(mut self, seconds: i64) -> Self {
         self.source_date_epoch = Some(seconds);
         self
     }
 
-    /// A random UUID and hash seed and the time of building, instead of ones that follow from the
-    /// content.
+    /// Uses a random UUID and hash seed and the current time, instead of values that follow from
+    /// the content.
     pub fn random(mut self, random: bool) -> Self {
         self.random = random;
         self
@@ -168,7 +170,7 @@ impl ImageBuilder {
         self
     }
 
-    /// At least this many inodes. Default: as many as the sources need, and one for every 16 KiB
+    /// The least number of inodes. Default: as many as the sources need, and one for every 16 KiB
     /// left free.
     pub fn inodes(mut self, count: u32) -> Self {
         self.inodes = Some(count);
@@ -181,8 +183,8 @@ impl ImageBuilder {
         self
     }
 
-    /// Refuses, before anything is written, a volume with features that the reader of `set` does not
-    /// know. The options of [`Compat::mkfs`] go to [`ImageBuilder::mkfs`].
+    /// Refuses, before anything is written, a volume with features that the reader of `set` does
+    /// not know. Pass the options of [`Compat::mkfs`] to [`ImageBuilder::mkfs`] as well.
     pub fn compat(mut self, set: Compat) -> Self {
         self.compat = Some(set);
         self
@@ -197,8 +199,11 @@ impl ImageBuilder {
 
     /// Builds the image of `tree` at `path`: a new file, or a block device.
     ///
-    /// The file has its name only when it is whole and durable. `stop` may be set by another thread
-    /// to give up. Errors: `TooSmall` before anything is written; see [`BuildError`].
+    /// The file gets its name only when it is complete and durable. Another thread may set `stop`
+    /// to end the build early.
+    ///
+    /// # Errors
+    /// `TooSmall`, before anything is written; `Stopped`; see [`BuildError`].
     pub fn build(
         &self,
         tree: &Tree,
@@ -231,7 +236,7 @@ impl ImageBuilder {
         let mut mkfs = self.mkfs.clone().block_size(self.block_size);
         if !self.random {
             let mut uuid = seeded(0);
-            // RFC 9562: version 8, made from the content.
+            // RFC 9562: version 8, derived from the content.
             uuid[6] = uuid[6] & 0x0F | 0x80;
             uuid[8] = uuid[8] & 0x3F | 0x80;
             mkfs = mkfs.uuid(uuid).hash_seed(seeded(16));
@@ -278,7 +283,7 @@ impl ImageBuilder {
     }
 }
 
-/// A device to try a size on.
+/// A device in memory on which a size is tried.
 pub(crate) fn trial_device(bytes: u64) -> Arc<dyn BlockDevice> {
     Arc::new(extant_blockdev::MemoryDevice::new(bytes))
 }

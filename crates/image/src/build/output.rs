@@ -1,11 +1,11 @@
-//! The file an image is built in: it has its name only when it is whole.
+//! The file in which an image is built: it gets its name only when it is complete.
 //!
 //! ```text
 //!   OUT.partial   created, filled, flushed ──► renamed to OUT
 //!        └── dropped before that: removed
 //! ```
 //!
-//! A block device is written in place: there is no name to hold back.
+//! A block device is written in place: it has no name that could be withheld.
 
 use crate::build::error::BuildError;
 use extant::Error;
@@ -16,19 +16,19 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// An image that is being made.
+/// An image in progress.
 pub(crate) struct Output {
     device: Arc<FileDevice>,
     path: PathBuf,
-    /// Where the bytes are until the image is whole; `None` for a block device.
+    /// The name of the incomplete file; `None` for a block device.
     partial: Option<PathBuf>,
 }
 
 impl Output {
-    /// Opens the place for an image of `bytes`: a new file beside `path`, or the block device
+    /// Opens the output for an image of `bytes`: a new file beside `path`, or the block device
     /// itself.
     ///
-    /// Errors: `Io`; `Engine` when a device is smaller than `bytes` or in use.
+    /// Errors: `Output`; `Engine` when the block device or the image is in use.
     pub(crate) fn create(path: &Path, bytes: u64) -> Result<Output, BuildError> {
         let is_device = fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device());
         if is_device {
@@ -40,7 +40,7 @@ impl Output {
         let mut name: OsString = path.file_name().unwrap_or_default().into();
         name.push(".partial");
         let partial = path.with_file_name(name);
-        // What an earlier build that was killed left behind.
+        // Remove what a killed earlier build left.
         match fs::remove_file(&partial) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 return Err(BuildError::io("replace", partial, error));
@@ -58,7 +58,7 @@ impl Output {
         Arc::clone(&self.device)
     }
 
-    /// Starts over with a file of `bytes` that reads as zeros.
+    /// Starts again with a file of `bytes` that reads as zeros.
     pub(crate) fn restart(&self, bytes: u64) -> Result<(), BuildError> {
         if self.partial.is_some() {
             self.device.set_len(0).map_err(BuildError::Engine)?;
@@ -67,7 +67,7 @@ impl Output {
         Ok(())
     }
 
-    /// Cuts the file to `bytes`, behind which nothing was written.
+    /// Shortens the file to `bytes`. Nothing was written past that.
     pub(crate) fn cut(&self, bytes: u64) -> Result<(), BuildError> {
         if self.partial.is_some() && bytes < self.device.len() {
             self.device.set_len(bytes).map_err(BuildError::Engine)?;
@@ -75,7 +75,7 @@ impl Output {
         Ok(())
     }
 
-    /// Whether the place reads as zeros to begin with.
+    /// Whether the output reads as zeros before it is written.
     pub(crate) fn is_fresh(&self) -> bool {
         self.partial.is_some()
     }
@@ -95,7 +95,7 @@ impl Output {
                 Some(dir) if !dir.as_os_str().is_empty() => dir,
                 _ => Path::new("."),
             };
-            // The name is durable once its directory is.
+            // The new name is durable once its directory is.
             let synced = fs::File::open(dir).and_then(|dir| dir.sync_all());
             synced.map_err(|error| BuildError::io("flush", dir.to_path_buf(), error))?;
         }
@@ -103,7 +103,8 @@ impl Output {
     }
 }
 
-/// An image that somebody changes is not replaced: what he did would be gone.
+/// Refuses to replace an image that another program has open for writing: its changes would be
+/// lost.
 fn refuse_in_use(path: &Path) -> Result<(), BuildError> {
     match FileOptions::new().open(path) {
         Err(error @ Error::Busy) => Err(BuildError::Engine(error)),
@@ -114,7 +115,7 @@ fn refuse_in_use(path: &Path) -> Result<(), BuildError> {
 impl Drop for Output {
     fn drop(&mut self) {
         if let Some(partial) = &self.partial {
-            // Nothing that looks finished stays; a failure here leaves only the partial name.
+            // Nothing that looks complete may remain. If this fails, only the partial name does.
             let _ = fs::remove_file(partial);
         }
     }

@@ -1,17 +1,17 @@
 //! How many blocks an image needs, exactly.
 //!
 //! ```text
-//!   content   what the tree takes: known only by loading it (on a trial device in memory)
+//!   content   what the tree takes; only a load (on a trial device in memory) shows it
 //!   own       what the volume takes for itself: grows in steps with its size
 //!
 //!   blocks = content + free + own(blocks)          the least solution, from below
 //! ```
 //!
-//! How many tree nodes a long file needs depends on where groups begin, so the content is taken
-//! again from each load, and the size adjusted until load and size agree:
+//! How many tree nodes a long file needs depends on where groups begin. So each load measures the
+//! content again, and the size is adjusted until load and size agree:
 //!
 //! ```text
-//!   too small ───── short ◄── halved ──► holds ───── no smaller one is asked for
+//!   too small ───── short ◄── bisected ──► holds ───── no smaller size is expected to do
 //! ```
 
 use crate::build::error::BuildError;
@@ -25,15 +25,15 @@ use extant_base::BlockSize;
 use extant_ondisk::features::Incompat;
 use std::cell::Cell;
 
-/// Rounds of loading after which a size that is not quite the least is taken: more than halving any
-/// distance takes.
+/// After this many rounds of loading, a size is accepted that may not quite be the least. Bisecting
+/// any distance takes fewer rounds.
 const ROUNDS: u32 = 40;
-/// The largest volume there is, in blocks.
+/// The largest possible volume, in blocks.
 const MOST_BLOCKS: u64 = 1 << 48;
 
-/// Room for one inode in so many bytes, as mke2fs reckons.
+/// Bytes for each of which there is one inode, as in mke2fs.
 const BYTES_PER_INODE: u64 = 16_384;
-/// The numbers that every volume keeps for itself, and some for its hidden files.
+/// Inode numbers that every volume reserves, and some for its hidden files.
 const RESERVED_INODES: u64 = 16;
 
 /// Finds the size of one image.
@@ -43,15 +43,15 @@ pub(crate) struct Sizing<'a> {
     bs: BlockSize,
     wish: ImageSize,
     inodes: Option<u32>,
-    /// Inodes for attributes' values: at most so many, until a load has counted them.
+    /// The number of inodes for attribute values: an upper bound until a load has counted them.
     value_inodes: Cell<u64>,
 }
 
-/// A size, and whether it was asked for or found.
+/// A size, and how it was determined.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) blocks: u64,
-    /// Blocks to be left free, where the size is to be the least.
+    /// Blocks to leave free, if the size is to be the least possible.
     free: Option<u64>,
 }
 
@@ -69,9 +69,9 @@ impl<'a> Sizing<'a> {
         }
     }
 
-    /// The size to try: asked for and known to be enough, or computed.
+    /// The size to try: the requested one if it is known to be enough, or a computed one.
     ///
-    /// Errors: `TooSmall` with the least larger size that would do.
+    /// Errors: `TooSmall` with the least larger size that is enough.
     pub(crate) fn settle(&self) -> Result<Size, BuildError> {
         match self.wish {
             ImageSize::Auto { free } => {
@@ -86,7 +86,8 @@ impl<'a> Sizing<'a> {
                 match self.try_load(blocks) {
                     Ok(_) => Ok(Size { blocks, free: None }),
                     Err(error) if is_too_small(&error) => {
-                        // Sizes a little larger may hold less: from some on there is a journal.
+                        // Sizes a little larger may hold less, because from some size on there is a
+                        // journal.
                         let start = self.least(self.content()?, 0, blocks + 1)?;
                         let load = &mut |blocks| self.try_load(blocks);
                         let (need, _) = self.search(blocks, start, 0, load)?;
@@ -98,7 +99,7 @@ impl<'a> Sizing<'a> {
         }
     }
 
-    /// Loads into the output, changing the size until content and size agree.
+    /// Loads the tree into the output, and changes the size until content and size agree.
     pub(crate) fn load_into(
         &self,
         output: Output,
@@ -113,13 +114,13 @@ impl<'a> Sizing<'a> {
             return Ok((output, loaded));
         };
         let (_, loaded) = self.search(0, size.blocks, free, &mut load)?;
-        // A last group too small to use is not part of the volume.
+        // A last group that is too small to be used is not part of the volume.
         output.cut(loaded.blocks << self.bs.log2())?;
         Ok((output, loaded))
     }
 
-    /// The least size over `short`, looked for around `start`, at which `load` succeeds and leaves
-    /// `free` blocks; what was loaded last is what comes back.
+    /// Finds, starting at `start`, the least size above `short` at which `load` succeeds and leaves
+    /// `free` blocks. Returns that size and the last load, which had it.
     fn search(
         &self,
         mut short: u64,
@@ -128,7 +129,7 @@ impl<'a> Sizing<'a> {
         load: &mut dyn FnMut(u64) -> Result<Loaded, BuildError>,
     ) -> Result<(u64, Loaded), BuildError> {
         let mut blocks = start;
-        // The least size known to hold everything; those up to `short` do not.
+        // The least size known to hold everything. Sizes up to `short` do not.
         let mut holds: Option<u64> = None;
         for round in 0.. {
             let enough = match load(blocks) {
@@ -157,12 +158,13 @@ impl<'a> Sizing<'a> {
                         (None, _) if round >= 64 => return Err(error),
                         (None, Some(content)) => self.least(content, free, short + 1)?,
                         (None, None) => short + (1 << round.min(16)),
-                        // Seldom far away.
+                        // The least size is seldom far away.
                         (Some(holds), _) => short + (holds - short).div_ceil(2),
                     }
                 }
             };
-            // Where nothing lies between any more, the size that holds is loaded once more.
+            // Where no smaller size is left to try, the size that holds everything is loaded once
+            // more.
             blocks = match holds {
                 Some(holds) if round >= ROUNDS => holds,
                 Some(holds) => guess.clamp(short + 1, holds),
@@ -176,8 +178,8 @@ impl<'a> Sizing<'a> {
         self.job.load(trial_device(blocks << self.bs.log2()), &self.sized(blocks))
     }
 
-    /// Options for a volume of so many blocks: inodes for the tree, and one for every 16 KiB of
-    /// what is to be left free, or of a size given by hand.
+    /// Options for a volume of `blocks`: inodes for the tree, and one for every 16 KiB of the space
+    /// to leave free, or of a requested size.
     fn sized(&self, blocks: u64) -> MkfsOptions {
         let nodes = self.job.tree.node_count() as u64 + self.value_inodes.get();
         let needed = nodes + RESERVED_INODES;
@@ -190,7 +192,7 @@ impl<'a> Sizing<'a> {
         self.mkfs.clone().blocks(blocks).inodes(InodeCount::AtLeast(count))
     }
 
-    /// Blocks that the tree takes, from loading it where there is room enough.
+    /// Blocks that the tree takes, measured by loading it into a volume with ample space.
     fn content(&self) -> Result<u64, BuildError> {
         let mut blocks = self.roomy();
         loop {
@@ -205,7 +207,7 @@ impl<'a> Sizing<'a> {
         }
     }
 
-    /// A size that most likely holds the tree.
+    /// A size in blocks that most likely holds the tree.
     fn roomy(&self) -> u64 {
         let tree = self.job.tree;
         let blocks: u64 = tree
@@ -222,11 +224,12 @@ impl<'a> Sizing<'a> {
         (blocks + self.bs.blocks_for(names + inodes)) * 5 / 4 + 65_536
     }
 
-    /// The least number of blocks, `from` or more, that leaves `content + free` to use.
+    /// The least number of blocks, at least `from`, of which an empty volume leaves `content +
+    /// free` free.
     fn least(&self, content: u64, free: u64, from: u64) -> Result<u64, BuildError> {
         let want = content.saturating_add(free);
         let mut blocks = from.max(want.saturating_add(1));
-        // Not enough: known, or taken for granted.
+        // `low` is known, or assumed, not to be enough.
         let (mut low, mut step) = (blocks - 1, 1);
         loop {
             match self.left_free(blocks) {
@@ -240,7 +243,7 @@ impl<'a> Sizing<'a> {
                 Err(error) => return Err(BuildError::Engine(error)),
             }
         }
-        // What there is to use grows by leaps where a group begins: something may lie between.
+        // The free space jumps where a group begins, so a smaller size may be enough: bisect.
         let mut middle = blocks - 1;
         while blocks - low > 1 {
             match self.left_free(middle) {
@@ -252,7 +255,7 @@ impl<'a> Sizing<'a> {
         Ok(blocks)
     }
 
-    /// Blocks that an empty volume of so many blocks leaves to use.
+    /// Free blocks of an empty volume of `blocks`.
     fn left_free(&self, blocks: u64) -> Result<u64, Error> {
         if blocks > MOST_BLOCKS {
             return Err(Error::FileTooLarge);
@@ -261,7 +264,7 @@ impl<'a> Sizing<'a> {
     }
 }
 
-/// Whether a larger volume may do. An option that no size helps ends the search later.
+/// Whether a larger volume may succeed. If no size helps with an option, the search ends later.
 fn is_too_small(error: &BuildError) -> bool {
     matches!(error, BuildError::Engine(Error::NoSpace | Error::Invalid(_)))
 }

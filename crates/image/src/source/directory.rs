@@ -1,7 +1,7 @@
-//! A directory of this machine as a source: listed in parallel, read later.
+//! A directory of this machine as a source: listed by several threads first, its files read later.
 //!
 //! ```text
-//!   queue of directories            one part a thread                       assemble
+//!   queue of directories            one part per thread                     assemble
 //!   ┌─────┬─────┬───┐  open,       ┌───────────────────────────────┐
 //!   │ /usr│ /etc│ … │  getdents,   │ found: name, kind, meta, …    │
 //!   └─────┴─────┴───┘  statx,  ──► │ lists: directory → found[a..b]│  ──►  Tree
@@ -9,8 +9,8 @@
 //!      └── directories found ──────└───────────────────────────────┘
 //! ```
 //!
-//! Threads take directories as they come; each directory is sorted by name, and the assembly
-//! visits them in order, so timing leaves no trace in the tree.
+//! Threads take directories in any order. Each directory is sorted by name, and the assembly
+//! visits the directories in order, so timing has no influence on the tree.
 
 mod place;
 mod walk;
@@ -67,42 +67,42 @@ struct Job {
 
 struct Queue {
     jobs: Vec<Job>,
-    /// Threads that hold a directory and may bring more.
+    /// The number of threads that are listing a directory and may add more.
     busy: usize,
     failed: Option<SourceError>,
 }
 
-/// What all threads of one listing share.
+/// The data that all threads of one listing share.
 struct Scan<'a> {
     options: &'a SourceOptions,
     progress: &'a dyn Progress,
     path: PathBuf,
     root: OwnedFd,
     device: (u32, u32),
-    /// Readability has to be asked for: this is not the superuser.
+    /// Whether to check that files are readable, because this process is not the superuser.
     ask_access: bool,
     queue: Mutex<Queue>,
     wake: Condvar,
     next_dir: AtomicU32,
-    /// Directories held open for those below them.
+    /// The number of directories that are held open for those below them.
     held: Arc<AtomicUsize>,
     problems: Mutex<Vec<SourceError>>,
     top: Found,
     top_xattrs: Arc<[Xattr]>,
 }
 
-/// What one thread has listed.
+/// The names that one thread has listed.
 #[derive(Default)]
 struct Part {
     found: Vec<Found>,
-    /// Directory, first found, count.
+    /// For each listed directory: its id, the index of its first name in `found`, and the count.
     lists: Vec<(u32, u32, u32)>,
     text: Vec<u8>,
     sets: Vec<Arc<[Xattr]>>,
     ranges: Vec<DataRange>,
 }
 
-/// One name as listed. Text and sets are the part's.
+/// One listed name. Its text and attribute set are in the same part.
 #[derive(Clone, Copy)]
 struct Found {
     /// The directory that holds the name.
@@ -112,7 +112,7 @@ struct Found {
     meta: Meta,
     ino: u64,
     device: (u32, u32),
-    /// The file has other names, here or elsewhere.
+    /// Whether the file has other names, in this source or elsewhere.
     linked: bool,
     xattrs: u32,
 }
@@ -160,7 +160,7 @@ impl<'a> Scan<'a> {
         Ok(scan)
     }
 
-    /// The next directory, or `None` when all are listed or one failed.
+    /// The next directory, or `None` when all are listed or a thread has failed.
     fn take(&self, was_busy: bool) -> Option<Job> {
         let mut queue = self.queue.lock();
         if was_busy {
@@ -255,17 +255,17 @@ struct Worker<'s> {
     listing: Vec<MaybeUninit<u8>>,
     names: Vec<u8>,
     jobs: Vec<Job>,
-    /// The directory that is listed, below the root: for excludes, and for attributes by path. Empty
-    /// where the path is too long for a call and nothing is excluded.
+    /// The path of the current directory below the root, for excludes and for attributes by path.
+    /// Empty where the path is too long for a system call and there are no excludes.
     dir_path: Vec<u8>,
     path: Vec<u8>,
     attr_names: Vec<u8>,
     attr_value: Vec<u8>,
 }
 
-/// Bytes of a path that are given to the kernel in one call; its `PATH_MAX` is 4096.
+/// The most bytes of a path in one system call; the kernel's `PATH_MAX` is 4096.
 const PATH_SHORT: usize = 4000;
-/// Names and values of attributes are at most 64 KiB on Linux.
+/// On Linux, an attribute's value and a list of attribute names have at most 64 KiB.
 const XATTR_MAX: usize = 65536;
 
 impl<'s> Worker<'s> {
@@ -299,7 +299,7 @@ impl<'s> Worker<'s> {
         self.part
     }
 
-    /// Goes past an error if that was asked for.
+    /// With `keep_going`, records an error so that the listing continues.
     fn survive(&self, error: SourceError) -> Result<(), SourceError> {
         if !self.scan.options.keep_going {
             return Err(error);
@@ -351,7 +351,7 @@ impl<'s> Worker<'s> {
             let path = self.scan.path.join(OsStr::from_bytes(&job.place.path()));
             self.survive(broken("list directory", path, e))?;
         }
-        // Inode order: on a cold cache the inode tables are read forwards, once.
+        // Inode order: with a cold cache, the inode tables are read once and in ascending order.
         places.sort_unstable();
         let first = self.part.found.len();
         let mut bytes = 0u64;
@@ -376,7 +376,7 @@ impl<'s> Worker<'s> {
         let text = &self.part.text;
         let name = |f: &Found| &text[f.name.at as usize..][..f.name.len as usize];
         self.part.found[first..].sort_unstable_by(|a, b| name(a).cmp(name(b)));
-        // A directory that changes while it is listed may give a name twice.
+        // A directory that changes while it is listed may return a name twice.
         let mut last: Option<Vec<u8>> = None;
         let listed = &self.part.found[first..];
         if listed.windows(2).any(|w| name(&w[0]) == name(&w[1])) {
@@ -397,7 +397,7 @@ impl<'s> Worker<'s> {
         Ok(())
     }
 
-    /// Looks at one name; `None` if it is left out.
+    /// Examines one name. `None` if it is left out.
     fn look(
         &mut self,
         job: &Job,
@@ -471,7 +471,7 @@ impl<'s> Worker<'s> {
         Ok(Text { at, len: bytes.len() as u16 })
     }
 
-    /// The ranges of data of a file that has fewer blocks than bytes; `None` if all is data.
+    /// The data ranges of a file that has fewer blocks than bytes; `None` if all of it is data.
     fn data_ranges(
         &mut self,
         job: &Job,
@@ -507,10 +507,10 @@ impl<'s> Worker<'s> {
         Ok(Some((index(first)?, index(found.len())?)))
     }
 
-    /// Reads the attributes of a name; returns the number of their set in this part.
+    /// Reads the attributes of a name. Returns the index of their set in this part.
     ///
-    /// There is no call for attributes below a directory descriptor on most kernels, so this
-    /// goes by path: the plain path where it is short enough, else through /proc.
+    /// Most kernels have no call for attributes relative to a directory descriptor. So this uses
+    /// the path: the plain one where it is short enough, else one through /proc.
     fn xattrs(
         &mut self,
         dir: BorrowedFd<'_>,
@@ -532,7 +532,7 @@ impl<'s> Worker<'s> {
         let len = match llistxattr(path, self.attr_names.as_mut_slice()) {
             Ok(0) => return Ok(0),
             Ok(len) => len,
-            // Kernel filesystems without attributes, and names of proc that come and go.
+            // Kernel filesystems without attributes, and short-lived names in /proc.
             Err(Errno::NOTSUP | Errno::NOSYS) => return Ok(0),
             Err(e) => return Err(broken("list attributes of", self.shown(place, name), e)),
         };

@@ -1,12 +1,12 @@
-//! Where a file of this machine has data, and where holes.
+//! Data ranges and holes of a file of this machine.
 
 use rustix::fd::AsFd;
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 
-/// Calls `each` with the first byte and the length of every range of data below `size`, in order.
-/// Moves the file's position. `false` when its filesystem cannot tell: everything is data, and what
-/// `each` was told counts for nothing.
+/// Calls `each` with the first byte and the length of every data range below `size`, in ascending
+/// order. Moves the file's position. Returns `false` when the filesystem cannot report holes: then
+/// everything is data, and earlier calls of `each` must be ignored.
 pub fn data_ranges(file: impl AsFd, size: u64, each: &mut dyn FnMut(u64, u64)) -> bool {
     let mut at = 0;
     while at < size {

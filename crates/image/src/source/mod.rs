@@ -1,4 +1,4 @@
-//! Sources of an image: what they are, and how they are read into one [`Tree`].
+//! Sources of an image: their kinds, and how they are read into one [`Tree`].
 //!
 //! ```text
 //!   directory ─┐
@@ -32,19 +32,19 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use tar::{Meaning, Region, Spool};
 
-/// One source: where it is and, unless it shall be found out, what it is.
+/// One source: its path and, unless it is to be detected, its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceSpec {
     /// A path; `-` is standard input.
     pub path: PathBuf,
-    /// What it is; `None` to find out.
+    /// The kind of the source; `None` to detect it.
     pub kind: Option<SourceKind>,
 }
 
-/// What a source is.
+/// The kind of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceKind {
-    /// A directory, taken as it is.
+    /// A directory.
     Directory,
     /// A tar archive, plain or compressed with gzip or zstd.
     Tar,
@@ -53,13 +53,13 @@ pub enum SourceKind {
 }
 
 impl SourceSpec {
-    /// A source whose kind is found out by looking at it.
+    /// A source whose kind is detected.
     pub fn new(path: impl Into<PathBuf>) -> SourceSpec {
         SourceSpec { path: path.into(), kind: None }
     }
 
-    /// Reads `PATH`, or `dir:PATH`, `tar:PATH`, `oci:PATH` to say what it is. A path that
-    /// starts like this is written `./dir:…`.
+    /// Reads `PATH`, or `dir:PATH`, `tar:PATH` or `oci:PATH`, which give the kind. A path that
+    /// starts like one of these is written `./dir:…`.
     pub fn parse(text: &OsStr) -> SourceSpec {
         let bytes = text.as_bytes();
         let kinds = [
@@ -82,7 +82,7 @@ impl<P: AsRef<Path>> From<P> for SourceSpec {
     }
 }
 
-/// How sources are read.
+/// Options for reading sources.
 #[derive(Clone, Debug, Default)]
 pub struct SourceOptions {
     pub(crate) threads: usize,
@@ -102,31 +102,32 @@ pub struct SourceOptions {
 }
 
 impl SourceOptions {
-    /// The defaults: all cores, all filesystems, stop at the first error, owners as found.
+    /// The defaults: all cores, all filesystems, stop at the first error, owners of the sources.
     pub fn new() -> SourceOptions {
         SourceOptions::default()
     }
 
-    /// How many threads list directories; 0 for one a core. The result does not depend on it.
+    /// The number of threads that list directories; 0 for one per core. The result does not depend
+    /// on it.
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// Keeps mount points below a source directory as empty directories.
+    /// Whether mount points below a source directory become empty directories.
     pub fn one_file_system(mut self, yes: bool) -> Self {
         self.one_file_system = yes;
         self
     }
 
-    /// Goes past entries of source directories that cannot be read or that vanish; they are
-    /// told by [`Tree::take_problems`]. Damaged archives are never gone past.
+    /// Whether to skip entries of source directories that cannot be read or that vanish;
+    /// [`Tree::take_problems`] returns them. Damaged archives are never skipped.
     pub fn keep_going(mut self, yes: bool) -> Self {
         self.keep_going = yes;
         self
     }
 
-    /// Gives everything to one owner and group.
+    /// Gives all entries this owner and group.
     pub fn owner(mut self, uid: u32, gid: u32) -> Self {
         self.owner = Some((uid, gid));
         self
@@ -138,73 +139,74 @@ impl SourceOptions {
         self
     }
 
-    /// Gives owners and modes by path; applied after [`owner`](Self::owner) and
+    /// Sets owners and modes by path, after [`owner`](Self::owner) and
     /// [`mode`](Self::mode).
     pub fn ownership(mut self, ownership: Ownership) -> Self {
         self.ownership = Some(ownership);
         self
     }
 
-    /// Leaves out names. Of a source directory they are not even looked at.
+    /// Leaves out names. Those of a source directory are not examined.
     pub fn excludes(mut self, excludes: Excludes) -> Self {
         self.excludes = excludes;
         self
     }
 
-    /// Where the contents of compressed archives are spooled, in files without a name: a
-    /// directory with as much room as the archives have bytes when unpacked. Default: the
+    /// The directory in which the contents of compressed archives are spooled, in files without a
+    /// name. It needs as much free space as the archives have bytes when unpacked. Default: the
     /// directory for temporary files.
     pub fn spool_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.spool_dir = Some(dir.into());
         self
     }
 
-    /// Leaves out a file of a source directory by device (major, minor) and inode number: the
-    /// image that is being written must not become part of itself.
+    /// Leaves out one file of a source directory, given by device (major, minor) and inode number.
+    /// With it, an image that is being written does not become part of itself.
     pub fn skip_inode(mut self, device: (u32, u32), ino: u64) -> Self {
         self.skipped.push((device, ino));
         self
     }
 
-    /// Which image of several: `os/architecture` or `os/architecture/variant`. The one that is called just so, else
-    /// the same by another name (`arm64` is `arm64/v8`), else, without a variant, the only variant. Default:
-    /// `linux/amd64`, or the only one there is.
+    /// Which of several images to read: `os/architecture` or `os/architecture/variant`. An image
+    /// whose platform is written exactly like this is preferred, then one with an equivalent
+    /// platform (`arm64` is `arm64/v8`), then, if no variant is given, the only variant. Default:
+    /// `linux/amd64`, or the only image.
     pub fn platform(mut self, platform: impl Into<String>) -> Self {
         self.choice.platform = Some(platform.into());
         self
     }
 
-    /// Which image of several, by its name or tag.
+    /// Which of several images to read, by its name or tag.
     pub fn image_name(mut self, name: impl Into<String>) -> Self {
         self.choice.reference = Some(name.into());
         self
     }
 
-    /// Archives with more names than this are refused, which bounds memory at about 200 bytes
-    /// a name; 0 for the default of 16 million.
+    /// The most names in an archive; larger archives are refused. This limits memory to about 200
+    /// bytes per name. 0 is the default of 16 million.
     pub fn max_archive_entries(mut self, entries: usize) -> Self {
         self.max_entries = entries;
         self
     }
 
-    /// Refuses a source whose archives unpack to more bytes, their headers included; the layers of
-    /// an image count together. Found out while they are unpacked, so that no archive fills the
+    /// Refuses a source whose archives unpack to more bytes, including their headers; the layers of
+    /// an image count together. The limit is checked during unpacking, so that no archive fills the
     /// spool. Default: no limit.
     pub fn max_unpacked(mut self, bytes: u64) -> Self {
         self.max_unpacked = Some(bytes);
         self
     }
 
-    /// Leaves out of the files' data every block of so many bytes, a power of two, that holds
-    /// nothing but zeros: it becomes a hole. All data is read for that. Default, and 0: holes are
-    /// those that the sources have.
+    /// Makes a hole of every block of the files' data that contains only zeros. A block has
+    /// `block_bytes` bytes, a power of two. All data is read for that. 0, the default, leaves the
+    /// holes that the sources have.
     pub fn zeros_are_holes(mut self, block_bytes: usize) -> Self {
         self.zero_block = block_bytes;
         self
     }
 
-    /// Takes hard links in an archive to what none of its entries made, for a tree that goes over
-    /// a volume: see [`Tree::outside`].
+    /// Accepts hard links in an archive to files that none of its entries made, for a tree that is
+    /// added to an existing volume: see [`Tree::outside`].
     pub fn links_outside(mut self, yes: bool) -> Self {
         self.links_outside = yes;
         self
@@ -246,7 +248,8 @@ impl SourceOptions {
 impl Tree {
     /// Reads all sources and merges them in order, later over earlier.
     ///
-    /// Errors: the first that occurs; see [`SourceOptions::keep_going`].
+    /// # Errors
+    /// The first that occurs; see [`SourceOptions::keep_going`].
     pub fn read(
         sources: &[SourceSpec],
         options: &SourceOptions,
@@ -255,7 +258,8 @@ impl Tree {
         let mut tree: Option<Tree> = None;
         for source in sources {
             let mut next = read_source(source, options, progress)?;
-            // A directory was listed without what is excluded; archives hold it until here.
+            // The listing of a directory left out excluded names; trees of archives still contain
+            // them.
             if !options.excludes.is_empty() && !next.archives.is_empty() {
                 next = filter(&next, &|path, directory| !options.leaves_out(path, directory))?;
             }
@@ -316,7 +320,7 @@ fn read_source(
     read_archive(file, path, source, options, progress)
 }
 
-/// Reads a tar, or the image in it, from a file or a pipe.
+/// Reads a tar, or the image in a tar, from a file or a pipe.
 fn read_archive(
     file: File,
     name: &Path,

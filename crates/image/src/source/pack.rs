@@ -1,14 +1,14 @@
-//! Compressed or not: told by the first bytes, never by the name.
+//! Compression, recognised by the first bytes and never by the name.
 //!
 //! ```text
 //!   1f 8b           gzip, one member or many
 //!   28 b5 2f fd     zstd, one frame or many; 5? 2a 4d 18: a frame to skip
-//!   else            as it is; known formats that are not read are named
+//!   else            uncompressed; known formats that are not supported are named
 //! ```
 
 use std::io::{self, BufReader, Cursor, Read};
 
-/// How bytes are packed.
+/// How a file is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
     Plain,
@@ -16,11 +16,11 @@ pub(crate) enum Packing {
     Zstd,
 }
 
-/// Bytes that [`Packing::tell`] wants to see.
+/// The number of bytes that [`Packing::tell`] examines.
 pub(crate) const MAGIC_LEN: usize = 8;
 
 impl Packing {
-    /// Looks at the first bytes. Errors: the name of a packing that is not read, with advice.
+    /// Examines the first bytes. Errors: the name of a format that is not supported, with advice.
     pub(crate) fn tell(start: &[u8]) -> Result<Packing, String> {
         let other = match start {
             [0x1f, 0x8b, ..] => return Ok(Packing::Gzip),
@@ -36,7 +36,7 @@ impl Packing {
         Err(format!("packed with {other}, which is not read: unpack it ({other} -dc) into a pipe"))
     }
 
-    /// Unpacks a stream.
+    /// Decompresses a stream.
     pub(crate) fn unpack<'a>(
         self,
         packed: impl Read + Send + 'a,
@@ -56,7 +56,7 @@ impl Packing {
     }
 }
 
-/// An unpacked stream, whose early end is no end like others: it is told as what it is.
+/// A decompressed stream that reports an early end of the input as such.
 struct Whole<R> {
     reader: R,
 }
@@ -73,7 +73,7 @@ impl<R: Read> Read for Whole<R> {
     }
 }
 
-/// gzip with what often stands behind its last member: padding is ignored, as gzip itself does.
+/// A gzip stream. Padding after its last member is ignored, as gzip itself does.
 struct Gzip<R> {
     reader: R,
     any: bool,
@@ -92,7 +92,7 @@ impl<R: Read> Read for Gzip<R> {
     }
 }
 
-/// Reads up to [`MAGIC_LEN`] bytes of a stream and gives the stream back whole.
+/// Reads up to [`MAGIC_LEN`] bytes of a stream, and returns a stream that begins with them again.
 pub(crate) fn peek<'a>(
     mut reader: impl Read + Send + 'a,
 ) -> io::Result<(Vec<u8>, Box<dyn Read + Send + 'a>)> {

@@ -1,4 +1,4 @@
-//! Runs of zeros in files' data become holes, as with `mke2fs -d`.
+//! Makes holes of runs of zeros in the files' data, as `mke2fs -d` does.
 //!
 //! ```text
 //!   data   ┌────────┬────────┬────────┬───┐       block: all zeros, or kept
@@ -6,8 +6,9 @@
 //!   ranges └─ kept ─┴───── a hole ────┴─┬─┘ kept
 //! ```
 //!
-//! An image lays its files out before it reads them, so this reads all data once more. Threads take
-//! files as they come; the ranges go into the tree in the order of its nodes.
+//! The builder lays out the files of an image before it reads them, so this reads all data an
+//! additional time. Threads take files in any order; the ranges go into the tree in the order of
+//! its nodes.
 
 use crate::content::ContentReader;
 use crate::entry::{Content, DataRange, Kind, MapId, NodeId};
@@ -16,13 +17,13 @@ use crate::tree::Tree;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-/// Bytes read at once; a multiple of every block size.
+/// The most bytes of one read; a multiple of every block size.
 const PIECE: usize = 1 << 20;
 
 /// A file and the ranges of its data that are kept.
 type Kept = (NodeId, Vec<DataRange>);
 
-/// Leaves the blocks of `block` bytes, a power of two, that hold only zeros out of the files' data.
+/// Removes blocks of `block` bytes, a power of two, that contain only zeros from the files' data.
 pub(crate) fn leave_out(tree: &mut Tree, block: usize, threads: usize) -> Result<(), SourceError> {
     let has_data = |id: NodeId| tree.data_map(id).ranges().next().is_some();
     let files: Vec<NodeId> = tree.iter().map(|(id, _)| id).filter(|id| has_data(*id)).collect();
@@ -78,7 +79,7 @@ fn is_zero(bytes: &[u8]) -> bool {
     bytes.chunks(ZEROS.len()).all(|chunk| chunk == &ZEROS[..chunk.len()])
 }
 
-/// The ranges of a file's data without its blocks of zeros; `None` if it has none of those.
+/// The ranges of a file's data without its zero blocks; `None` if it has no zero block.
 fn kept(
     reader: &mut ContentReader<'_>,
     tree: &Tree,

@@ -1,4 +1,4 @@
-//! Images built from a small tree of every kind of entry, judged by `e2fsck -fn`.
+//! Images built from a small tree with every kind of entry, checked by `e2fsck -fn`.
 
 use extant::mkfs::MkfsOptions;
 use extant::{Filesystem, check};
@@ -35,7 +35,7 @@ fn build(builder: &ImageBuilder, tree: &Tree, path: &Path) -> Result<u64, BuildE
     Ok(builder.build(tree, path, &Quiet, &AtomicBool::new(false))?.bytes)
 }
 
-/// What `e2fsck -fn` says, if it is not silent.
+/// The output of `e2fsck -fn`, if there is any.
 fn e2fsck(path: &Path) -> Option<String> {
     match Command::new("e2fsck").arg("-fn").arg(path).output() {
         Ok(output) if output.status.success() => None,
@@ -45,7 +45,7 @@ fn e2fsck(path: &Path) -> Option<String> {
     }
 }
 
-/// What `extant check` finds, if anything.
+/// The findings of `extant check`, if there are any.
 fn extant_check(path: &Path) -> Option<String> {
     let device = Arc::new(extant_blockdev::FileDevice::open(path).unwrap());
     let report = check::check_device(device, &check::Options::default(), &()).unwrap();
@@ -85,7 +85,7 @@ fn same(image: &Path, source: &Path) -> Result<(), String> {
         }
     }
     let listed = fs.walk("/").filter(|entry| entry.is_ok()).count();
-    // The walk may or may not show the root; lost+found is the volume's.
+    // The walk may or may not return the root; lost+found is the volume's.
     match (names..=names + 1).contains(&listed) {
         true => Ok(()),
         false => Err(format!("{listed} names, {names} expected")),

@@ -1,5 +1,5 @@
-//! Many files from any number of threads give one image; sources that change under a build are
-//! named, and gone past where that was asked for.
+//! Many files and any number of threads give one image. Sources that change during a build are
+//! named in an error, or skipped with `keep_going`.
 
 use extant::{Filesystem, check};
 use extant_image::{
@@ -43,7 +43,7 @@ fn one_to_eight_threads_make_the_same_image_of_thousands_of_files() {
             fs::write(source.join(format!("dir{d}/file{n}")), bytes).unwrap();
         }
     }
-    // Sparse, with data on both sides of what one copied chunk holds.
+    // Sparse, with data before and after the border of a copied chunk.
     for n in 0..6u64 {
         let file = fs::File::create(source.join(format!("sparse{n}"))).unwrap();
         for part in 0..5 {
@@ -61,7 +61,7 @@ fn one_to_eight_threads_make_the_same_image_of_thousands_of_files() {
     let expected = fs::read(&first).unwrap();
     for threads in 2..=8 {
         let path = dir.path().join("image");
-        // Reading the sources may be divided, too.
+        // Several threads may read the sources, too.
         let options = SourceOptions::new().owner(0, 0).threads(threads);
         let tree = Tree::read(&[SourceSpec::new(&source)], &options, &Quiet).unwrap();
         build(&ImageBuilder::new().threads(threads), &tree, &path, &Quiet).unwrap();
@@ -69,7 +69,7 @@ fn one_to_eight_threads_make_the_same_image_of_thousands_of_files() {
     }
 }
 
-/// Does something to the sources when the copying begins.
+/// Changes the sources when the copying begins.
 struct AtCopy<F>(F);
 
 impl<F: Fn() + Sync + Send> Progress for AtCopy<F> {}
@@ -91,7 +91,7 @@ fn six_files(dir: &Path) {
     }
 }
 
-/// What happens to a source, by its name.
+/// Changes a source in a named way.
 fn change(dir: &Path, name: &str) {
     let path = dir.join(name);
     let open = || fs::File::options().write(true).open(&path).unwrap();
@@ -155,7 +155,7 @@ fn with_keep_going_lost_sources_are_zeros_told_once_and_the_image_is_whole() {
         for name in NAMES {
             let there = fs.read(Path::new("/").join(name)).unwrap();
             assert_eq!(there.len(), 70_000, "{name}");
-            // What was read before the loss was noticed may stay.
+            // Bytes that were read before the error may stay.
             assert!(there.iter().all(|&b| b == 0 || b == b'x'), "{name}");
         }
         assert!(fs.read("/gone").unwrap().iter().all(|&byte| byte == 0));
@@ -167,7 +167,7 @@ fn with_keep_going_a_listed_file_that_is_gone_before_the_build_is_zeros_too() {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("source");
     six_files(&source);
-    // Small enough to live in its inode: read while the volume is laid out.
+    // Small enough for its inode: it is read while the volume is laid out.
     fs::write(source.join("tiny"), b"inline").unwrap();
     let tree = read(&source, true);
     for name in ["gone", "tiny"] {

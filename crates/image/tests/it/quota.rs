@@ -1,4 +1,4 @@
-//! What images say of each owner's use, and attributes too long for an inode, judged by e2fsck.
+//! The quota of images' owners, and attributes that are too long for an inode, checked by e2fsck.
 
 use extant::mkfs::MkfsOptions;
 use extant::{Filesystem, check};
@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// An attribute: name after "user.", and how long its value is.
+/// An attribute: its name after "user.", and the length of its value.
 type Attribute<'a> = (&'a str, usize);
 
 fn value(len: usize, seed: usize) -> Vec<u8> {
@@ -63,7 +63,7 @@ fn tree(dir: &Path, fill: impl FnOnce(&mut tar::Builder<Vec<u8>>)) -> Tree {
     Tree::read(&[SourceSpec::new(path)], &SourceOptions::new(), &Quiet).unwrap()
 }
 
-/// Builds and judges; the path of the image.
+/// Builds and checks an image; returns its path.
 fn build(
     dir: &Path,
     tree: &Tree,
@@ -102,7 +102,7 @@ fn quota_files_say_what_each_owner_uses() {
     let many = tree(dir.path(), |tar| {
         add(tar, "./", (3, 4), 0, &[]);
         for n in 0..400usize {
-            // Every byte of an id's path through the tree takes more than one value.
+            // Every byte of an id's path through the quota tree takes more than one value.
             let owner = (n as u64 % 150 * 40_503, n as u64 % 7 * 16_777_259);
             let xattrs: &[Attribute<'_>] = if n % 5 == 0 { &[("note", 300)] } else { &[] };
             add(tar, &format!("file{n}"), owner, n * 97 % 9000, xattrs);

@@ -1,4 +1,4 @@
-//! Sizes of images are exact: what is computed holds the tree, and one block less does not.
+//! Sizes of images are exact: the computed size holds the tree, and one block less does not.
 
 use extant::mkfs::MkfsOptions;
 use extant_base::BlockSize;
@@ -33,7 +33,7 @@ fn small_files(dir: &Path) -> Tree {
     read(dir)
 }
 
-/// Names only: one file behind all of them.
+/// Only names: all of them belong to one file.
 fn names(dir: &Path) -> Tree {
     fs::write(dir.join("first"), b"x").unwrap();
     for n in 0..20_000 {
@@ -42,7 +42,7 @@ fn names(dir: &Path) -> Tree {
     read(dir)
 }
 
-/// Nothing but inodes.
+/// Only inodes.
 fn empty_files(dir: &Path) -> Tree {
     for n in 0..9_000 {
         fs::write(dir.join(format!("{n}")), b"").unwrap();
@@ -111,7 +111,7 @@ fn the_size_is_the_least_that_holds_the_tree() {
             if let Some(text) = e2fsck(&path) {
                 bad += &format!("{tree_name} on {volume}: {text}\n");
             }
-            // The sizes just below: none of them holds the tree, and each says what is needed.
+            // The sizes directly below do not hold the tree, and each error names the needed size.
             for less in [1, 2, 7, 16] {
                 let Some(given) = bytes.checked_sub(less * block) else { continue };
                 match run(ImageSize::Bytes(given)) {

@@ -1,19 +1,20 @@
 //! Where extant and e2fsck 1.47.0 differ, and why. A difference that is not here fails the suite.
 
-/// One of them finds fault, the other does not.
+/// One of them finds an error, the other does not.
 pub enum Difference<'a> {
-    /// e2fsck does, and these are its lines.
+    /// e2fsck finds errors: its lines.
     Missed(&'a [String]),
-    /// extant does, and these are its findings with their text; e2fsck may say something and still call it clean.
+    /// extant finds errors: its findings with their text. e2fsck may print something and still call
+    /// the volume clean.
     More(&'a [(String, String)], &'a [String]),
 }
 
-/// What only extant finds.
+/// A finding that only extant has.
 struct More {
-    /// Any, if empty.
+    /// Any volume, if empty.
     volume: &'static str,
     finding: &'static str,
-    /// What the finding's text has in it.
+    /// Part of the finding's text.
     text: &'static str,
     why: &'static str,
 }
@@ -30,7 +31,7 @@ const fn more(
 const QUOTA: &str = "e2fsck passes by a quota file whose inode, header or tree it cannot read";
 const CLUSTER: &str = "e2fsck passes by a cluster in which two extents of one file meet";
 
-/// All of a volume's findings have to be explained.
+/// All findings on a volume must be explained.
 const MORE: &[More] = &[
     more("", "QuotaFile", "", QUOTA),
     more("", "InodeReserved", "(ino 3)", QUOTA),
@@ -71,7 +72,7 @@ const MORE: &[More] = &[
     more("cluster", "InodeBlocks", "", CLUSTER),
 ];
 
-/// Why they differ over `volume`, if it is known. What only e2fsck finds is never explained.
+/// Why they differ on `volume`, if that is known. What only e2fsck finds is never explained.
 pub fn reason(volume: &str, difference: &Difference<'_>) -> Option<&'static str> {
     match difference {
         Difference::Missed(_) => None,
@@ -87,7 +88,7 @@ pub fn reason(volume: &str, difference: &Difference<'_>) -> Option<&'static str>
     }
 }
 
-/// What e2fsck says of damage: neither its passes, nor its answers, nor its sums at the end.
+/// The lines of e2fsck about damage, without its passes, its answers and its totals at the end.
 pub fn lines(text: &str) -> Vec<String> {
     let noise = |line: &str| {
         line.is_empty()

@@ -1,9 +1,9 @@
-//! Damage that looks like sense: fields in use, a little off, or those of a neighbour.
+//! Plausible damage: fields in use that are slightly wrong, or that have a neighbour's value.
 
 use extant_compat_tests::volume::{Kind, Rich};
 use extant_testkit::rng::Rng;
 
-/// Changes one field of `bytes`, sometimes two; what was done to which.
+/// Changes one field of `bytes`, sometimes two. Returns what was done to which.
 pub fn damage(rich: &Rich, bytes: &mut [u8], rng: &mut Rng) -> String {
     let times = [1, 1, 1, 2][rng.below(4)];
     let all: Vec<String> = (0..times).map(|_| damage_one(rich, bytes, rng)).collect();
@@ -19,7 +19,7 @@ fn damage_one(rich: &Rich, bytes: &mut [u8], rng: &mut Rng) -> String {
     let (place, other) = (of_kind[rng.below(of_kind.len())], of_kind[rng.below(of_kind.len())]);
     let len = [1, 2, 2, 4, 4, 8][rng.below(6)];
     let fields = place.len / len;
-    // The first field in use from a random one on; most of a block is empty.
+    // The first field in use from a random one on, because most of a block is empty.
     let (from, empty) = (rng.below(fields), rng.below(6) == 0);
     let used = |field: &usize| bytes[place.at + field * len..][..len].iter().any(|byte| *byte != 0);
     let field = (from..fields).chain(0..from).find(|field| empty || used(field)).unwrap_or(from);
@@ -38,7 +38,7 @@ fn damage_one(rich: &Rich, bytes: &mut [u8], rng: &mut Rng) -> String {
             word[..len].copy_from_slice(&bytes[from..from + len]);
             u64::from_le_bytes(word)
         }
-        // Two places change theirs.
+        // Two places exchange their values.
         _ => {
             bytes.copy_within(from..from + len, at);
             bytes[from..from + len].copy_from_slice(&old.to_le_bytes()[..len]);

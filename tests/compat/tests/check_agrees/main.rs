@@ -1,12 +1,13 @@
-//! Structures of small volumes are damaged by a seed, half of them with right checksums: `extant check`
-//! and `e2fsck -fn` both find fault with a volume, or neither does.
+//! A seed damages structures of small volumes, half of them with right checksums. `extant check`
+//! and `e2fsck -fn` must both find an error in a volume, or neither.
 //!
 //! ```text
-//!   volume ──damage──┬── as it is          ──┬─► check_device ──┐
-//!                    └── checksums set right ─┴─► e2fsck -fn ────┴─► same verdict, or a row of `explained`
+//!   volume ─damage─┬── as it is ───────────┬─► check_device ─┐
+//!                  └── checksums set right ─┴─► e2fsck -fn ───┴─► same, or a row of `explained`
 //! ```
-//! `EXTANT_SEED` draws others, `EXTANT_ROUNDS` says how many of each volume, `EXTANT_SOAK` how many times as
-//! many. `EXTANT_AGREE=csum:153` judges that one alone, `EXTANT_KEEP=DIR` leaves it in DIR.
+//! `EXTANT_SEED` selects others, `EXTANT_ROUNDS` the number for each volume, `EXTANT_SOAK`
+//! multiplies it. `EXTANT_AGREE=csum:153` judges that one alone, `EXTANT_KEEP=DIR` leaves it in
+//! DIR.
 
 mod explained;
 mod fields;
@@ -31,7 +32,7 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// How often each verdict came, and each difference.
+/// How often each verdict occurred, and each difference.
 #[derive(Default)]
 struct Counts(Mutex<BTreeMap<String, u64>>);
 
@@ -50,7 +51,8 @@ fn extant_and_e2fsck_find_fault_with_the_same_volumes() {
     let only = std::env::var("EXTANT_AGREE").unwrap_or_default();
     let (only, one) = only.split_once(':').unwrap_or((&only, ""));
     let volumes: Vec<(Rich, Option<Sums>)> = volume::names()
-        // The judge gets a volume with sums of data without that feature: other bytes.
+        // e2fsck gets a volume with checksums of data without that feature bit, so its bytes
+        // differ.
         .filter(|name| *name != "sums" && (only.is_empty() || *name == only))
         .map(volume::make)
         .map(|rich| {
@@ -87,7 +89,7 @@ fn extant_and_e2fsck_find_fault_with_the_same_volumes() {
     }
 }
 
-/// Damages `rich` as `seed` says and asks both.
+/// Damages `rich` by `seed` and runs both checks.
 fn judge(
     rich: &Rich,
     sums: Option<&Sums>,

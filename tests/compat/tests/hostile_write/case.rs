@@ -1,4 +1,4 @@
-//! One damaged volume: what is asked of it, and what must come of that.
+//! One damaged volume: the requests to it, and the required results.
 
 use extant::{Error, Filesystem, OpenOptions, Site, What};
 use extant_compat_tests::bounded::Bounded;
@@ -24,7 +24,7 @@ const FSCK_LIMIT: Duration = Duration::from_secs(60);
 /// Largest file that is read whole.
 const READ_MAX: u64 = 4 << 20;
 
-/// Damages `rich` as `seed` says.
+/// Damages `rich` by `seed`.
 pub fn generated(rich: &Rich, seed: u64) {
     let mut rng = Rng::new(seed ^ rich.name.len() as u64);
     let mut bytes = rich.bytes.clone();
@@ -37,7 +37,7 @@ pub fn generated(rich: &Rich, seed: u64) {
     judge(&bytes, seed, &right, rich.checksummed);
 }
 
-/// An image that came damaged: nothing is known of what it should hold.
+/// An image that was damaged from the start: its right content is unknown.
 pub fn image(image: &DamagedImage) {
     println!("\ncase {}", image.name);
     let scratch = Scratch::new();
@@ -52,7 +52,7 @@ fn judge(bytes: &[u8], seed: u64, right: &Content, checksummed: bool) {
     let scratch = Scratch::new();
     let path = scratch.file("image");
     std::fs::write(&path, bytes).expect("room");
-    // What the damage alone leaves, as e2fsck mends it.
+    // What e2fsck makes of the damage alone.
     let mendable = mend(&path);
     let survives = match Filesystem::open(&path) {
         Ok(fs) if mendable => same(right, &read_all(&fs, "/keep")),
@@ -76,8 +76,8 @@ fn judge(bytes: &[u8], seed: u64, right: &Content, checksummed: bool) {
     assert!(lost.is_empty(), "spread: {lost:?} lost");
 }
 
-/// Opens the volume to write and runs the script; what is on the device then, or `None` where it
-/// could not be opened.
+/// Opens the volume for writing and runs the script. Returns the content of the device afterwards,
+/// or `None` if the volume could not be opened.
 fn write_to(bytes: &[u8], seed: u64, readable: &Content, checksummed: bool) -> Option<Vec<u8>> {
     let device = Bounded::new(bytes);
     let (told, marking) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
@@ -87,7 +87,7 @@ fn write_to(bytes: &[u8], seed: u64, readable: &Content, checksummed: bool) -> O
         Arc::new(move |error| {
             assert_names_its_place(error);
             told.fetch_add(1, Ordering::Relaxed);
-            // No checker mends data or sums of it, so these do not ask for one.
+            // No checker repairs data or its checksums, so these do not require a repair.
             let of_data = [What::DataChecksum, What::DataSumsChecksum];
             let marks = !matches!(error, Error::Corrupt { what, .. } if of_data.contains(what));
             marking.fetch_add(marks.into(), Ordering::Relaxed);
@@ -136,7 +136,7 @@ fn open_memory(bytes: &[u8]) -> extant::Result<Filesystem> {
     OpenOptions::new().cache_bytes(2 << 20).open_device(Bounded::new(bytes))
 }
 
-/// What can be read below `top`, errors passed over.
+/// Everything that can be read below `top`; errors are skipped.
 fn read_all(fs: &Filesystem, top: &str) -> Content {
     let mut content = Content::new();
     for entry in fs.walk(top).take(5000).flatten() {
@@ -158,16 +158,16 @@ fn read_all(fs: &Filesystem, top: &str) -> Content {
     content
 }
 
-/// What of `right` is the same in `now`.
+/// The part of `right` that is equal in `now`.
 fn same(right: &Content, now: &Content) -> Content {
     let both = right.iter().filter(|(path, bytes)| now.get(*path) == Some(bytes));
     both.map(|(path, bytes)| (path.clone(), bytes.clone())).collect()
 }
 
-/// Lets e2fsck mend the volume, twice where once is not enough; whether it is clean then.
+/// Lets e2fsck repair the volume, twice if needed. Returns whether it is clean then.
 fn mend(path: &Path) -> bool {
     (0..3).any(|_| {
-        // Of sums of data it knows nothing, and the log may bring them back.
+        // It does not know checksums of data, and the log may restore them.
         let _ = clear_data_csum(path);
         fsck(path, "-fy");
         fsck(path, "-fn") == Some(0)
@@ -180,7 +180,7 @@ fn fsck(path: &Path, how: &str) -> Option<i32> {
     done.code().filter(|_| !done.timed_out)
 }
 
-/// Puts the volume of a case that is looked into where `EXTANT_KEEP` says.
+/// Copies the volume of the examined case to the folder that `EXTANT_KEEP` names.
 fn keep_as(when: &str, bytes: &[u8]) {
     if let Some(keep) = std::env::var_os("EXTANT_KEEP") {
         std::fs::write(Path::new(&keep).join(when), bytes).expect("room to keep it");

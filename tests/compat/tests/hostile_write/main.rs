@@ -1,17 +1,17 @@
-//! Damaged volumes are written to: nothing panics, hangs or grows without bound, and the damage
-//! does not spread.
+//! Writing to damaged volumes: nothing panics, hangs or grows without bound, and the damage does
+//! not spread.
 //!
 //! ```text
 //!   volume ──one structure damaged──┬─► e2fsck -fy ─► which files of /keep survive the damage
 //!                                   ├─► opened to read ─► which files of /keep can be read
 //!                                   └─► opened to write ─► script ─► those can be read still
-//!                                                             │ close: marked, where damage was met
-//!                                                             └─► e2fsck -fy ─► -fn clean, those survive
+//!                                                             │ close: marked, if damage was met
+//!                                                             └─► e2fsck -fy ─► clean, same files
 //! ```
 //!
-//! Cases run in a child process: with a limit of memory, and of time for a case that never ends.
-//! `EXTANT_HOSTILE=volume:seed` runs one of them, with the damaged volume kept where
-//! `EXTANT_KEEP` says.
+//! Cases run in a child process with a limit of memory, and of time for a case that never ends.
+//! `EXTANT_HOSTILE=volume:seed` runs one of them, and keeps the damaged volume where `EXTANT_KEEP`
+//! says.
 
 mod case;
 
@@ -21,13 +21,13 @@ use extant_testkit::report::run_cases;
 use std::process::Command;
 use std::time::Duration;
 
-/// Cases of one child.
+/// The number of cases in one child.
 const BATCH: u64 = 12;
-/// A child may take this long: many times what it needs.
+/// The time limit of a child: many times what it needs.
 const LIMIT: Duration = Duration::from_secs(240);
 /// Address space of a child, KiB.
 const MEMORY_KIB: u64 = 3 << 20;
-/// Tells the child what to do.
+/// The variable that selects the child's cases.
 const CHILD: &str = "EXTANT_HOSTILE";
 
 /// Cases of each volume: few here, `EXTANT_SOAK` times as many for `make soak`.
@@ -78,7 +78,7 @@ fn in_child(name: &str, work: &str) -> Result<String, String> {
         let said = text.lines().filter(|line| line.starts_with("case ")).count();
         return Ok(format!("{said} cases"));
     }
-    // The last case that began is the one.
+    // The last case that began is the one that failed.
     let case = text.lines().rev().find(|line| line.starts_with("case ")).unwrap_or("no case began");
     let why = text.lines().filter(|line| line.contains("panicked") || line.starts_with("spread"));
     let why: Vec<&str> = why.take(4).collect();

@@ -1,4 +1,4 @@
-//! What files held after each operation, and what operations did to them at once.
+//! What files contained after each operation, and which changes operations made at once.
 
 use crate::op::{Falloc, Op};
 use std::collections::BTreeMap;
@@ -12,14 +12,15 @@ pub(super) struct Version {
     pub(super) bytes: Arc<Vec<u8>>,
 }
 
-/// A change that goes to the journal when it is made: once it is there, older bytes of the range are not.
+/// A change that enters the journal when it is made. Once it is committed, older bytes of the range
+/// are gone.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     pub(super) view: usize,
     pub(super) range: Range<usize>,
     /// The file became shorter.
     pub(super) is_shorter: bool,
-    /// What is in the range came from another place.
+    /// The bytes in the range were moved from another place.
     pub(super) moves: bool,
 }
 
@@ -29,7 +30,7 @@ pub struct Life {
     pub(super) ino: u32,
     pub(super) versions: Vec<Version>,
     pub(super) changes: Vec<Change>,
-    /// Views whose bytes must be there once the operation before them is.
+    /// Views whose bytes must be there once the operation before them is committed.
     pub(super) kept: Vec<usize>,
     /// Views before which its name, its map or its size changed at once.
     pub(super) calls: Vec<usize>,
@@ -37,12 +38,12 @@ pub struct Life {
 }
 
 impl Life {
-    /// The bytes it has now.
+    /// Its present bytes.
     pub fn bytes(&self) -> &Arc<Vec<u8>> {
         &self.versions.last().expect("it begins empty").bytes
     }
 
-    /// What it held at some time from view `first` to `last`.
+    /// What it contained at some time from view `first` to `last`.
     pub(super) fn between(&self, first: usize, last: usize) -> &[Version] {
         let begin = self.versions.partition_point(|version| version.view <= first).max(1) - 1;
         let end = self.versions.partition_point(|version| version.view <= last);
@@ -53,13 +54,13 @@ impl Life {
         self.versions.push(Version { view, bytes: Arc::new(bytes) });
     }
 
-    /// What was set last was there at once.
+    /// The newest version was a change that entered the journal at once.
     fn changed(&mut self, view: usize, range: Range<usize>, is_shorter: bool, moves: bool) {
         self.changes.push(Change { view, range, is_shorter, moves });
         self.called(view);
     }
 
-    /// A call that changed nothing left nothing in the journal.
+    /// A call that changed nothing adds nothing to the journal.
     fn called(&mut self, view: usize) {
         if let [.., before, after] = &self.versions[..]
             && before.bytes != after.bytes
@@ -73,7 +74,7 @@ impl Life {
 #[derive(Debug, Default)]
 pub struct Contents {
     pub(super) lives: Vec<Life>,
-    /// For each view the names and what they mean.
+    /// For each view: the names, and the file that each refers to.
     pub(super) names: Vec<BTreeMap<String, usize>>,
 }
 
@@ -83,23 +84,24 @@ impl Contents {
         Contents { lives: Vec::new(), names: vec![BTreeMap::new()] }
     }
 
-    /// The names and the bytes behind them, now.
+    /// The present names and the bytes of their files.
     pub fn now(&self) -> impl Iterator<Item = (&str, &Life)> {
         let names = self.names.last().expect("there is a first view");
         names.iter().map(|(path, life)| (path.as_str(), &self.lives[*life]))
     }
 
-    /// The file of a name, now.
+    /// The file that a name refers to now.
     pub fn of(&self, path: &str) -> Option<&Life> {
         self.now().find(|(name, _)| *name == path).map(|(_, life)| life)
     }
 
-    /// A step was done that changes nothing.
+    /// A step ran that changes nothing.
     pub fn pass(&mut self) {
         self.names.extend(self.names.last().cloned());
     }
 
-    /// The `n`th step was done: `op`, which wrote `stamp` if it writes, and made the inode `made` if it makes one.
+    /// The `n`th step ran: `op`, which wrote `stamp` if it writes, and created the inode `made` if
+    /// it creates one.
     pub fn done(&mut self, op: &Op, made: Option<u32>, stamp: &[u8]) {
         let view = self.names.len();
         self.pass();
@@ -146,7 +148,7 @@ impl Contents {
     }
 }
 
-/// What an operation makes of one file.
+/// The effect of an operation on one file.
 fn change(life: &mut Life, view: usize, op: &Op, stamp: &[u8]) {
     let mut bytes = life.bytes().to_vec();
     let size = bytes.len();

@@ -1,4 +1,4 @@
-//! Random workloads on the bytes of a few files: a seed decides every operation.
+//! Random workloads on the bytes of a few files; the seed determines every operation.
 
 use super::run::MARKER;
 use crate::direct;
@@ -28,7 +28,8 @@ pub fn workload(seed: u64, len: usize) -> Workload {
     Workload { name: format!("buffered/{seed}"), ops }
 }
 
-/// What the timer does: calls are committed, and data that is there; nothing is written back for it.
+/// What the timer does: it commits calls, and data that is on the device; it writes nothing back
+/// for that.
 fn commit() -> Op {
     Op::Fsync { path: MARKER.to_owned() }
 }
@@ -61,7 +62,7 @@ impl Draw {
         }
     }
 
-    /// A new file takes the name of an old one.
+    /// A new file replaces the name of an old one.
     fn replace(&mut self, to: String, ops: &mut Vec<Op>) {
         let from = "/new".to_owned();
         ops.push(Op::Create { path: from.clone(), mode: 0o644 });
@@ -72,7 +73,7 @@ impl Draw {
         ops.extend((self.rng.below(2) == 0).then(commit));
     }
 
-    /// A file is emptied, written and closed.
+    /// A file is truncated to nothing, written and closed.
     fn rewrite(&mut self, path: String, ops: &mut Vec<Op>) {
         ops.push(Op::Truncate { path: path.clone(), len: 0 });
         ops.push(Op::Write { path: path.clone(), at: 0, len: self.size() });

@@ -1,9 +1,9 @@
-//! Whether what a recovery left may be there, for bytes that went through the page cache.
+//! Whether the state after a recovery is allowed, for bytes that went through the page cache.
 //!
 //! ```text
-//!   names         those of the moment that the marker tells, or of the next operation
-//!   size          between the smallest and the largest since the file was synced, cut or replaced
-//!   each sector   as it was at one moment from then on; zeros only where it held some then, or was cut off
+//!   names         those of the moment that the marker shows, or of the next operation
+//!   size          between the smallest and the largest since its last sync, cut or replacement
+//!   each sector   as it was at one moment from then on; zeros only if it had some or was truncated
 //! ```
 
 use super::contents::{Contents, Life, Version};
@@ -14,20 +14,20 @@ use crate::op::Op;
 use crate::view::{POISON, View};
 use std::collections::BTreeMap;
 
-/// What a device does not tear.
+/// The unit that a device does not tear.
 const SECTOR: usize = 512;
 
-/// What has to be there after a cut.
+/// What must be there after a cut.
 struct Floor {
-    /// The oldest moment of the names and of what calls change at once.
+    /// The oldest moment that names, and changes that calls make at once, may show.
     view: usize,
-    /// The oldest moment of each file's bytes.
+    /// The oldest moment that the bytes of each file may show.
     data: Vec<usize>,
 }
 
 impl Contents {
-    /// Holds a recovered volume against the run, cut after `cut` device operations of which `completed` had
-    /// returned. `Err` says what may not be there.
+    /// Compares a recovered volume with the run, cut after `cut` device operations of which
+    /// `completed` had returned. `Err` names what is not allowed.
     pub fn judge(
         &self,
         history: &History,
@@ -97,7 +97,7 @@ impl Contents {
 }
 
 impl Life {
-    /// Judges its bytes, the calls up to `view` being there.
+    /// Judges its bytes, if the calls up to `view` are committed.
     fn judge(&self, bytes: &[u8], view: usize, synced: usize, newest: usize) -> Result<(), String> {
         let kept = self.kept.iter().filter(|kept| **kept <= view).max();
         let lower = kept.copied().unwrap_or(0).max(synced);
@@ -148,7 +148,7 @@ impl Life {
         let cuts = self.changes.iter().filter(|c| c.is_shorter && c.view <= view);
         let cut = cuts.map(|change| change.view).max().unwrap_or(0);
         let sizes = |first| self.between(first, newest).iter().map(|v| v.bytes.len());
-        // What a cut left may not be there yet.
+        // The zeros of a truncation may be missing.
         let least = sizes(lower).min().unwrap_or(0);
         let most = sizes(lower.max(cut)).max().unwrap_or(0);
         match (least..=most).contains(&size) {
@@ -160,7 +160,7 @@ impl Life {
         }
     }
 
-    /// Whether a moment had these bytes at a sector anywhere: a range is being moved.
+    /// Whether a moment had these bytes at any sector: a range is being moved.
     fn has_somewhere(&self, found: &[u8], newest: usize) -> bool {
         let all_zero = found.iter().all(|byte| *byte == 0);
         all_zero
@@ -187,8 +187,8 @@ impl Life {
     }
 }
 
-/// Whether `found` at `from` is what a version has there: behind its end zeros, where one of the versions before it
-/// had bytes that it cut off.
+/// Whether `found` at `from` is what a version has there. Beyond its end this means zeros, if one
+/// of the versions before it had bytes there that it truncated.
 fn holds(versions: &[Version], version: &Version, from: usize, found: &[u8]) -> bool {
     let (bytes, to) = (&version.bytes, from + found.len());
     let inside = bytes.len().clamp(from, to);

@@ -1,4 +1,4 @@
-//! Does a workload on an open volume, files staying open, and notes what each held.
+//! Runs a workload on an open volume, keeps its files open, and notes what each contained.
 
 use super::contents::Contents;
 use crate::apply::{Applier, stamp};
@@ -7,10 +7,10 @@ use crate::op::{Op, RenameHow};
 use extant::{Error, File, Filesystem, NewFile, Result, SetAttributes};
 use std::collections::HashMap;
 
-/// The file whose owner tells how far the calls came.
+/// The file whose owner is the number of the last call.
 pub const MARKER: &str = "/marker";
 
-/// A workload being done.
+/// A workload that is running.
 pub struct Run {
     fs: Filesystem,
     files: HashMap<String, File>,
@@ -19,18 +19,19 @@ pub struct Run {
 }
 
 impl Run {
-    /// On this volume, which has the marker and nothing else.
+    /// On this volume, which contains the marker and nothing else.
     pub fn new(fs: Filesystem) -> Run {
         let rest = Applier::new(fs.clone());
         Run { fs, files: HashMap::new(), rest, contents: Contents::new() }
     }
 
-    /// Puts the marker on a volume.
+    /// Creates the marker on a volume.
     pub fn prepare(fs: &Filesystem) -> Result<()> {
         fs.create_file(MARKER, &NewFile::default()).map(drop)
     }
 
-    /// Does the `n`th operation. `Ok` with an errno when it was refused. `Err` when bytes are not what was written.
+    /// Runs the `n`th operation. `Ok` with an errno if it was refused. `Err` if the bytes read are
+    /// not those written.
     pub fn step(
         &mut self,
         n: usize,
@@ -133,7 +134,7 @@ impl Run {
         Ok(None)
     }
 
-    /// The file of a name, open until it is closed.
+    /// The file of a name; it stays open until it is closed.
     fn file(&mut self, path: &str) -> Result<&File> {
         if !self.files.contains_key(path) {
             self.files.insert(path.to_owned(), self.fs.open_file(path)?);

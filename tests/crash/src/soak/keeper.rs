@@ -1,10 +1,10 @@
-//! One thread's files: what they hold, what was synced of them, and what a cut may leave.
+//! One thread's files: their content, what was synced of them, and what a cut may leave.
 //!
 //! ```text
-//!   bytes    as written                                     compared while the volume is open
-//!   synced   bytes at the last sync that came back          there after a cut, but for
-//!   touched  what was written since                         … which holds bytes of this thread or zeros
-//!   names    what the file was called since a sync of all   it has one of them
+//!   bytes    as written                               compared while the volume is open
+//!   synced   bytes at the last successful sync        there after a cut, except for
+//!   touched  what was written since                   … which holds bytes of this thread or zeros
+//!   names    its names since a sync of all            it has one of them
 //! ```
 
 use extant::{DirectOptions, Error, FallocateMode, File, Filesystem, NewFile, RenameFlags};
@@ -18,7 +18,7 @@ use super::power::Power;
 const FILES: usize = 8;
 /// The longest file.
 const BYTES: u64 = 96 << 10;
-/// Values that bytes of one thread take.
+/// How many values the bytes of one thread take.
 const VALUES: u8 = 30;
 
 /// What was durable, and what happened since.
@@ -28,7 +28,7 @@ struct Synced {
     /// The name is durable, too.
     named: bool,
     touched: Vec<Range<u64>>,
-    /// The shortest and the longest that the file was since.
+    /// The shortest and the longest length of the file since then.
     low: u64,
     high: u64,
 }
@@ -39,11 +39,11 @@ struct Own {
     bytes: Vec<u8>,
     synced: Option<Synced>,
     names: BTreeSet<String>,
-    /// What was done to it last, for whoever looks into a failure.
+    /// The last operations on it, for the message of a failure.
     history: VecDeque<String>,
 }
 
-/// Calls of a file that a failure tells.
+/// The number of a file's calls in the message of a failure.
 const HISTORY: usize = 24;
 
 /// See the module's picture.
@@ -51,13 +51,13 @@ pub struct Keeper {
     thread: usize,
     dir: String,
     files: BTreeMap<String, Own>,
-    /// Every name that there was since a sync of all.
+    /// Every name that existed since a sync of all.
     names: BTreeSet<String>,
     /// Files without a name, held open.
     nameless: Vec<File>,
     /// Bytes of the file that fills the volume.
     filler: u64,
-    /// Calls that were done, and those that found no room.
+    /// Calls that ran, and those that found no space.
     pub calls: u64,
     /// See [`Keeper::calls`].
     pub refused: u64,
@@ -65,13 +65,14 @@ pub struct Keeper {
 
 type Done<T> = Result<T, String>;
 
-/// Where a thread has its files.
+/// The directory of a thread.
 pub fn dir_of(thread: usize) -> String {
     format!("/t{thread}")
 }
 
 impl Keeper {
-    /// The files that are there, which are durable: after recovery, or on a new volume, which has the directory.
+    /// The existing files, which are durable: after recovery, or on a new volume, which already has
+    /// the directory.
     pub fn adopt(fs: &Filesystem, thread: usize) -> Done<Keeper> {
         let dir = dir_of(thread);
         let text = |error: Error| format!("{dir}: {error}");
@@ -122,13 +123,13 @@ impl Keeper {
         entries.map(name).collect()
     }
 
-    /// Whether a byte may be one of this thread.
+    /// Whether a byte may belong to this thread.
     fn is_own(&self, byte: u8) -> bool {
         let first = 1 + self.thread as u8 * VALUES;
         byte == 0 || (first..first + VALUES).contains(&byte)
     }
 
-    /// One call, or a few that belong together. `full`: the volume is to be filled.
+    /// One call, or a few that belong together. With `full`, the volume is to be filled.
     pub fn step(&mut self, fs: &Filesystem, rng: &mut Rng, power: &Power, full: bool) -> Done<()> {
         self.calls += 1;
         let name = format!("f{}", rng.below(FILES));
@@ -146,7 +147,7 @@ impl Keeper {
                 let held = fs.open_file(&path);
                 let gone = fs.remove_file(&path);
                 if let (Ok(file), true) = (held, rng.below(3) == 0 && self.nameless.len() < 4) {
-                    // Not its bytes any more, but its blocks until it is let go.
+                    // Its bytes are gone, but its blocks are in use until it is closed.
                     let _ = file.write_all_at(0, &[1 + self.thread as u8 * VALUES; 5000]);
                     self.nameless.push(file);
                 }
@@ -166,7 +167,7 @@ impl Keeper {
                 self.refused += 1;
                 self.reread(fs, &name)
             }
-            // Without extents there are no unwritten blocks to give.
+            // Without extents there are no unwritten blocks to allocate.
             Err(Error::NotSupported(_)) if kind < 38 => Ok(()),
             Err(Error::NoSpace) if kind >= 66 => {
                 self.refused += 1;
@@ -260,7 +261,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// A call did not find room: some of its bytes may be there.
+    /// A call found no space: some of its bytes may be there.
     fn reread(&mut self, fs: &Filesystem, name: &str) -> Done<()> {
         let path = self.path(name);
         let own_byte = |byte: &u8| self.is_own(*byte);
@@ -352,7 +353,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Something in the directory of all threads. What it answers depends on them.
+    /// An operation in the directory that all threads share. Its answer depends on them.
     fn shared(&mut self, fs: &Filesystem, rng: &mut Rng) -> extant::Result<()> {
         let mut name =
             || format!("/shared/{:->width$}", rng.below(40), width = 2 + rng.below(3) * 60);
@@ -377,12 +378,12 @@ impl Keeper {
                 | Error::Device { .. }
                 | Error::Aborted { .. }),
             ) => Err(error),
-            // An answer.
+            // A valid answer.
             _ => Ok(()),
         }
     }
 
-    /// Takes all the room that there is, or gives it back.
+    /// Takes all the free space, or frees it again.
     fn fill(&mut self, fs: &Filesystem, rng: &mut Rng, full: bool) -> extant::Result<()> {
         let path = self.path("filler");
         if !full || (self.filler > 0 && rng.below(6) == 0) {
@@ -405,12 +406,12 @@ impl Keeper {
         Ok(())
     }
 
-    /// Ends its calls: what it holds is let go.
+    /// Ends its calls and closes its files.
     pub fn end(&mut self) {
         self.nameless.clear();
     }
 
-    /// After the volume was closed all is as it was left.
+    /// After the volume was closed everything is as it was left.
     pub fn closed(&self, fs: &Filesystem) -> Done<()> {
         let there: BTreeSet<String> =
             self.listed(fs)?.into_iter().filter(|name| name != "filler").collect();
@@ -430,7 +431,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// After a cut and recovery: nothing that was synced is missing, and no byte is anybody else's.
+    /// After a cut and recovery: nothing synced is missing, and no byte belongs to another thread.
     pub fn cut(&self, fs: &Filesystem) -> Done<()> {
         let there = self.listed(fs)?;
         let mut found: BTreeMap<u32, (String, Vec<u8>)> = BTreeMap::new();
@@ -497,7 +498,7 @@ impl Own {
         self.history.push_back(call);
     }
 
-    /// The range is about to change, and the file to have this length.
+    /// The range is about to change, and the file will have this length.
     fn touch(&mut self, range: Range<u64>, len: u64) {
         let old = self.bytes.len() as u64;
         if let Some(synced) = &mut self.synced {
@@ -551,7 +552,7 @@ impl Synced {
     }
 }
 
-/// The first byte in which they differ; the shorter one's length where that is all.
+/// The offset of the first byte that differs; the shorter length if one is a prefix of the other.
 fn difference(a: &[u8], b: &[u8]) -> Option<usize> {
     if a == b {
         return None;

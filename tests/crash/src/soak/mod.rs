@@ -1,12 +1,13 @@
-//! A volume that lives through many cuts, with threads at work on it each time.
+//! A volume that goes through many cuts, with threads at work in each session.
 //!
 //! ```text
-//!   mkfs ─► open ─► threads ─► cut, or close ─► recovery, cut, too ─► check, e2fsck, what was synced ─┐
-//!             └──────────────────────────── the same volume, the next life ◄──────────────────────────┘
+//!   mkfs ─► open ─► threads ─► cut or close ─► recovery, cut too ─► check, e2fsck, synced bytes ─┐
+//!             └─────────────────────────── the same volume, the next session ◄───────────────────┘
 //! ```
 //!
-//! Beside the threads one looks at memory: the page cache keeps its limit, and the process the sum of all of them.
-//! Threads meet as they happen to, so a seed gives the same calls and cuts, not the same run.
+//! Another thread watches memory: the page cache stays within its limit, and the process within the
+//! total of all limits. The interleaving of the threads is random, so a seed gives the same calls
+//! and cuts, but not the same run.
 
 mod keeper;
 mod power;
@@ -36,14 +37,14 @@ const THREADS: usize = 6;
 const CACHE_BYTES: usize = 8 << 20;
 /// Memory for files' bytes.
 const PAGE_CACHE_BYTES: u64 = 8 << 20;
-/// What the process may have besides the two caches and what devices hold back: the program, stacks, the threads' own
-/// notes, transactions under way, the checker.
+/// Memory of the process besides the two caches and what devices keep pending: the program, stacks,
+/// the threads' own notes, open transactions, the checker.
 const BESIDES_BYTES: u64 = 120 << 20;
 
 /// A kind of volume.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
-    /// What it is called in messages.
+    /// Its name in messages.
     pub name: &'static str,
     mib: u64,
     block_bytes: u32,
@@ -55,7 +56,7 @@ pub struct Kind {
 const PLAIN: Kind =
     Kind { name: "4k", mib: 48, block_bytes: 4096, features: "", mirrors: 1, byte_log: false };
 
-/// Those that live in turns.
+/// The kinds of which volumes run, in rotation.
 pub const KINDS: &[Kind] = &[
     PLAIN,
     Kind { name: "sums", features: "data_csum", ..PLAIN },
@@ -90,22 +91,22 @@ pub const KINDS: &[Kind] = &[
     },
 ];
 
-/// What lives came to.
+/// Counts of all sessions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
-    /// Lives.
+    /// Sessions.
     pub lives: u64,
-    /// Lives that ended in a cut; the others were closed.
+    /// Sessions that ended in a cut; the others were closed.
     pub cuts: u64,
-    /// Recoveries that were cut, and done again.
+    /// Recoveries that were cut and repeated.
     pub recoveries_cut: u64,
-    /// Lives that met a full volume.
+    /// Sessions with a full volume.
     pub full: u64,
-    /// Calls, and those that found no room.
+    /// Calls, and those that found no space.
     pub calls: u64,
     /// See [`Tally::calls`].
     pub refused: u64,
-    /// The most memory that the process had, in MiB.
+    /// The most memory that the process used, in MiB.
     pub peak_mib: u64,
 }
 
@@ -120,7 +121,7 @@ impl std::fmt::Display for Tally {
     }
 }
 
-/// A volume from one life to the next.
+/// A volume from one session to the next.
 pub struct Volume {
     kind: Kind,
     scratch: Scratch,
@@ -128,7 +129,7 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// A new one, all of whose choices `seed` makes.
+    /// A new one; `seed` determines all its choices.
     pub fn new(kind: Kind, seed: u64) -> Result<Volume, String> {
         let volume = Volume { kind, scratch: Scratch::new(), rng: Rng::new(seed) };
         let bytes = kind.mib << 20;
@@ -162,7 +163,7 @@ impl Volume {
         self.scratch.file(&format!("{n}.img"))
     }
 
-    /// The members as they lie there.
+    /// The members as they are on their devices.
     fn files(&self) -> Result<Vec<Arc<dyn BlockDevice>>, String> {
         let open = |n| {
             let opened = FileOptions::new().write(true).open(self.image(n));
@@ -171,7 +172,7 @@ impl Volume {
         (0..self.kind.mirrors).map(open).collect()
     }
 
-    /// The members, with power that fails.
+    /// The members, on devices whose power fails.
     fn powered(&self, power: &Arc<Power>) -> Result<Vec<Arc<PowerCut>>, String> {
         let one = |n| {
             PowerCut::new(
@@ -184,7 +185,7 @@ impl Volume {
         (0..self.kind.mirrors).map(one).collect()
     }
 
-    /// Copies what there is to where `EXTANT_KEEP` says, for whoever looks into a failure.
+    /// Copies the files to the folder that `EXTANT_KEEP` names, to examine a failure.
     fn keep(&self, what: &str) {
         if let Some(dir) = std::env::var_os("EXTANT_KEEP") {
             for n in 0..self.kind.mirrors {
@@ -194,7 +195,7 @@ impl Volume {
         }
     }
 
-    /// One life, for so long at the most.
+    /// One session, for at most this long.
     ///
     /// Errors: what is wrong, in words.
     pub fn live(&mut self, time: Duration, tally: &mut Tally) -> Result<(), String> {
@@ -239,7 +240,7 @@ impl Volume {
         self.judge(|fs| keepers.iter().try_for_each(|keeper| keeper.cut(fs)))
     }
 
-    /// Lets the threads work until the power fails or time is up.
+    /// Lets the threads work until the power fails or the time is over.
     fn work(
         &mut self,
         fs: &Filesystem,
@@ -320,7 +321,8 @@ impl Volume {
         }
     }
 
-    /// A volume that needs no recovery: nobody finds anything wrong, and `look` agrees with what it shows.
+    /// A volume that needs no recovery: no check finds an error, and `look` agrees with what it
+    /// shows.
     fn judge(&self, look: impl FnOnce(&Filesystem) -> Result<(), String>) -> Result<(), String> {
         self.keep("judged");
         let members = self.files()?;
@@ -339,7 +341,7 @@ impl Volume {
     }
 }
 
-/// Members as a layout takes them.
+/// Members in the form that a layout takes.
 fn parts(members: &[Arc<dyn BlockDevice>]) -> Vec<Part> {
     let part =
         |(n, member): (usize, &Arc<dyn BlockDevice>)| Part::new(Arc::clone(member), format!("{n}"));
@@ -350,7 +352,7 @@ fn assembled(members: &[Arc<dyn BlockDevice>]) -> extant::Result<Assembled> {
     raid::assemble(parts(members), Opening::write())
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn words(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied())

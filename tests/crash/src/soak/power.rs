@@ -1,13 +1,13 @@
-//! A device that loses its power: what was flushed is there afterwards, and of the rest any part.
+//! A device that loses its power. What was flushed remains, and any part of the rest.
 //!
 //! ```text
-//!   write ──► seen, a file that reads come from
+//!   write ──► seen, a file that serves reads
 //!        └──► pending, in memory ──flush──► durable, a file: what the medium holds
 //!   cut:      some of pending, in order, some torn between sectors ──► durable
 //! ```
 //!
-//! Unlike a recorder it keeps nothing of what is durable, so a run may go on for hours. After the cut everything is
-//! answered as before and reaches `seen` alone.
+//! Unlike a recorder it keeps no copy of what is durable, so a run may last for hours. After the
+//! cut every request still succeeds, but reaches `seen` alone.
 
 use extant::{BlockDevice, Result};
 use extant_base::ByteOffset;
@@ -17,12 +17,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes that wait for a flush, at most; then the device makes the older half durable by itself.
+/// The most bytes that wait for a flush; then the device makes the older half durable by itself.
 pub const PENDING_BYTES: u64 = 8 << 20;
 const SECTOR: usize = 512;
 const WORD: usize = 8;
 
-/// What all members of a volume hang on.
+/// The power supply that all members of a volume share.
 #[derive(Debug)]
 pub struct Power {
     off: AtomicBool,
@@ -31,7 +31,7 @@ pub struct Power {
 }
 
 impl Power {
-    /// Power that lasts for so many requests.
+    /// A power supply that lasts for this many requests.
     pub fn lasting(requests: i64) -> Arc<Power> {
         Arc::new(Power { off: AtomicBool::new(false), left: AtomicI64::new(requests) })
     }
@@ -41,7 +41,7 @@ impl Power {
         self.off.load(Ordering::SeqCst)
     }
 
-    /// It fails now.
+    /// Makes it fail now.
     pub fn cut(&self) {
         self.off.store(true, Ordering::SeqCst);
     }
@@ -57,9 +57,9 @@ impl Power {
 enum Until {
     /// Durable by a flush.
     Request,
-    /// A cache line, stored; durable by nothing yet.
+    /// A cache line that was stored. Nothing has made it durable yet.
     Stored,
-    /// A cache line on its way; durable by a fence.
+    /// A cache line that is being written back. A fence makes it durable.
     OnItsWay,
 }
 
@@ -74,7 +74,7 @@ struct Pending {
 }
 
 impl Pending {
-    /// Memory that it takes.
+    /// The memory that it takes.
     fn weight(&self) -> u64 {
         self.bytes.as_ref().map_or(64, |bytes| 64 + bytes.len() as u64)
     }
@@ -90,7 +90,7 @@ impl Pending {
         }
     }
 
-    /// Applies some of its sectors, or words where it is a line.
+    /// Applies some of its sectors, or words if it is a cache line.
     fn apply_torn(&self, to: &FileDevice, rng: &mut Rng) -> Result<()> {
         let Some(bytes) = &self.bytes else { return Ok(()) };
         let unit = if self.until == Until::Request { SECTOR } else { WORD };
@@ -107,7 +107,7 @@ impl Pending {
     }
 }
 
-/// See the module's picture.
+/// See the picture at the top of the module.
 pub struct PowerCut(Arc<Inner>);
 
 struct Inner {
@@ -124,7 +124,7 @@ struct Waiting {
 }
 
 impl PowerCut {
-    /// On what the file `durable` holds; `seen` is made a copy of it.
+    /// A device on the content of the file `durable`; `seen` becomes a copy of it.
     pub fn new(
         power: &Arc<Power>,
         durable: &Path,
@@ -140,7 +140,7 @@ impl PowerCut {
         Ok(PowerCut(Arc::new(Inner { power, seen, durable, pending: Mutex::default() })))
     }
 
-    /// What of the rest the medium holds after the cut is drawn, and put there.
+    /// Chooses what of the rest the medium holds after the cut, and writes that.
     pub fn lose(&self, rng: &mut Rng) -> Result<()> {
         assert!(self.0.power.is_off(), "the power is on");
         // From nothing to all.
@@ -181,7 +181,7 @@ impl Inner {
         Ok(())
     }
 
-    /// What `is_meant` is durable, in order.
+    /// Makes the changes durable for which `is_meant` is true, in order.
     fn settle(&self, is_meant: impl Fn(&Pending) -> bool) -> Result<()> {
         let mut waiting = self.pending();
         if self.power.is_off() {
@@ -216,7 +216,7 @@ impl BlockDevice for PowerCut {
 
     fn write_fua(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
         self.write_at(at, buf)?;
-        // With what these bytes were written over.
+        // Together with the changes that overwrote these bytes.
         let len = buf.len() as u64;
         self.0.settle(|pending| pending.until == Until::Request && pending.meets(at.0, len))
     }
@@ -234,7 +234,7 @@ impl BlockDevice for PowerCut {
     }
 }
 
-/// A part of the device as memory that lasts.
+/// A part of the device as persistent memory.
 struct Window {
     device: Arc<Inner>,
     at: u64,

@@ -1,5 +1,5 @@
-//! Writes the seeds of every target, or of those that are named, to `CORPUS/target/…`, for `cargo fuzz`, and the volumes
-//! that they change to the folder `VOLUMES`.
+//! Writes the seeds of every target, or of the named ones, to `CORPUS/target/…`, for `cargo fuzz`,
+//! and the volumes that they change to the folder `VOLUMES`.
 
 use extant_hostile_tests::image::volumes;
 use extant_hostile_tests::targets;

@@ -1,5 +1,5 @@
-//! What is done with a changed volume. Damage is an error that says something; nothing may panic, and no more transfers may
-//! be asked for than work on a volume of a few MiB can need.
+//! What is done with a changed volume. Damage must give an error that says what is wrong. Nothing
+//! may panic, or request more transfers than work on a volume of a few MiB can need.
 
 use crate::image::patch::{EDIT, Patched, patched};
 use crate::image::volumes::{self, members, parts, split};
@@ -13,10 +13,11 @@ use extant_compat_tests::script;
 use extant_raid::{Opening, assemble};
 use std::sync::Arc;
 
-/// Names that are looked at before a walk is called long enough.
+/// The most names that a walk reads.
 const ENTRIES_MAX: usize = 2000;
 
-/// A volume on a device that counts, or on several made one, and its external journal.
+/// A volume on a device that counts transfers, or on several such devices, and its external
+/// journal.
 struct Whole {
     device: Arc<dyn BlockDevice>,
     journal: Option<Arc<dyn BlockDevice>>,
@@ -65,7 +66,7 @@ impl Whole {
         told(check_device(self.device(), &options, &()))
     }
 
-    /// Checks what became of an input; where that changed nothing, no fault may be found.
+    /// Checks the result of an input. If the input changed nothing, the check must find nothing.
     fn judge(&self, data: &[u8]) {
         let report = self.check();
         if data.len() < 2 + EDIT {
@@ -87,12 +88,12 @@ fn says(error: &Error) {
     assert!(!error.to_string().is_empty());
 }
 
-/// What is said of damage is text, and is looked at.
+/// Messages about damage are text, and are formatted here.
 pub(super) fn told<T>(done: Result<T>) -> Option<T> {
     done.inspect_err(says).ok()
 }
 
-/// Opens it to read, recovering it in memory, and reads all there is.
+/// Opens it for reading, which recovers it in memory, and reads everything.
 pub fn read(data: &[u8]) {
     let Some(patched) = patched(data) else { return };
     let Some(whole) = told(Whole::of(&patched, false)) else { return };
@@ -136,7 +137,7 @@ fn read_file(entry: &extant::WalkEntry, buf: &mut [u8]) -> Result<()> {
     file.extents().map(drop)
 }
 
-/// Opens it to write, runs parts of the script, closes it; then it is checked.
+/// Opens it for writing, runs parts of the script, closes it, and checks it.
 pub fn write(data: &[u8]) {
     let Some(patched) = patched(data) else { return };
     let Some(whole) = told(Whole::of(&patched, true)) else { return };
@@ -156,7 +157,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// Recovers it in place, twice, and then goes on with it: only volumes that were cut off.
+/// Recovers it in place, twice, and then works on it; only for volumes after a crash.
 pub fn recover(data: &[u8]) {
     let Some((&volume, rest)) = data.split_first() else { return };
     let dirty: Vec<u8> =
@@ -215,7 +216,7 @@ pub fn change(data: &[u8]) {
     whole.judge(data);
 }
 
-/// The same volume on a device of half as much again.
+/// The same volume on a device that is half as large again.
 fn larger(device: &dyn BlockDevice) -> Arc<dyn BlockDevice> {
     let mut bytes = vec![0; device.len() as usize];
     device.read_at(extant::ByteOffset(0), &mut bytes).expect("memory");

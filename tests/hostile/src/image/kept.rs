@@ -1,9 +1,9 @@
 //! The volumes in a folder: the bytes of each, and a table of their structures.
 //!
 //! ```text
-//!   volumes     name block checksummed dirty members striped journal    a line a volume
+//!   volumes     name block checksummed dirty members striped journal   a line a volume
 //!   NAME        its bytes
-//!   NAME.places kind at len                                 a line a structure, the kind by its number
+//!   NAME.places kind at len                                a line a structure, kind by number
 //! ```
 
 use super::volumes::{Volume, all};
@@ -48,7 +48,7 @@ fn read_one(dir: &Path, line: &str) -> Result<Volume> {
         let [kind, at, len] = numbers(line).ok_or_else(bad)?;
         places.push(Place { kind: Kind::ALL[kind], at, len });
     }
-    // Once in the program's life.
+    // Once in the life of the process.
     let name: &'static str = name.to_owned().leak();
     let bytes = fs::read(dir.join(name))?;
     let rich = Rich { name, bytes, block, places, checksummed: checksummed != 0 };

@@ -1,12 +1,12 @@
-//! Puts the checksums of a changed log right, so that what it says is believed.
+//! Corrects the checksums of a changed log, so that its content is accepted.
 //!
 //! ```text
-//!   descriptor │ copy │ copy │ … │ revoke │ commit │ …     tags sum their copies; blocks of the log sum themselves
-//!   HEAD INODE … TAIL │ …                                   a fast commit: its TAIL sums the records since the last one
-//!   "FCBL" payload │ "FCBL" …                               the byte log: header and payload
+//!   descriptor │ copy │ copy │ … │ revoke │ commit │ …   tags have checksums of their copies
+//!   HEAD INODE … TAIL │ …                                a TAIL: of the records since the last one
+//!   "FCBL" payload │ "FCBL" …                            the byte log: of header and payload
 //! ```
-//! Sources: ext4 documentation, "Journal (jbd2)"; `extant_ondisk::{fast_commit, byte_log}`. Only sums of version 3 are set:
-//! the volumes have those, or none.
+//! Sources: ext4 documentation, "Journal (jbd2)"; `extant_ondisk::{fast_commit, byte_log}`. Only
+//! checksums of version 3 are set: the volumes have those, or none.
 
 use crate::image::volumes::Volume;
 use extant_base::Site;
@@ -25,7 +25,8 @@ fn set_be32(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
 }
 
-/// Sets the sums of the journal's superblock and of all blocks of the log anew, if anything of them changed.
+/// Computes the checksums of the journal's superblock and of all blocks of the log again, if any of
+/// them changed.
 pub fn set_all(volume: &Volume, bytes: &mut [u8]) {
     let whole = &volume.rich.bytes;
     let of = |kind| volume.rich.places.iter().filter(move |place: &&Place| place.kind == kind);
@@ -55,7 +56,8 @@ pub fn set_all(volume: &Volume, bytes: &mut [u8]) {
     records(bytes, &log);
 }
 
-/// Sums the first block of `log`, and the copies that it names; how many those are.
+/// Sets the checksums of the first block of `log`, and of the copies that it names. Returns the
+/// number of copies.
 fn block(bytes: &mut [u8], log: &[&Place], seed: u32) -> usize {
     let (at, len) = (log[0].at, log[0].len);
     if bytes[at..at + 4] != MAGIC {
@@ -94,7 +96,7 @@ fn sum_at(bytes: &mut [u8], at: usize, len: usize, field: usize, seed: u32) {
     set_be32(bytes, field, sum);
 }
 
-/// Sums the records of fast commits into the TAIL that follows them.
+/// Sets the checksum of each TAIL over the fast-commit records before it.
 fn fast_commits(bytes: &mut [u8], log: &[&Place]) {
     let mut sum = FcSum::default();
     for place in log {
@@ -116,8 +118,8 @@ fn fast_commits(bytes: &mut [u8], log: &[&Place]) {
     }
 }
 
-/// Sums the records of the byte log: payloads and headers. A payload that goes on in the next block is followed where that
-/// lies behind it on the disk.
+/// Sets the checksums of the byte log's records: payloads and headers. A payload that continues in
+/// the next block is followed if that is the next one on the disk, too.
 fn records(bytes: &mut [u8], log: &[&Place]) {
     for place in log {
         for at in (place.at..place.at + place.len).step_by(HEADER_LEN) {
@@ -149,7 +151,7 @@ mod tests {
         for volume in volumes::all().iter().filter(|volume| volume.dirty) {
             let whole = &volume.rich.bytes;
             let journal = volume.rich.places.iter().find(|place| place.kind == Kind::Journal);
-            // Its own sum, where it has one: a change that makes all be set.
+            // Its own checksum, if it has one: changing it causes all of them to be set.
             let field = journal.expect("it has one").at + 0xFC;
             let mut bytes = whole.clone();
             bytes[field] ^= 1;

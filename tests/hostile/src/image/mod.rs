@@ -1,12 +1,14 @@
-//! Whole volumes with a few fields changed.
+//! Whole volumes with a few changed fields.
 //!
 //! ```text
-//!   input:  volume (1) │ choice (1) │ edit (14) │ edit … │      choice: bit 0 leaves sums as they are, the rest is the body's
+//!   input:  volume (1) │ choice (1) │ edit (14) │ edit … │   choice: bit 0 keeps checksums,
+//!                                                            the rest is for the body
 //!   edit:   kind (1) │ which of it (1) │ where (2) │ how (1) │ from which (1) │ value (8)
 //! ```
-//! An edit names a structure, not a place on the disk: a change of an input leads to another structure of the same volume,
-//! and an input means much the same after the volumes change. Sums are set right afterwards ([`log_sums`], and those of
-//! `check_agrees`), so that what is changed is believed.
+//! An edit names a structure, not a place on the disk. So a mutated input changes another structure
+//! of the same volume, and an input keeps much of its meaning when the volumes change. Checksums
+//! are corrected afterwards ([`log_sums`], and those of `check_agrees`), so that the changed
+//! content is accepted.
 
 pub mod bodies;
 mod kept;
@@ -18,7 +20,7 @@ pub mod volumes;
 use crate::Target;
 use extant_testkit::rng::Rng;
 
-/// What is done with volumes.
+/// The targets on volumes.
 pub const TARGETS: &[Target] = &[
     image("image_read", bodies::read, 12),
     image("image_write", bodies::write, 16),
@@ -28,14 +30,14 @@ pub const TARGETS: &[Target] = &[
     Target { seeds: pairs, ..image("image_scrub", scrub::run, 5) },
 ];
 
-/// One of so many pairs of seeds is taken.
+/// The step by which pairs of seeds are selected.
 const PAIRS_STEP: usize = 20;
 
 const fn image(name: &'static str, run: fn(&[u8]), weight: u32) -> Target {
     Target { name, run, seeds, weight, longest: 2 + patch::EDIT * patch::EDITS_MAX }
 }
 
-/// Each volume as it is, and with a structure of each of its kinds changed.
+/// Each unchanged volume, and each with a change in a structure of each of its kinds.
 fn seeds() -> Vec<Vec<u8>> {
     let (mut seeds, mut rng) = (Vec::new(), Rng::new(5));
     for volume in 0..volumes::all().len() as u8 {
@@ -53,7 +55,8 @@ fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Each volume as it is, and some with a structure changed in both of two copies, or in one: a scrub asks for many checks.
+/// Each unchanged volume, and some with a structure changed in both of two copies, or in one. Only
+/// some, because a scrub runs many checks.
 fn pairs() -> Vec<Vec<u8>> {
     let is_edited = |seed: &Vec<u8>| seed.len() > 2;
     let (edited, mut whole): (Vec<_>, Vec<_>) = seeds().into_iter().partition(is_edited);

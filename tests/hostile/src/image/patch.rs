@@ -11,19 +11,19 @@ use std::cell::RefCell;
 
 /// Bytes of an edit.
 pub const EDIT: usize = 14;
-/// Edits of an input that are made; the others are left out.
+/// The number of edits of an input that are applied; the others are ignored.
 pub const EDITS_MAX: usize = 16;
-/// What is compared and copied at a time.
+/// The unit of comparing and copying.
 const PAGE: usize = 4096;
 
-/// A volume, changed.
+/// A changed volume.
 #[derive(Debug)]
 pub struct Patched {
     /// The volume as it was.
     pub volume: &'static Volume,
-    /// As it is.
+    /// Its present bytes.
     pub device: MemoryDevice,
-    /// What the body may choose by, 0..128.
+    /// The body's choice, 0..128.
     pub choice: u8,
 }
 
@@ -35,15 +35,15 @@ fn kinds_of(volume: &Volume) -> Vec<Kind> {
     kinds
 }
 
-/// How many kinds of structures the volume of a byte has.
+/// The number of kinds of structures in the volume that a byte selects.
 pub fn kinds(volume: u8) -> usize {
     kinds_of(volumes::chosen(volume)).len()
 }
 
-/// The volume that an input stands for; `None` for one that is too short.
+/// The volume that an input describes; `None` for an input that is too short.
 pub fn patched(data: &[u8]) -> Option<Patched> {
     thread_local! {
-        /// Each volume as it is, between inputs.
+        /// Each unchanged volume, between inputs.
         static WORK: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
     }
     let (&[volume, choice], edits) = data.split_first_chunk()?;
@@ -97,7 +97,7 @@ fn make(volume: &Volume, kinds: &[Kind], bytes: &mut [u8], edit: &[u8; EDIT]) {
         0 => u64::from_le_bytes(value),
         1 => old.wrapping_add(i64::from(value[0] as i8) as u64),
         2 => old ^ 1 << (value[0] % 64),
-        // Where another structure is, from the volume's start in blocks.
+        // The place of another structure, from the volume's start in blocks.
         3 => (other.at / volume.rich.block) as u64,
         // The journal's numbers are big-endian.
         4 => u64::from_be_bytes(value) >> (64 - 8 * len),
@@ -114,7 +114,7 @@ fn make(volume: &Volume, kinds: &[Kind], bytes: &mut [u8], edit: &[u8; EDIT]) {
     bytes[at..at + len].copy_from_slice(&new.to_le_bytes()[..len]);
 }
 
-/// Sets the sums of members' records that were changed.
+/// Sets the checksums of changed member records.
 fn set_members(volume: &Volume, bytes: &mut [u8]) {
     let places = volume.rich.places.iter().filter(|place| place.kind == Kind::Member);
     for Place { at, len, .. } in places {
@@ -149,7 +149,7 @@ mod tests {
             patched.device.read_at(ByteOffset(0), &mut now).expect("memory");
             for (at, _) in now.iter().zip(whole).enumerate().filter(|(_, (a, b))| a != b) {
                 let mut places = patched.volume.rich.places.iter();
-                // The sums of an inode stand in the slot behind its first 128 bytes, those of
+                // The checksums of an inode are in its slot after the first 128 bytes, those of
                 // bitmaps in descriptors.
                 let near = |place: &Place| (place.at..place.at + place.len.max(1024)).contains(&at);
                 assert!(places.any(near), "byte {at} of {}", patched.volume.rich.name);

@@ -1,4 +1,4 @@
-//! What is done with two changed copies of a volume: a scrub.
+//! A scrub of two changed copies of a volume.
 
 use crate::image::bodies::told;
 use crate::image::patch::{EDIT, patched};
@@ -9,8 +9,8 @@ use extant_compat_tests::bounded::Bounded;
 use extant_raid::{Assembled, Mirror, Opening, Wanted, assemble, create};
 use std::sync::Arc;
 
-/// The copies that an input stands for, with records, and how they are scrubbed. A mirror has both already; of others
-/// each has every second edit.
+/// The copies that an input describes, with records, and how to scrub them. A mirror has both
+/// already; for other volumes, each copy gets every second edit.
 fn copies(data: &[u8]) -> Option<([MemoryDevice; 2], u8)> {
     let (head, edits) = data.split_first_chunk::<2>()?;
     let of = |first: usize| {
@@ -23,7 +23,7 @@ fn copies(data: &[u8]) -> Option<([MemoryDevice; 2], u8)> {
         let half = device.len() / 2;
         return Some((split(&device, half).map(|part| memory(&*part, half)), whole.choice));
     }
-    // What follows the volume's bytes is no part of it.
+    // The bytes after the volume's are not part of it.
     let len = whole.device.len() - whole.volume.behind() as u64;
     let both = [of(0)?, of(1)?].map(|patched| memory(&patched.device, len));
     let devices = both.each_ref().map(|device| Arc::new(device.clone()));
@@ -37,7 +37,7 @@ fn memory(device: &dyn BlockDevice, len: u64) -> MemoryDevice {
     MemoryDevice::from_bytes(&bytes)
 }
 
-/// Scrubs two copies that were changed each by itself: to read, to write, and once more.
+/// Scrubs two copies that were changed independently: reading only, then writing, and once more.
 pub fn run(data: &[u8]) {
     let Some((copies, choice)) = copies(data) else { return };
     let mirror = |write| {
@@ -69,10 +69,11 @@ pub fn run(data: &[u8]) {
     expect_told(&writer, &report);
     if data.len() < 2 + EDIT {
         assert!(report.unresolved.is_empty(), "{report:?}");
-        // Some volumes were cut off at work, or lack their log: both members alike.
+        // Some volumes need recovery, or lack their log: both members alike.
         assert!(report.errors.windows(2).all(|pair| pair[0] == pair[1]), "{report:?}");
     }
-    // What was mended may tell more of the rest. That comes to an end, and nothing gets worse.
+    // What was repaired may reveal more about the rest. That ends after a few rounds, and nothing
+    // gets worse.
     let blocks = |report: &Report| report.unresolved.iter().map(|left| left.blocks).sum::<usize>();
     let mut last = report;
     for _ in 0..8 {
@@ -86,7 +87,7 @@ pub fn run(data: &[u8]) {
     panic!("mends without end: {last:?}");
 }
 
-/// Members are the same but for what the report says.
+/// Members are equal except for what the report names.
 fn expect_told(mirror: &Arc<Mirror>, report: &Report) {
     if report.more {
         return;

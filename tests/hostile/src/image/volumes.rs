@@ -1,4 +1,4 @@
-//! The volumes that inputs change: those of `tests/compat`, and some that were cut off at work.
+//! The volumes that inputs change: those of `tests/compat`, and some after a crash during work.
 
 use extant::{
     ByteLogMode, Environment, FallocateMode, Filesystem, MemoryDevice, NewFile, OpenOptions,
@@ -19,16 +19,16 @@ use std::sync::{Arc, OnceLock};
 /// A volume, and what is needed to change it.
 #[derive(Debug)]
 pub struct Volume {
-    /// Its bytes and structures. A mirror's second member follows the first; of stripes the bytes are in order, and
-    /// the members' records follow.
+    /// Its bytes and structures. The second member of a mirror follows the first. For stripes the
+    /// bytes are in the volume's order, and the members' records follow.
     pub rich: Rich,
-    /// Sets its checksums right; `None` where structures have none.
+    /// Corrects its checksums; `None` if its structures have none.
     pub sums: Option<Sums>,
-    /// It was cut off, and needs recovery.
+    /// It was not closed, and needs recovery.
     pub dirty: bool,
-    /// Members that its bytes are, one behind the other, or in stripes.
+    /// The number of members whose bytes these are, one after the other, or in stripes.
     pub members: usize,
-    /// They are stripes.
+    /// The members are stripes.
     pub striped: bool,
     /// Bytes of its external journal, which follow the volume's.
     pub journal: usize,
@@ -56,10 +56,12 @@ const DIRTY: &[Left] = &[
 
 const SIZE: u64 = 4 << 20;
 
-/// A folder with the volumes, written by [`write_to`]: making them takes some seconds.
+/// The variable that names a folder with the volumes, written by [`write_to`]: making them takes
+/// several seconds.
 pub const KEPT: &str = "EXTANT_HOSTILE_VOLUMES";
 
-/// All volumes, made once. They are made by mke2fs, e2fsck and extant, and looked into with debugfs.
+/// All volumes, made once. mke2fs, e2fsck and extant make them, and debugfs reads where structures
+/// are.
 pub fn all() -> &'static [Volume] {
     static ALL: OnceLock<Vec<Volume>> = OnceLock::new();
     ALL.get_or_init(|| {
@@ -72,25 +74,25 @@ pub fn all() -> &'static [Volume] {
     })
 }
 
-/// Writes the volumes to a folder, for programs that are told of it by [`KEPT`].
+/// Writes the volumes to a folder, for programs that find it by [`KEPT`].
 ///
-/// Errors: what kept a file from being written.
+/// Errors: why a file could not be written.
 pub fn write_to(dir: &Path) -> std::io::Result<()> {
     super::kept::write(dir)
 }
 
-/// The volume that the first byte of an input stands for.
+/// The volume that the first byte of an input selects.
 pub fn chosen(byte: u8) -> &'static Volume {
     &all()[usize::from(byte) % all().len()]
 }
 
 impl Volume {
-    /// How many of its bytes are no part of the volume, and follow it.
+    /// The number of its bytes that follow the volume and are not part of it.
     pub fn behind(&self) -> usize {
         if self.striped { self.members * RECORD } else { self.journal }
     }
 
-    /// One of one member.
+    /// A volume with one member.
     pub(super) fn new(rich: Rich, dirty: bool) -> Volume {
         let (sums, base) = (Sums::of(&rich), MemoryDevice::from_bytes(&rich.bytes));
         Volume { rich, sums, dirty, members: 1, striped: false, journal: 0, base }
@@ -128,7 +130,7 @@ fn options() -> OpenOptions {
     options
 }
 
-/// What `device` holds after `work`, as if the power went then.
+/// The content of `device` after `work`, as after a power cut.
 fn cut_off(
     device: &MemoryDevice,
     options: &OpenOptions,
@@ -197,7 +199,7 @@ fn with_orphans(device: &MemoryDevice) -> MemoryDevice {
     })
 }
 
-/// Two members of a mirror, the second one a step behind.
+/// Two members of a mirror, of which the second is slightly out of date.
 fn mirror() -> Volume {
     let mut rich = volume::make_as("mirror", SIZE, "-b 1024 -I 256 -O metadata_csum", true);
     let one = rich.bytes.clone();
@@ -226,7 +228,7 @@ fn blank_stripes() -> [Arc<MemoryDevice>; 2] {
     members
 }
 
-/// Devices as members.
+/// Devices in the form that a layout takes.
 pub fn parts<D: BlockDevice + 'static>(devices: &[Arc<D>]) -> Vec<Part> {
     let part = |(n, device): (usize, &Arc<D>)| Part::new(device.clone(), format!("member {n}"));
     devices.iter().enumerate().map(part).collect()
@@ -245,7 +247,7 @@ fn stripes() -> Volume {
     Volume { members: 2, striped: true, ..Volume::new(rich, false) }
 }
 
-/// The members of stripes that hold what `device` does.
+/// The members of stripes with the content of `device`.
 pub fn striped(device: &MemoryDevice) -> Vec<MemoryDevice> {
     let bytes = bytes_of(device);
     let (volume, records) = bytes.split_at(SIZE as usize);
@@ -262,7 +264,7 @@ pub fn striped(device: &MemoryDevice) -> Vec<MemoryDevice> {
     changed.collect()
 }
 
-/// A volume whose journal is on another device, cut off.
+/// A volume whose journal is on another device, after a crash.
 fn external() -> Volume {
     const JOURNAL: usize = 1 << 20;
     const UUID: &str = "0f4d2c66-11d5-4a0b-9d5c-2b8b6a3f7c11";
@@ -273,7 +275,7 @@ fn external() -> Volume {
     let options = format!("-b 1024 -O journal_dev -U {UUID}");
     mke2fs(&image, JOURNAL as u64, &options, None).expect("mke2fs");
     rich.bytes.extend(std::fs::read(&image).expect("the journal"));
-    // The two are told of each other: mke2fs does that for block devices only.
+    // Each must name the other: mke2fs sets that for block devices only.
     let start = SIZE as usize;
     let (volume, journal) = rich.bytes.split_at_mut(start);
     let superblock = &mut volume[1024..2048];
@@ -297,7 +299,7 @@ fn external() -> Volume {
     rich.bytes = left;
     rich.places.push(Place { kind: Kind::Superblock, at: start + 1024, len: 1024 });
     rich.places.push(Place { kind: Kind::Journal, at: start + 2048, len: 1024 });
-    // Block 1 of the log is where the device's superblock is, and 2 where its own is.
+    // Block 1 of the log is the device's superblock, and block 2 the log's own.
     let in_use = |at: &usize| rich.bytes[*at..at + 1024].iter().any(|byte| *byte != 0);
     let log: Vec<usize> =
         (start + 3072..rich.bytes.len()).step_by(1024).filter(|at| in_use(at)).collect();
@@ -305,7 +307,7 @@ fn external() -> Volume {
     Volume { journal: JOURNAL, ..Volume::new(rich, true) }
 }
 
-/// What is in front of the last `len` bytes of a device, and those.
+/// The part of a device before its last `len` bytes, and those.
 pub fn split(device: &Arc<dyn BlockDevice>, len: u64) -> [Arc<dyn BlockDevice>; 2] {
     let front = device.len() - len;
     [(0, front), (front, len)].map(|(at, len)| {
@@ -314,7 +316,7 @@ pub fn split(device: &Arc<dyn BlockDevice>, len: u64) -> [Arc<dyn BlockDevice>; 
     })
 }
 
-/// The members that lie on `device`, one behind the other.
+/// The members that are on `device`, one after the other.
 pub fn members(device: &Arc<dyn BlockDevice>, count: usize) -> Vec<Part> {
     let len = device.len() / count as u64;
     let part = |n: usize| {

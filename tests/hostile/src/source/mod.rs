@@ -1,7 +1,7 @@
-//! Archives and container images of strangers, built into a volume.
+//! Untrusted archives and container images, built into a volume.
 //!
 //! ```text
-//!   input ──► file of archives, digests and sums right ──► Tree ──► built, small or by its size ──► no fault is found
+//!   input ─► archives with right digests and checksums ─► Tree ─► built ─► the check finds nothing
 //! ```
 
 mod oci;
@@ -16,23 +16,24 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// What reads archives.
+/// The readers of archives.
 pub const TARGETS: &[Target] = &[
     Target { name: "tar", run: tar::run, seeds: tar::seeds, weight: 6, longest: 40_000 },
     Target { name: "oci", run: oci::run, seeds: oci::seeds, weight: 6, longest: 40_000 },
 ];
 
-/// Names that an archive of so few bytes is allowed.
+/// The most names that an archive of so few bytes may have.
 const ENTRIES_MAX: usize = 4096;
-/// Volumes longer than that are not built.
+/// Longer volumes are not built.
 const BUILD_MAX: u64 = 64 << 20;
 
 thread_local! {
-    /// Where archives are put and volumes built; one for each thread, for it costs more than a case.
+    /// The directory for archives and volumes; one for each thread, because creating it costs more
+    /// than a case.
     static SCRATCH: Scratch = Scratch::new();
 }
 
-/// Reads `spec` and builds what it holds; the volume has no fault.
+/// Reads `spec` and builds a volume from it, in which the check finds nothing.
 fn build(spec: &SourceSpec, scratch: &Path) {
     let options = SourceOptions::new().threads(1).max_archive_entries(ENTRIES_MAX);
     let options = options.spool_dir(scratch);

@@ -1,10 +1,11 @@
 //! A container image: an OCI layout, or the output of `docker save`.
 //!
 //! ```text
-//!   input:  choice (1) │ blob │ blob │ …         choice: bit 0 puts it in a tar, not in a directory
-//!   blob:   kind (1) │ length (2) │ bytes        kind: a layer, JSON, the index, `manifest.json`, a file of any name
+//!   input:  choice (1) │ blob │ blob │ …   choice: bit 0 puts it in a tar, not in a directory
+//!   blob:   kind (1) │ length (2) │ bytes  kind: layer, JSON, index, `manifest.json`, any file
 //! ```
-//! In JSON `@N` stands for the digest of the blob N (one digit) and `#N` for its length, so that a changed blob is still found.
+//! In JSON, `@N` is replaced by the digest of blob N (one digit) and `#N` by its length, so that a
+//! changed blob is still found.
 
 use super::tar::{self, Archive};
 use super::{SCRATCH, build};
@@ -17,7 +18,7 @@ const JSON: u8 = 1;
 const INDEX: u8 = 2;
 const MANIFEST: u8 = 3;
 
-/// Reads the image and builds what it holds.
+/// Reads the image and builds a volume from it.
 pub fn run(data: &[u8]) {
     let Some((&choice, mut rest)) = data.split_first() else { return };
     let mut blobs: Vec<(String, usize)> = Vec::new();
@@ -69,7 +70,7 @@ fn write_all(dir: &Path, files: &[(String, Vec<u8>)]) {
     }
 }
 
-/// JSON with digests and lengths in their places.
+/// JSON with the digests and lengths filled in.
 fn filled(json: &[u8], blobs: &[(String, usize)]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len());
     let mut bytes = json.iter().copied().peekable();

@@ -1,7 +1,7 @@
 //! A tar archive.
 //!
 //! ```text
-//!   input:  choice (1) │ archive          choice: bit 0 leaves the headers' sums as they are
+//!   input:  choice (1) │ archive          choice: bit 0 leaves the headers' checksums as they are
 //! ```
 
 use super::{SCRATCH, build};
@@ -10,7 +10,7 @@ use std::io::Write;
 
 const BLOCK: usize = 512;
 
-/// Reads the archive and builds what it holds.
+/// Reads the archive and builds a volume from it.
 pub fn run(data: &[u8]) {
     let Some((&choice, archive)) = data.split_first() else { return };
     let mut archive = archive.to_vec();
@@ -25,7 +25,7 @@ pub fn run(data: &[u8]) {
     });
 }
 
-/// Sets the sum of every block that looks like a header.
+/// Sets the checksum of every block that looks like a header.
 fn seal_all(archive: &mut [u8]) {
     for header in archive.as_chunks_mut::<BLOCK>().0 {
         if header[257..262] == *b"ustar" {
@@ -40,7 +40,7 @@ fn seal(header: &mut [u8; BLOCK]) {
     header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
 }
 
-/// An archive that is being written.
+/// An archive under construction.
 #[derive(Clone, Default)]
 pub struct Archive(Vec<u8>);
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   posix-script FAMILY…            answers, a line each
-//!   posix-script --hold KIND PATH   locks a file, says so, and waits for its input to end
+//!   posix-script --hold KIND PATH   locks a file, prints that, and waits for its input to end
 //! ```
 
 use extant_mount_tests::cases;

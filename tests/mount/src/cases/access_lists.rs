@@ -1,4 +1,4 @@
-//! POSIX access lists, byte by byte as system calls carry them.
+//! POSIX access control lists, byte by byte as system calls pass them.
 
 use crate::calls::*;
 use crate::script::{MEMBER, OWNER, STRANGER, Script};
@@ -43,7 +43,7 @@ fn both(s: &mut Script, path: &str) {
     s.tell(&format!("default list of {path}"), get(path, DEFAULT));
 }
 
-/// Member may read and write, strangers' group nothing.
+/// The member may read and write, the strangers' group nothing.
 const NAMED: [Entry; 6] = [
     (USER_OBJ, 6, NOBODY),
     (USER, 6, 1001),
@@ -86,7 +86,7 @@ fn on_files(s: &mut Script) {
     s.tell("symlink", symlink("file", "symlink"));
     let list = bytes(&plain);
     s.tell("on a symlink", rustix::fs::lsetxattr("symlink", ACCESS, &list, XattrFlags::empty()));
-    // A list set by who is not of the file's group takes set-group-ID away.
+    // A list set by a user outside the file's group clears set-group-ID.
     s.tell("give to another group", chown("file", Some(1000), Some(3000)));
     s.tell("chmod", chmod("file", 0o2775));
     s.as_user(OWNER, |s| s.tell("owner sets", set("file", ACCESS, &NAMED)));

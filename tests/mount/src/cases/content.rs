@@ -1,4 +1,4 @@
-//! Bytes of files: written, cut, lengthened, beside what a file that is only a vector holds.
+//! Content of files: written, truncated, extended, and compared with a plain vector.
 
 use crate::calls::*;
 use crate::script::Script;
@@ -21,7 +21,7 @@ fn cuts(s: &mut Script) {
         s.content("f");
         s.tell(&format!("sync at {len}"), rustix::fs::fsync(&file));
         s.tell(&format!("back to {len}"), ftruncate(&file, len));
-        // Bytes that were cut off do not come back.
+        // Truncated bytes do not come back.
         s.tell(&format!("longer than {len}"), ftruncate(&file, len + 3000));
         s.content("f");
         s.tell(&format!("and back to {len}"), ftruncate(&file, len));
@@ -34,7 +34,7 @@ fn cuts(s: &mut Script) {
     s.stat("f");
 }
 
-/// A fixed random sequence; both sides must agree with a vector, and so with each other.
+/// A fixed random sequence. Both sides must agree with a vector, and so with each other.
 fn random(s: &mut Script) {
     for seed in 1..=6_u32 {
         let name = format!("random{seed}");

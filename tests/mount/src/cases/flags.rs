@@ -5,12 +5,12 @@ use crate::raw::{self, xflags};
 use crate::script::{OWNER, Script};
 use rustix::fs::{IFlags, OFlags, RenameFlags, XattrFlags, ioctl_getflags, ioctl_setflags};
 
-/// `FS_IOC_SETFLAGS` of a path.
+/// `FS_IOC_SETFLAGS` on a path.
 fn set(path: &str, flags: u32) -> Answer<()> {
     ioctl_setflags(open(path, READ | OFlags::NONBLOCK)?, IFlags::from_bits_retain(flags))
 }
 
-/// `FS_IOC_GETFLAGS`, without those that say how the volume keeps the file.
+/// `FS_IOC_GETFLAGS`, without the flags that describe how the volume stores the file.
 fn get(path: &str) -> Answer<String> {
     let flags = ioctl_getflags(open(path, READ | OFlags::NONBLOCK)?)?.bits();
     Ok(format!("{flags:#x}"))
@@ -29,7 +29,7 @@ pub fn run(s: &mut Script) {
     projects(s);
 }
 
-/// What the file has anyway stays: ext4 refuses to lose it.
+/// Flags that the file always has stay set: ext4 refuses to clear them.
 fn kept(path: &str) -> u32 {
     let flags = open(path, READ).and_then(ioctl_getflags).map_or(0, |flags| flags.bits());
     flags & (EXTENTS | 0x1000_0000 | 0x1000)
@@ -43,7 +43,8 @@ fn words(s: &mut Script) {
         s.tell(&format!("flags of {path}"), get(path));
         for bit in 0..32 {
             if [14, 19].contains(&bit) {
-                // Journaled data changes how a mount works, and extents are for those that have them.
+                // The flag for journaled data changes how a mount works, and the one for extents
+                // needs them.
                 continue;
             }
             let flag = 1_u32 << bit;
@@ -149,7 +150,7 @@ fn fixed(s: &mut Script) {
         s.tell(&label("rmdir"), rmdir(&*dir));
         s.tell(&label("rename of directory"), rename(&*dir, &*at("dir2")));
         s.tell(&label("left"), list(&dir));
-        // A mount that collects writes tells of a refused one here, whoever asks.
+        // A mount with a write-back cache reports a refused write here, to whichever caller comes.
         let _ = rustix::fs::fsync(&opened);
         let _ = rustix::fs::syncfs(&opened);
         s.tell(&label("clear file"), set(&file, kept(&file)));

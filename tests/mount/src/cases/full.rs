@@ -1,13 +1,13 @@
-//! A full volume, and after something went.
+//! A full volume, and what works after something was freed.
 
 use crate::calls::*;
 use crate::raw;
 use crate::script::{OWNER, Script};
 use rustix::io::Errno;
 
-/// Writes and syncs until one of both answers an error: which.
+/// Writes and syncs until one of them returns an error. Returns which.
 ///
-/// A mount that collects writes learns of a full volume when it brings them there.
+/// A mount with a write-back cache notices a full volume when it sends the data.
 fn fill(path: &str, step: usize) -> String {
     let filled = || -> Answer<()> {
         let file = open(path, rustix::fs::OFlags::CREATE | BOTH)?;
@@ -72,7 +72,7 @@ pub fn run(s: &mut Script) {
     inodes(s);
 }
 
-/// Directories until there is no block for one more.
+/// Creates directories until there is no block for another.
 fn mkdirs() -> Answer<()> {
     for n in 0..10_000 {
         mkdir(&format!("full{n}"), 0o755)?;
@@ -80,7 +80,7 @@ fn mkdirs() -> Answer<()> {
     Ok(())
 }
 
-/// Names until there is no inode for one more.
+/// Creates names until there is no inode for another.
 fn inodes(s: &mut Script) {
     let mut made = 0;
     let error = loop {
@@ -99,7 +99,7 @@ fn inodes(s: &mut Script) {
     s.tell("nameless", open(".", BOTH | rustix::fs::OFlags::TMPFILE));
     s.tell("link needs none", link("i0", "needs-none"));
     s.tell("unlink", unlink("i1"));
-    // FUSE lets go of a file some time after its last name went.
+    // FUSE releases a file some time after its last name was removed.
     std::thread::sleep(std::time::Duration::from_millis(100));
     s.tell("one more", create("one-more", 0o644));
     s.tell("and not one more", create("two-more", 0o644));

@@ -1,4 +1,4 @@
-//! How far files go, and how full the volume says it is.
+//! Limits of files, and how full the volume says it is.
 
 use crate::calls::*;
 use crate::script::Script;
@@ -28,7 +28,7 @@ pub fn run(s: &mut Script) {
         (1 << 63) - 1,
         1 << 63,
     ] {
-        // Synced at once: a mount that collects writes learns of a limit when it brings them there.
+        // Synced at once: a mount with a write-back cache notices a limit when it sends the data.
         let write = |bytes: &[u8]| {
             let written = rustix::io::pwrite(&synced, bytes, at)?;
             rustix::fs::fsync(&synced)?;
@@ -52,7 +52,7 @@ pub fn run(s: &mut Script) {
     s.tell("unlink", unlink("far"));
 }
 
-/// On a new volume: all numbers; after changes: how they changed.
+/// On a new volume: all numbers. After changes: the differences.
 pub fn statfs(s: &mut Script) {
     let all = |s: &mut Script, what: &str| {
         if let Ok(file) = open(".", READ) {

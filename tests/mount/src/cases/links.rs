@@ -4,9 +4,9 @@ use crate::calls::*;
 use crate::script::{OWNER, Script};
 use rustix::fs::{AtFlags, CWD, FileType};
 
-/// Names of one file that ext4 allows.
+/// The number of names of one file that ext4 allows.
 const LINKS_MAX: u32 = 65_000;
-/// Names that the prepared volume's file lacks to that.
+/// How many names fewer the prepared volume's file has.
 const LEFT: u32 = 3;
 
 pub fn run(s: &mut Script) {
@@ -78,7 +78,7 @@ pub fn run(s: &mut Script) {
     s.stat("second");
 }
 
-/// A file with a few names less than it may have.
+/// A file with a few names fewer than allowed.
 pub fn prepare_many(s: &mut Script) {
     let made = put("many", b"x").and_then(|()| {
         for n in 1..LINKS_MAX - LEFT {

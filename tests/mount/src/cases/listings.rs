@@ -1,4 +1,4 @@
-//! Directories as programs list them: many names, changes meanwhile, going back.
+//! Listings of directories: many names, changes meanwhile, seeks backwards.
 
 use crate::calls::*;
 use crate::script::Script;
@@ -16,7 +16,7 @@ pub fn run(s: &mut Script) {
     emptied(s);
 }
 
-/// All names in the order of the listing; each once, else the answer says so.
+/// All names in the order of the listing. The answer says if a name is not listed exactly once.
 fn names(dir: &mut Dir) -> Answer<Vec<String>> {
     let mut all = Vec::new();
     for entry in dir {
@@ -92,7 +92,8 @@ fn places(s: &mut Script) {
     s.tell("places found again", right);
     dir.seek(after[&order.len()]).expect("a place it gave");
     s.tell("the end found again", dir.read().is_none());
-    // As an NFS server goes on, and xfstests generic/676: at random, and in another opening.
+    // As an NFS server continues a listing, and as xfstests generic/676: at random, and in another
+    // opening.
     let mut other = opened("many");
     let found = |dir: &mut Dir, at: usize| {
         dir.seek(after[&at]).expect("a place of the directory");
@@ -110,7 +111,7 @@ fn places(s: &mut Script) {
         "a new one is seen after rewind",
         names(&mut dir).map(|names| names.contains(&"zzz".into())),
     );
-    // Places stay good when others go.
+    // Positions stay valid when other names are removed.
     let mut dir = opened("many");
     for _ in 0..4000 {
         dir.read();
@@ -124,7 +125,7 @@ fn places(s: &mut Script) {
     let mut other = opened("many");
     other.seek(place).expect("a place");
     s.tell("after deletes before the place", names(&mut other).map(|names| names == rest));
-    // Which names went is a matter of each side's order: none shall stay.
+    // Which names were removed depends on each side's order: none may remain.
     for name in &order {
         let _ = unlink(&*format!("many/{}", name.to_string_lossy()));
     }
@@ -132,7 +133,8 @@ fn places(s: &mut Script) {
     s.tell("rmdir", rmdir("many"));
 }
 
-/// A place of this opening stays good, whatever comes and goes: behind it is each name that was there and stays.
+/// A position of this opening stays valid whatever is added and removed: after it comes each name
+/// that was there and stays.
 fn back(s: &mut Script) {
     s.tell("mkdir", mkdir("back", 0o755));
     for n in 0..3000 {
@@ -175,7 +177,7 @@ fn back(s: &mut Script) {
         unlink(&*format!("back/{name}")).expect("it is there");
         there.remove(name);
     }
-    // Places of one pass among those of another.
+    // Positions of one pass among those of another.
     dir.seek(places[100]).expect("a place it gave");
     let some: Vec<_> = (0..500).filter_map(|_| dir.read()).collect();
     let last = some.last().expect("more").as_ref().expect("a healthy device");
@@ -189,7 +191,7 @@ fn back(s: &mut Script) {
     s.tell("rmdir", rmdir("back"));
 }
 
-/// What stays is listed once, whatever comes and goes.
+/// A name that stays is listed once, whatever is added and removed.
 fn meanwhile(s: &mut Script) {
     s.tell("mkdir", mkdir("busy", 0o755));
     for n in 0..3000 {
@@ -214,7 +216,7 @@ fn meanwhile(s: &mut Script) {
     s.tell("after it", names(&mut opened("busy")).map(|names| names.len()));
 }
 
-/// `rm -r`: each name goes as it is listed.
+/// `rm -r`: each name is removed as it is listed.
 fn emptied(s: &mut Script) {
     let mut dir = opened("busy");
     let handle = open("busy", READ).expect("it is there");

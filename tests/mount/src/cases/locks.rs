@@ -7,7 +7,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
-/// Locks `path` as `kind` says, prints the answer, and keeps the lock until its input ends.
+/// Locks `path` as `kind` says, prints the answer, and holds the lock until its input ends.
 pub fn hold(kind: &str, path: &str) {
     let file = open(path, BOTH).expect("it is there");
     let done = match kind {
@@ -72,7 +72,7 @@ pub fn run(s: &mut Script) {
     own(s);
 }
 
-/// Openings of one process.
+/// Several openings of one process.
 fn own(s: &mut Script) {
     let (one, two) = (open("file", BOTH).expect("made"), open("file", BOTH).expect("made"));
     s.tell("flock", flock(&one, FlockOperation::NonBlockingLockExclusive));

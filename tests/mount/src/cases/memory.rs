@@ -1,4 +1,4 @@
-//! Files in memory: shared, private, beside reads and writes.
+//! Mapped files: shared, private, beside reads and writes.
 
 use crate::calls::*;
 use crate::raw::Mapped;
@@ -33,7 +33,7 @@ pub fn run(s: &mut Script) {
     refused(s);
 }
 
-/// The last page: what is written behind the end is not of the file.
+/// The last page: bytes written beyond the end are not part of the file.
 fn end(s: &mut Script) {
     s.tell("make", put("e", &pattern(5000, 2)));
     let file = open("e", BOTH).expect("just made");

@@ -1,4 +1,4 @@
-//! The script, a family of cases a file.
+//! The script, with one file for each family of cases.
 
 mod access_lists;
 mod content;
@@ -28,7 +28,7 @@ use crate::script::Script;
 /// A family's name and its script.
 pub type Family = (&'static str, fn(&mut Script));
 
-/// Families that any new volume of some 64 MiB takes.
+/// Families that work on any new volume of about 64 MiB.
 pub const GENERAL: &[Family] = &[
     ("permissions", permissions::run),
     ("ownership", ownership::run),
@@ -53,7 +53,7 @@ pub const GENERAL: &[Family] = &[
     ("limits", limits::run),
 ];
 
-/// Families that want a volume made for them; they act in its root.
+/// Families that need a volume made for them; they work in its root.
 pub const OWN: &[Family] = &[
     ("full", full::run),
     ("read-only-prepare", read_only::prepare),
@@ -66,7 +66,7 @@ pub const OWN: &[Family] = &[
 /// Runs a family by its name.
 ///
 /// # Panics
-/// When there is none of that name.
+/// If there is none of that name.
 pub fn run(name: &str, script: &mut Script) {
     if let Some((family, act)) = GENERAL.iter().find(|(family, _)| *family == name) {
         script.family(family, act);

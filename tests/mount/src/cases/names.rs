@@ -1,4 +1,4 @@
-//! Names and paths: how long, of which bytes, with which dots and slashes.
+//! Names and paths: their length, their bytes, dots and slashes.
 
 use crate::calls::*;
 use crate::script::Script;
@@ -33,7 +33,8 @@ fn lengths(s: &mut Script) {
         s.tell(&label("unlink pipe"), unlink(&*name));
         let _ = unlink("linked");
     }
-    // A path of 4095 bytes is one too many names of the working directory, and 4096 too many bytes.
+    // A path of 4095 bytes has one name of the working directory too many, and one of 4096 too many
+    // bytes.
     s.tell("mkdir", mkdir("p", 0o755));
     for len in [4094, 4095, 4096] {
         let path = format!("{}f", "p/../".repeat(819));

@@ -1,4 +1,4 @@
-//! `open`: its flags, and what they do to what comes after.
+//! `open`: its flags, and their effect on later calls.
 
 use crate::calls::*;
 use crate::script::{OWNER, Script};
@@ -80,7 +80,7 @@ fn appending(s: &mut Script) {
     s.tell("make", put("log", b"begin "));
     let file = open("log", BOTH | OFlags::APPEND).expect("just made");
     s.tell("append", rustix::io::write(&file, b"one "));
-    // Linux appends here, too, whatever the offset says.
+    // Linux appends here, too, whatever the offset is.
     s.tell("write at 0 while appending", rustix::io::pwrite(&file, b"two ", 0));
     s.content("log");
     let other = open("log", OFlags::WRONLY | OFlags::APPEND).expect("just made");
@@ -190,7 +190,7 @@ fn direct(s: &mut Script) {
     s.content("direct");
 }
 
-/// Files without names, as long as they are open.
+/// Files without names, which exist as long as they are open.
 fn gone(s: &mut Script) {
     s.tell("make", put("gone", &pattern(50_000, 8)));
     let file = open("gone", BOTH).expect("just made");

@@ -1,4 +1,4 @@
-//! Set-user-ID, set-group-ID, sticky; who gets what new files are.
+//! Set-user-ID, set-group-ID, sticky; who owns new files.
 
 use crate::calls::*;
 use crate::raw;
@@ -34,7 +34,7 @@ fn sticky(s: &mut Script) {
         s.tell("rename own", rename("sticky/owners", "sticky/owners-new"));
         s.tell("unlink own", unlink("sticky/owners-new"));
         s.tell("rmdir own", rmdir("sticky/owners-dir"));
-        // Linux' protected_regular: O_CREAT on another's file in a sticky directory.
+        // Linux' protected_regular: O_CREAT on another user's file in a sticky directory.
         s.tell("create over another's", open("sticky/members", OFlags::CREATE | BOTH));
     });
     s.tell("left", list("sticky"));
@@ -78,7 +78,7 @@ fn group_directories(s: &mut Script) {
     }
 }
 
-/// What takes set-user-ID and set-group-ID bits away.
+/// What clears set-user-ID and set-group-ID bits.
 fn lost_bits(s: &mut Script) {
     s.tell("make", put("source", b"other content"));
     for bits in [0o6755, 0o6745, 0o4755, 0o2755, 0o2745, 0o6666] {

@@ -76,7 +76,7 @@ fn directories(s: &mut Script) {
     }
 }
 
-/// Which errno wins when several would do.
+/// Which errno is returned if several apply.
 fn precedence(s: &mut Script) {
     s.tell("prepare", mkdir("closed", 0o700));
     s.tell("prepare", mkdir("seen", 0o755));

@@ -1,11 +1,11 @@
-//! A volume mounted for reading.
+//! A volume mounted read-only.
 
 use crate::calls::*;
 use crate::raw::{self, Mapped};
 use crate::script::{OWNER, STRANGER, Script};
 use rustix::fs::{Access, AtFlags, CWD, FileType, IFlags, OFlags, RenameFlags, XattrFlags};
 
-/// What there is to read.
+/// The files to read.
 pub fn prepare(s: &mut Script) {
     s.tell("make", put("file", &pattern(10_000, 1)));
     s.tell("make", chmod("file", 0o666));

@@ -1,4 +1,4 @@
-//! Renames: each kind of file over each other, in every way.
+//! Renames: each kind of file over each other kind, in every mode.
 
 use crate::calls::*;
 use crate::script::Script;
@@ -14,7 +14,7 @@ const FLAGS: [(&str, RenameFlags); 6] = [
     ("noreplace exchange", RenameFlags::NOREPLACE.union(RenameFlags::EXCHANGE)),
 ];
 
-/// Makes a file of each kind.
+/// Creates a file of each kind.
 fn make(kind: &str, path: &str) -> Answer<()> {
     match kind {
         "none" => Ok(()),
@@ -121,7 +121,7 @@ fn whiteouts(s: &mut Script) {
     s.stat("w");
 }
 
-/// What is open stays what it is, under which name ever.
+/// An open file stays the same, whatever its name.
 fn opened(s: &mut Script) {
     s.tell("make", put("o", b"mine"));
     s.tell("make", put("over", b"theirs"));

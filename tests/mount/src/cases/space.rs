@@ -19,7 +19,7 @@ pub fn run(s: &mut Script) {
     taken(s);
 }
 
-/// Size, space and content, all of it on the device.
+/// Size, space and content, after everything reached the device.
 fn look(s: &mut Script, name: &str, what: &str) {
     s.tell(&format!("{what}: sync {name}"), open(name, BOTH).and_then(rustix::fs::fsync));
     s.stat(name);
@@ -93,7 +93,7 @@ fn refused(s: &mut Script) {
     s.tell("unlink", unlink("r"));
 }
 
-/// Where data and holes are: in whole blocks, after all went to the device.
+/// Where data and holes are: in whole blocks, after everything reached the device.
 fn sparse(s: &mut Script) {
     s.tell("make", put("s", b""));
     let file = open("s", BOTH).expect("just made");
@@ -143,7 +143,7 @@ fn sparse(s: &mut Script) {
     s.tell("data of a directory", seek(&dir, SeekFrom::Data(0)).map(drop));
 }
 
-/// `st_blocks` once everything is on the device.
+/// `st_blocks` after everything reached the device.
 fn taken(s: &mut Script) {
     for (name, bytes) in [
         ("b0", 0),

@@ -1,4 +1,4 @@
-//! What the calls that make things durable answer.
+//! The answers of the calls that make data durable.
 
 use crate::calls::*;
 use crate::raw::sync_file_range;

@@ -1,4 +1,4 @@
-//! Many threads in one directory; what is left is what their own order leaves.
+//! Many threads in one directory; the result is what each thread's own order leaves.
 
 use crate::calls::*;
 use crate::script::Script;
@@ -63,7 +63,7 @@ fn work(thread: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// All write to one file: appends are whole, and none is lost.
+/// All threads write to one file: appends are whole, and none is lost.
 fn shared(s: &mut Script) {
     s.tell("make", put("log", b""));
     std::thread::scope(|scope| {
@@ -85,6 +85,6 @@ fn shared(s: &mut Script) {
     });
     s.tell("appends are whole", whole);
     s.stat("log");
-    // In which order is chance.
+    // Their order is random.
     s.tell("unlink", unlink("log"));
 }

@@ -1,4 +1,4 @@
-//! Times: which change by what, and which can be kept.
+//! Times: which calls change which, and which values can be stored.
 
 use crate::calls::*;
 use crate::raw;
@@ -10,11 +10,11 @@ const fn special(nsec: i64) -> Timespec {
     Timespec { tv_sec: 0, tv_nsec: nsec }
 }
 
-/// Both times to now.
+/// Sets both times to now.
 pub const NOW: Timestamps =
     Timestamps { last_access: special(UTIME_NOW), last_modification: special(UTIME_NOW) };
 
-/// Both times to one.
+/// Sets both times to one value.
 pub fn at(sec: i64, nsec: i64) -> Timestamps {
     let time = Timespec { tv_sec: sec, tv_nsec: nsec };
     Timestamps { last_access: time, last_modification: time }
@@ -35,13 +35,13 @@ pub fn run(s: &mut Script) {
     birth(s);
 }
 
-/// Which times change by what; for volumes that keep fractions of seconds.
+/// Which calls change which times; for volumes that store fractions of seconds.
 pub fn changes(s: &mut Script) {
     of_directories(s);
     of_files(s);
 }
 
-/// Set to the byte, inside and outside of what the volume can hold.
+/// Exact times, inside and outside of what the volume can store.
 fn kept(s: &mut Script) {
     s.tell("make", put("kept", b"x"));
     s.tell("make", symlink("kept", "symlink"));
@@ -87,7 +87,8 @@ fn kept(s: &mut Script) {
     s.tell("neither of nothing", set("none", &neither));
     s.tell("through a symlink", rustix::fs::utimensat(CWD, "symlink", &at(9, 9), AtFlags::empty()));
     s.tell("has", shown("kept"));
-    // A write after a time was set takes the time back to now; a set time survives write-back.
+    // A write after a time was set changes the time to now; a time that was set survives
+    // write-back.
     s.tell("write", open("kept", BOTH).and_then(|file| write_all(&file, 0, b"y")));
     s.tell("set after a write", set("kept", &at(123, 456)));
     s.tell("sync", open("kept", BOTH).and_then(rustix::fs::fsync));

@@ -1,4 +1,4 @@
-//! Extended attributes: names, sizes, errors, who may.
+//! Extended attributes: names, sizes, errors, permissions.
 
 use crate::calls::*;
 use crate::script::{OWNER, STRANGER, Script};
@@ -144,7 +144,7 @@ fn users(s: &mut Script) {
     s.tell("names", names("theirs"));
 }
 
-/// Until the inode and its block are full; then some go, and others come.
+/// Adds attributes until the inode and its block are full; then removes some and adds others.
 fn many(s: &mut Script) {
     s.tell("make", put("many", b"x"));
     for n in 0..24 {
@@ -160,7 +160,7 @@ fn many(s: &mut Script) {
     for n in 0..24 {
         s.tell(&format!("value {n}"), get("many", &format!("user.number{n:02}")));
     }
-    // Two files of the same attributes share a block on the device, and change apart.
+    // Two files with the same attributes share a block on the device, and change independently.
     for name in ["twin1", "twin2"] {
         s.tell("make", put(name, b"x"));
         s.tell("set", set(name, "user.shared", &pattern(700, 9)));

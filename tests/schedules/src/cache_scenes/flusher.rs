@@ -1,4 +1,5 @@
-//! The flusher's threads beside writers of don't-cache bytes: nothing lies for ever, and the cap holds.
+//! The flusher's threads beside writers of don't-cache bytes: no byte stays for ever, and the cap
+//! holds.
 
 use super::{BLOCK, cache, file, is_clean};
 use crate::cache_driver::Driver;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 /// Bytes of a page: smaller writes may wait for more.
 const PAGE: usize = 4 * BLOCK;
 
-/// The engine: it writes back, and says what is written.
+/// The engine: it writes back, and reports what was written.
 struct Engine {
     files: Vec<Driver>,
     writes: Mutex<u64>,
@@ -26,7 +27,7 @@ impl Engine {
         Engine { files, writes: Mutex::new(Rank::Leaf, 0), more: Condvar::new() }
     }
 
-    /// Sleeps until no don't-cache byte is left to be written.
+    /// Sleeps until every don't-cache byte was written.
     fn wait(&self, cache: &PageCache) {
         let mut writes = self.writes.lock();
         while cache.stats().drop_behind_dirty > 0 {
@@ -90,8 +91,8 @@ fn check(cache: &PageCache, engine: &Engine, cap: u64) {
     }
 }
 
-/// Writers tell the flusher, which knows the files for other bytes already, of each write; then all sleep until all
-/// is written.
+/// Writers notify the flusher, which already knows the files for other bytes, of each write. Then
+/// all sleep until everything is written.
 fn told() {
     let cap = 1 << 20;
     let cache = cache(4 << 20, cap);
@@ -117,7 +118,7 @@ fn told() {
     check(&cache, &engine, cap);
 }
 
-/// Two pages have room: writers wait at the gate, and nobody but the flusher makes room.
+/// The cap allows two pages: writers wait for a permit, and only the flusher makes space.
 fn gate() {
     let cap = 2 * PAGE as u64;
     let cache = cache(4 << 20, cap);
@@ -133,12 +134,12 @@ fn gate() {
             });
         }
     });
-    // Room for all there may be: the flusher has written everything.
+    // All permits are free: the flusher has written everything.
     drop(cache.acquire_permit(cap, Use::DropBehind).unwrap());
     check(&cache, &engine, cap);
 }
 
-/// As a mount does it: the gate before a write, the brakes after it, sleeps that end.
+/// As a mount does it: a permit before a write, throttling after it, sleeps that end.
 fn both() {
     let cap = 3 * PAGE as u64;
     let cache = cache(4 << 20, cap);

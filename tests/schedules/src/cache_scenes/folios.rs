@@ -1,10 +1,10 @@
-//! States of folios: dirty ► on its way ► clean ► evicted; dirty again on its way; cut off; reused.
+//! States of folios: dirty ► in flight ► clean ► evicted; dirty again in flight; truncated; reused.
 //!
 //! ```text
 //!   writer      writes a block's next generation ► it is acknowledged
 //!   reader      sees each block whole, and none older than acknowledged before
 //!   checker     the file is not dirty ► the store has what was acknowledged before
-//!   at the end  written back, dropped, read anew: the last generation; the account is at zero
+//!   at the end  written back, dropped, read again: the last generation; the account is at zero
 //! ```
 
 use super::{BLOCK, cache, file, generation, is_clean, pattern};
@@ -28,7 +28,7 @@ fn stored(driver: &Driver, block: u64) -> Vec<u8> {
     bytes
 }
 
-/// Writes the first dirty bytes back; the device takes its time.
+/// Writes the first dirty bytes back; the device takes time for that.
 fn write_back(driver: &Driver) {
     let _only = driver.write_back.lock().unwrap();
     let Some(run) = driver.file.next_dirty(0..u64::MAX, 3 * BLOCK as u64) else { return };
@@ -45,7 +45,7 @@ fn write_back(driver: &Driver) {
 }
 
 fn states() {
-    // Six folios, of which three have room.
+    // Six folios, of which three fit.
     let cache = cache(12 << 10, 1 << 20);
     let driver = file(&cache, 12);
     let first: Vec<u8> = (0..BLOCKS).flat_map(|block| pattern(block, 0)).collect();
@@ -67,7 +67,7 @@ fn states() {
         }
         scope.spawn(move || {
             for _ in 0..3 {
-                // Now what is in demand, now what pushes it out.
+                // Alternately the folios in demand, and those that evict them.
                 let first = if below(2) == 0 { below(8) } else { below(BLOCKS - 12) };
                 let blocks = 1 + below(12);
                 let seen = |block: u64| done[block as usize].load(SeqCst);
@@ -111,7 +111,7 @@ fn states() {
     }
 }
 
-/// Readers push out what they can while a folio's bytes are on their way.
+/// Readers evict what they can while the bytes of a folio are in flight.
 fn reclaim() {
     let cache = cache(8 << 10, 1 << 20);
     let driver = file(&cache, 12);
@@ -133,7 +133,8 @@ fn reclaim() {
     is_clean(&cache.stats());
 }
 
-/// A file is cut in the middle of a block that others write over, written back and read meanwhile.
+/// A file is truncated in the middle of a block that other threads overwrite, write back and read
+/// meanwhile.
 fn truncation() {
     const CUT: u64 = 5 * BLOCK as u64 + 300;
     let cache = cache(16 << 10, 1 << 20);
@@ -144,7 +145,7 @@ fn truncation() {
         scope.spawn(|| {
             let _only = driver.write_back.lock().unwrap();
             let _inode = driver.inode.write().unwrap();
-            // In this order: an overwrite sees the new length, or its bytes are cut.
+            // In this order: an overwrite sees the new length, or its bytes are truncated.
             driver.file.set_len(CUT);
             driver.file.truncate(CUT);
             driver.store.free(CUT..12 * BLOCK as u64);
@@ -164,7 +165,7 @@ fn truncation() {
         });
     });
     assert_eq!(driver.file.len(), CUT);
-    // It grows again: what was cut off is zeros.
+    // It grows again: what was truncated is zeros.
     driver.write(11 * BLOCK as u64, &[9; BLOCK], Use::Keep);
     let read = driver.read(CUT, 11 * BLOCK - CUT as usize, Use::Keep);
     assert!(read.iter().all(|byte| *byte == 0), "bytes that were cut off are back");
@@ -173,7 +174,7 @@ fn truncation() {
     is_clean(&cache.stats());
 }
 
-/// An inode goes while its bytes are on their way, and another file's folio takes the slot.
+/// An inode is dropped while its bytes are in flight, and another file's folio takes the slot.
 fn reuse() {
     let cache = cache(64 << 10, 1 << 20);
     let (gone, comes) = (file(&cache, 12), file(&cache, 13));

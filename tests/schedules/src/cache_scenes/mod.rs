@@ -1,4 +1,5 @@
-//! The page cache: writers, readers, write-back, reclaim and truncation on a few small folios, and the flusher.
+//! The page cache: writers, readers, write-back, reclaim and truncation on a few small folios, and
+//! the flusher.
 
 mod flusher;
 mod folios;
@@ -26,12 +27,12 @@ fn file(cache: &PageCache, ino: u32) -> Driver {
     }
 }
 
-/// A block of `generation`: every word says which block and which generation it is.
+/// A block of `generation`: every word identifies the block and the generation.
 fn pattern(block: u64, generation: u64) -> Vec<u8> {
     (block << 40 | generation).to_le_bytes().repeat(BLOCK / 8)
 }
 
-/// Which generation a block shows; panics when it is torn or another block's.
+/// The generation of a block; panics if the block is torn or another one.
 fn generation(block: u64, bytes: &[u8]) -> u64 {
     let word = u64::from_le_bytes(bytes[..8].try_into().unwrap());
     assert!(bytes.chunks(8).all(|chunk| chunk == word.to_le_bytes()), "block {block} is torn");
@@ -39,7 +40,7 @@ fn generation(block: u64, bytes: &[u8]) -> u64 {
     word & ((1 << 40) - 1)
 }
 
-/// Nothing is dirty or on its way, and nothing counts as that.
+/// Nothing is dirty or in flight, and nothing counts as that.
 fn is_clean(stats: &CacheStats) {
     let left = (stats.dirty, stats.writing, stats.drop_behind_dirty);
     assert_eq!(left, (0, 0, 0), "the account is off");

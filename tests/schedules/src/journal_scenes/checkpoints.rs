@@ -1,4 +1,5 @@
-//! A log that is always nearly full: room is made beside commits, by those who start, by the background, by anybody.
+//! A log that is always nearly full: log space is made beside commits, by threads that start
+//! handles and by the background thread.
 
 use super::Ground;
 use crate::explore::{Scene, Timers, explore, finds};
@@ -16,7 +17,7 @@ fn run(options: JournalOptions) {
         for n in 0..3 {
             let ground = &ground;
             scope.spawn(move || {
-                // Some fill the log, one changes the same blocks again and again.
+                // Some threads fill the log, one changes the same blocks repeatedly.
                 let first = 5 + 10 * n as u64;
                 let more: Vec<u64> = (first..first + 6 * n as u64).collect();
                 for round in 0..4 {
@@ -47,7 +48,7 @@ fn run(options: JournalOptions) {
     ground.close();
 }
 
-/// Blocks go home all the time, of transactions that a later one changes again.
+/// Blocks go home continuously, of transactions whose blocks a later one changes again.
 fn home() {
     let ground = Ground { dwell: 20, ..Ground::new(empty_log(KINDS[7], 50), options(), 1) };
     let transactions = ground.journal.transactions().unwrap();
@@ -71,7 +72,7 @@ fn home() {
     ground.close();
 }
 
-/// The journal is closed while another thread commits, as the background does by the clock.
+/// The journal is closed while another thread commits, as the background thread does by the clock.
 fn close() {
     let ground = Ground::new(empty_log(KINDS[7], 1), options(), 1);
     let (_, tid) = ground.change(0, &[]).unwrap();
@@ -82,14 +83,14 @@ fn close() {
     ground.cut();
 }
 
-/// Those who start make room.
+/// Threads that start handles make log space.
 const ALONE: Scene = Scene {
     name: "journal_scenes::checkpoints::room_is_made_by_who_starts",
     timers: Timers::Never,
     run: || run(options()),
 };
 
-/// The thread in the background does, too.
+/// The background thread does, too.
 const HELPED: Scene = Scene {
     name: "journal_scenes::checkpoints::room_is_made_in_the_background",
     timers: Timers::Sometimes,

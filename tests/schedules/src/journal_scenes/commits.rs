@@ -1,4 +1,4 @@
-//! Handles beside commits: who leads, who waits, who comes in between; and a device that fails.
+//! Handles beside commits: leaders, waiting threads, threads in between; and a device that fails.
 
 use super::{Ground, scene};
 use crate::explore::{Scene, Timers, explore, finds, is_repeatable};
@@ -10,7 +10,8 @@ use extant_base::BlockNr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Three threads change two pairs and commit; one commits all; the power goes at any moment.
+/// Three threads change two pairs and commit; one commits everything; the power is cut at any
+/// moment.
 fn commits() {
     let ground = Ground::new(empty_log(KINDS[7], 1), options(), 2);
     thread::scope(|scope| {
@@ -36,7 +37,8 @@ fn commits() {
     ground.close();
 }
 
-/// The same, with a thread in the background and commits that take long, so that leaders wait for others.
+/// The same, with a background thread and commits that take long, so that leaders wait for other
+/// threads.
 fn gathering() {
     let interval = Some(Duration::from_millis(1));
     let options = JournalOptions { commit_interval: interval, ..options() };
@@ -59,7 +61,8 @@ fn gathering() {
     ground.close();
 }
 
-/// The device fails for good: everybody is told, nobody waits for ever, and nothing acknowledged is lost.
+/// The device fails for good: every thread gets an error, none waits for ever, and nothing
+/// acknowledged is lost.
 fn abort() {
     let ground = Ground::new(empty_log(KINDS[7], 1), options(), 2);
     ground.disk.fail_in(below(30) + 1);
@@ -87,7 +90,8 @@ fn abort() {
     ground.cut();
 }
 
-/// One flush loses what was written before it, and one thread is told: nobody else goes on as if all were well.
+/// One flush loses what was written before it, and one thread gets its error: no other thread
+/// continues as if it had succeeded.
 fn lost() {
     let ground = Ground::new(empty_log(KINDS[7], 1), options(), 2);
     ground.disk.lose_in(below(8) + 1);
@@ -105,7 +109,7 @@ fn lost() {
             });
         }
         scope.spawn(|| {
-            // As one who syncs data alone.
+            // Like a thread that syncs data alone.
             while ground.journal.flush().is_ok() && below(4) > 0 {}
             ground.cut();
         });
@@ -113,7 +117,7 @@ fn lost() {
     ground.cut();
 }
 
-/// Threads ask for blocks that one of them reads, in a cache too small for all.
+/// Threads request blocks that one of them reads, in a cache too small for all.
 fn loading() {
     let log = empty_log(KINDS[7], 1);
     let disk = Arc::new(super::Disk::new(log.image.clone()));

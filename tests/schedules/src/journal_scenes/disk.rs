@@ -1,4 +1,5 @@
-//! A disk in memory: other threads go on in the middle of each request, and a power cut loses what it may.
+//! A disk in memory: other threads run in the middle of each request, and a power cut loses any
+//! part of what is not durable.
 
 use crate::model::{below, point};
 use extant_base::{ByteOffset, Error, IoOp, Result};
@@ -6,21 +7,21 @@ use extant_blockdev::BlockDevice;
 use std::sync::Mutex;
 
 pub(crate) struct Disk {
-    /// Never held at a point where another thread may go on.
+    /// Never held at a point where another thread may run.
     state: Mutex<State>,
 }
 
 struct State {
-    /// As it is read.
+    /// What reads return.
     bytes: Vec<u8>,
-    /// As it is for certain after a power cut.
+    /// What is certain to be there after a power cut.
     durable: Vec<u8>,
-    /// Writes since, which may be lost: number, place, bytes.
+    /// Later writes, which may be lost: number, place, bytes.
     pending: Vec<(u64, usize, Vec<u8>)>,
     writes: u64,
     /// Requests until one fails; none does at `u64::MAX`.
     fails_in: u64,
-    /// Flushes until one loses what it is about; none does at `u64::MAX`.
+    /// Flushes until one loses what it covers; none does at `u64::MAX`.
     loses_in: u64,
 }
 
@@ -37,14 +38,14 @@ impl Disk {
         self.state.lock().unwrap().fails_in = n;
     }
 
-    /// Flush `n` from now on loses what was written before, and only who asked for that one is told.
+    /// Flush `n` from now on loses what was written before it, and only its caller gets the error.
     pub(crate) fn lose_in(&self, n: u64) {
         self.state.lock().unwrap().loses_in = n;
     }
 
     /// What a power cut leaves: everything that was flushed, and any part of the rest.
     pub(crate) fn cut(&self) -> Vec<u8> {
-        // Nothing survives, all does, or some.
+        // No pending write survives, all do, or some.
         let mode = below(4);
         let state = self.state.lock().unwrap();
         let (mut left, pending) = (state.durable.clone(), state.pending.clone());
@@ -67,7 +68,7 @@ impl Disk {
         if state.fails_in == 0 { Err(broken(op, at, len)) } else { Ok(()) }
     }
 
-    /// Whether this flush is the one that loses writes, which are then gone up to number `last`.
+    /// Whether this flush is the one that loses writes; they are then lost up to number `last`.
     fn loses(&self, last: u64) -> bool {
         let mut state = self.state.lock().unwrap();
         if state.loses_in == u64::MAX {
@@ -113,11 +114,11 @@ impl BlockDevice for Disk {
 
     fn flush(&self) -> Result<()> {
         self.ask(IoOp::Flush, ByteOffset(0), 0)?;
-        // A flush is about what was written before it began.
+        // A flush covers what was written before it began.
         let last = self.state.lock().unwrap().writes;
         point();
         if self.loses(last) {
-            // Others go on before anybody is told.
+            // Other threads run before any thread gets the result.
             point();
             return Err(broken(IoOp::Flush, ByteOffset(0), 0));
         }
@@ -136,7 +137,7 @@ impl BlockDevice for Disk {
         let at = at.0 as usize;
         state.bytes[at..at + buf.len()].copy_from_slice(buf);
         state.durable[at..at + buf.len()].copy_from_slice(buf);
-        // What was written there before and is not flushed does not come back over it.
+        // Older bytes that were not flushed do not come back over it.
         state.pending.retain(|(_, was, bytes)| *was < at || was + bytes.len() > at + buf.len());
         drop(state);
         point();

@@ -1,4 +1,5 @@
-//! Fast commits beside full ones: each step is told, or committed, before its thread goes on.
+//! Fast commits beside full ones: each change is recorded, or committed, before its thread
+//! continues.
 
 use super::Ground;
 use crate::explore::{Scene, Timers, explore, finds};
@@ -74,7 +75,7 @@ fn fast() {
     let options = JournalOptions { fast_commits: true, ..options() };
     let ground = Ground { recover, ..Ground::new(log(), options, 2) };
     let journal = &ground.journal;
-    // From the first full commit on there are fast ones.
+    // After the first full commit there are fast ones.
     let (value, step) = change(&ground, 0);
     journal.commit_with_data(step, Some(&Cached(journal))).unwrap();
     ground.acknowledge(0, value);
@@ -86,7 +87,7 @@ fn fast() {
                     let pair = (n + round) % 2;
                     let (value, step) = change(ground, pair);
                     let cached = Cached(&ground.journal);
-                    // One in six is a full commit, and there is room for three fast ones.
+                    // One in six is a full commit, and there is space for three fast ones.
                     let snapshot = if below(6) > 0 { Some(&cached as &dyn Snapshot) } else { None };
                     ground.journal.commit_with_data(step, snapshot).unwrap();
                     ground.acknowledge(pair, value);

@@ -1,4 +1,4 @@
-//! Blocks that are freed and become file data: no older copy in the log comes back over it.
+//! Blocks that are freed and become file data: no older copy in the log overwrites them.
 
 use super::{Ground, scene};
 use crate::explore::{Timers, explore, finds};

@@ -1,9 +1,10 @@
-//! The journal: threads that change metadata, commit, make room and give up, and power cuts at any moment.
+//! The journal: threads that change metadata, commit, make log space and abort, and power cuts at
+//! any moment.
 //!
 //! ```text
-//!   thread   lock a pair ► handle [ both blocks := n ] ► unlock ► commit ► n counts as acknowledged
-//!   cut      what is durable, and any part of the rest ► replay ► both blocks of each pair show the same,
-//!                                                                 and no less than was acknowledged before
+//!   thread   lock a pair ► handle [ both blocks := n ] ► unlock ► commit ► n is acknowledged
+//!   cut      what is durable, part of the rest ► replay ► both blocks of each pair show the same,
+//!                                                             not less than was acknowledged
 //! ```
 
 mod checkpoints;
@@ -27,9 +28,9 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 /// Blocks that change together, their numbers, and what is known of them.
 struct Pair {
     blocks: [u64; 2],
-    /// What an inode's lock is: one handle at a time changes them.
+    /// The equivalent of an inode's lock: one handle at a time changes them.
     turn: Mutex<u64>,
-    /// `std`'s own: to ask is no point where others go on.
+    /// `std`'s own atomic: reading it is no point where other threads run.
     written: AtomicU64,
     acknowledged: AtomicU64,
 }
@@ -40,7 +41,7 @@ struct Ground {
     disk: Arc<Disk>,
     journal: Journal,
     pairs: Vec<Pair>,
-    /// Points between two changes of a handle.
+    /// Points where other threads may run between two changes of a handle.
     dwell: u32,
     /// How a volume is recovered.
     recover: fn(&TestLog, &Arc<MemoryDevice>),
@@ -65,7 +66,8 @@ impl Ground {
         Ground { log, disk, journal, pairs, dwell: 1, recover }
     }
 
-    /// Gives a pair its next value, beside `more` blocks that belong to nobody; value and transaction.
+    /// Gives a pair its next value, and changes `more` blocks that no pair has. Returns value and
+    /// transaction.
     fn change(&self, pair: usize, more: &[u64]) -> Result<(u64, Tid)> {
         let pair = &self.pairs[pair];
         let mut turn = pair.turn.lock();
@@ -90,7 +92,7 @@ impl Ground {
         }
     }
 
-    /// The power goes now.
+    /// Cuts the power now.
     fn cut(&self) {
         let before: Vec<_> = self.pairs.iter().map(|pair| pair.acknowledged.load(SeqCst)).collect();
         let left = self.disk.cut();
@@ -121,7 +123,7 @@ impl Ground {
     }
 }
 
-/// What [`stamp`] put in; 0 before.
+/// The value that [`stamp`] stored; 0 before.
 fn value_of(block: &[u8; SIZE]) -> u64 {
     if *block == [OLD; SIZE] {
         return 0;

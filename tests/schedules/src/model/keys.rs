@@ -1,4 +1,4 @@
-//! What `std`'s keys of threads' own values can do and the explorer's cannot.
+//! Functions of `std`'s thread-local keys that the explorer's do not have.
 
 use shuttle::thread::LocalKey;
 use std::cell::{Cell, RefCell};

@@ -1,4 +1,4 @@
-//! `parking_lot`, as far as it is used, made of the explorer's locks.
+//! The part of `parking_lot` that is used, built from the explorer's locks.
 
 use super::time;
 use crate::explore::{Timers, timers};
@@ -9,7 +9,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// Looks that one who waits for a time has, at most, before the time is over.
+/// How often a timed wait looks before its time is over.
 const LOOKS: u64 = 6;
 
 #[derive(Default)]
@@ -32,7 +32,7 @@ impl<T> Mutex<T> {
 
 impl<T: ?Sized> Mutex<T> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        // Who panicked has ended the run.
+        // A thread that panicked has ended the run.
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         MutexGuard { lock: self, held: Some(held) }
     }
@@ -68,7 +68,7 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// A condition. Those who wait for a time are not asleep: the explorer ends their wait when it likes, or never
+/// A condition. Timed waiters do not sleep: the explorer ends their wait when it chooses, or never
 /// ([`Timers`]).
 #[derive(Default)]
 pub(crate) struct Condvar {
@@ -145,21 +145,21 @@ impl<T: ?Sized> RwLock<T> {
 }
 
 impl<T: ?Sized> fmt::Debug for Mutex<T> {
-    /// Without the content: a look at it would be a step of the schedule.
+    /// Without the content: reading it would be a step of the schedule.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mutex").finish_non_exhaustive()
     }
 }
 
 impl<T: ?Sized> fmt::Debug for RwLock<T> {
-    /// Without the content: a look at it would be a step of the schedule.
+    /// Without the content: reading it would be a step of the schedule.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RwLock").finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for Condvar {
-    /// Without the content: a look at it would be a step of the schedule.
+    /// Without the content: reading it would be a step of the schedule.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Condvar").finish_non_exhaustive()
     }

@@ -4,7 +4,7 @@ use super::time;
 use std::time::Duration;
 
 pub(crate) use shuttle::thread::{Builder, JoinHandle, current, scope, yield_now};
-// There is one thread of the system, which panics or does not.
+// The one thread of the system panics or does not.
 pub(crate) use std::thread::panicking;
 
 pub(crate) fn sleep(time: Duration) {

@@ -1,4 +1,4 @@
-//! `std::time`, by a clock that only moves when it is looked at, or waited for.
+//! `std::time`, with a clock that advances only when it is read, or waited for.
 
 use std::cell::Cell;
 use std::ops::{Add, Sub};
@@ -9,15 +9,15 @@ std::thread_local! {
     static NOW: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Nanoseconds that each look takes.
+/// Nanoseconds that each reading takes.
 const LOOK: u64 = 1_000;
 
-/// Lets the clock begin anew.
+/// Starts the clock again.
 pub(crate) fn begin() {
     NOW.set(Instant::BORN.0);
 }
 
-/// `time` goes by.
+/// Advances the clock by `time`.
 pub(crate) fn pass(time: Duration) {
     NOW.set(NOW.get() + time.as_nanos().min(1 << 60) as u64);
 }

@@ -1,12 +1,12 @@
-//! The testkit as a command, for guests of user-mode Linux and for looking by hand.
+//! The testkit as a command, for guests of user-mode Linux and for use by hand.
 //!
 //! ```text
 //! extant-testkit manifest DIR           one JSON line an entry (docs/JSON.md)
-//! extant-testkit populate DIR PROFILE…   fills it; prints what was skipped
+//! extant-testkit populate DIR PROFILE…   fills DIR; prints what was skipped
 //! extant-testkit clean NAME DIR         makes a volume of the matrix in DIR
 //! extant-testkit crash NAME DIR         makes a crash state in DIR, prints what must survive
 //! extant-testkit guest SCRIPT DIR IMG…   runs SCRIPT in user-mode Linux: /mnt/work is DIR
-//! extant-testkit cases                  names them all
+//! extant-testkit cases                  names all volumes and crash states
 //! ```
 
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The matrix of clean volumes: a row for each combination of features that has its own code path.
+//! The matrix of clean volumes: a row for each combination of features with its own code path.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::populate::populate;
 use crate::scratch::make_sparse;
 use crate::uml::Uml;
 
-/// Who fills a volume.
+/// What fills a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Maker {
     /// This machine's kernel, by a loop mount.
@@ -21,33 +21,33 @@ pub enum Maker {
     Mke2fs,
 }
 
-/// One volume to make.
+/// One volume of the matrix.
 #[derive(Debug, Clone, Copy)]
 pub struct CleanCase {
-    /// Unique.
+    /// Its unique name.
     pub name: &'static str,
     /// Size of the image.
     pub mib: u64,
-    /// Who fills it.
+    /// What fills it.
     pub maker: Maker,
-    /// Words for mke2fs.
+    /// Options for mke2fs.
     pub mkfs: &'static str,
-    /// Mount options beside `noatime`.
+    /// Mount options in addition to `noatime`.
     pub mount: &'static str,
-    /// Words for [`populate`].
+    /// Profiles for [`populate`].
     pub profiles: &'static str,
 }
 
-/// A volume as made, unmounted and clean.
+/// A finished volume, unmounted and clean.
 #[derive(Debug)]
 pub struct CleanVolume {
     /// The image.
     pub img: PathBuf,
     /// Its external journal.
     pub journal: Option<PathBuf>,
-    /// What Linux shows of it; for [`Maker::Mke2fs`] what the source directory holds.
+    /// What Linux shows of it; for [`Maker::Mke2fs`], what the source directory contains.
     pub manifest: Manifest,
-    /// What the filesystem refused to take.
+    /// What the filesystem refused.
     pub skipped: Vec<String>,
 }
 
@@ -182,7 +182,7 @@ pub fn clean_cases() -> &'static [CleanCase] {
 }
 
 impl CleanCase {
-    /// Makes the volume in `dir`. `Err` when a tool failed or e2fsck finds fault with the result.
+    /// Makes the volume in `dir`. `Err` if a tool failed or e2fsck finds an error in the result.
     pub fn make(&self, dir: &Path) -> Result<CleanVolume, String> {
         let img = dir.join("image.img");
         let bytes = self.mib << 20;
@@ -240,7 +240,7 @@ impl CleanCase {
     }
 }
 
-/// mke2fs with an external journal at `journal` where the options say `JOURNAL`.
+/// Runs mke2fs, with an external journal at `journal` if the options contain `JOURNAL`.
 pub(super) fn make_with_journal(
     img: &Path,
     bytes: u64,

@@ -1,7 +1,7 @@
-//! Crash states made by this machine's kernel: what is on the device when the power goes after a
-//! persistence call.
+//! Crash states made by this machine's kernel: the content of the device when the power is cut
+//! after a persistence call.
 //!
-//! Never mounted again here: see [`LoopMount`].
+//! They are never mounted again here: see [`LoopMount`].
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,20 +12,20 @@ use crate::loop_mount::LoopMount;
 use crate::manifest::Manifest;
 use crate::scratch::copy_sparse;
 
-/// One crash state to make.
+/// One crash state of the list.
 #[derive(Debug, Clone)]
 pub struct CrashCase {
-    /// Unique: variant and scenario.
+    /// Its unique name: variant and scenario.
     pub name: String,
-    /// Words for mke2fs.
+    /// Options for mke2fs.
     pub mkfs: String,
-    /// Mount options beside `noatime`.
+    /// Mount options in addition to `noatime`.
     pub mount: String,
     /// The scenario's name.
     pub scenario: String,
 }
 
-/// A crash state as made.
+/// A finished crash state.
 #[derive(Debug)]
 pub struct CrashState {
     /// The image.
@@ -34,7 +34,7 @@ pub struct CrashState {
     pub journal: Option<PathBuf>,
     /// What must survive.
     pub must: Vec<Must>,
-    /// The tree as it was a moment before the crash, synced or not.
+    /// The tree just before the crash, synced or not.
     pub live: Manifest,
 }
 
@@ -42,7 +42,7 @@ const MIB: u64 = 32;
 const FC: &str = "-b 4096 -O fast_commit";
 
 /// Variants that each run four scenarios: a mixed one, revokes, fallocate (or what the format has
-/// in its place), a random one.
+/// instead), and a random one.
 const FULL_COMMIT: &[(&str, &str, &str)] = &[
     ("1k", "-b 1024", ""),
     ("2k", "-b 2048", ""),
@@ -88,7 +88,7 @@ const SINGLE: &[(&str, &str, &str)] = &[
     ("ext2-mixed", "-t ext2 -b 1024", "mixed"),
 ];
 
-/// Random scenarios beside the table's when `EXTANT_SEED` is set, as `make soak` does.
+/// Random scenarios in addition to the table's if `EXTANT_SEED` is set, as `make soak` does.
 const SOAK_CASES: u64 = 60;
 
 /// Every case, about 150; more with `EXTANT_SEED`.
@@ -154,7 +154,7 @@ impl CrashCase {
         self.mkfs.contains("fast_commit")
     }
 
-    /// The volume has a journal, so that recovery can promise a whole volume.
+    /// The volume has a journal, so recovery can make it consistent.
     pub fn journaled(&self) -> bool {
         !self.mkfs.contains("^has_journal") && !self.mkfs.contains("-t ext2")
     }

@@ -1,5 +1,5 @@
 //! Volumes made by mke2fs and filled by Linux: clean ones with a manifest, and crash states with
-//! what had to survive.
+//! the list of what must survive.
 //!
 //! ```text
 //!   clean:  mke2fs ──► mount, populate, unmount ──► mount ro, walk ──► image + manifest

@@ -4,9 +4,9 @@
 //! ```text
 //!   settle base/ ──► operations … fsync ──► note what is durable now ──► (caller) shut down
 //! ```
-//! What a scenario notes is durable by the calls it made: the inode fsynced, with the names that
-//! were new or changed on the way to it. (fsync of a file that did not change makes nothing else
-//! durable; the scenarios never count on that.)
+//! What a scenario notes is durable because of its own calls: the inode that was fsynced, and the
+//! new or changed names on the path to it. (fsync of an unchanged file makes nothing else durable,
+//! and the scenarios do not rely on that.)
 
 use std::fs::File;
 use std::io;
@@ -25,15 +25,15 @@ use crate::rng::{Rng, bytes};
 /// Something that must hold after recovery.
 #[derive(Debug, Clone)]
 pub enum Must {
-    /// This entry is there with this content and these attributes (times, place, directory sizes
-    /// and inode numbers aside).
+    /// This entry is there with this content and these attributes, apart from times, place,
+    /// directory sizes and inode numbers.
     Be(Box<Entry>),
-    /// Nothing has this name.
+    /// This name does not exist.
     BeAbsent(String),
 }
 
 impl Must {
-    /// `Ok` when it holds in `after`.
+    /// `Ok` if it holds in `after`.
     pub fn check(&self, after: &Manifest) -> Result<(), String> {
         match self {
             Must::BeAbsent(path) if after.entries.contains_key(path) => {
@@ -54,11 +54,11 @@ impl Must {
     }
 }
 
-/// A volume with a scenario under way.
+/// A volume on which a scenario runs.
 pub(super) struct Stage {
     place: Place,
     must: Vec<Must>,
-    /// Kept open until the crash.
+    /// Files kept open until the crash.
     held: Vec<File>,
     dir: File,
 }
@@ -77,7 +77,7 @@ impl Stage {
         File::open(self.place.path(name))?.sync_all()
     }
 
-    /// Writes at `at` (the end where `None`), then fsync.
+    /// Writes at `at` (at the end if `None`), then calls fsync.
     fn write(&self, name: &str, bytes: &[u8], at: Option<u64>) -> io::Result<()> {
         self.write_only(name, bytes, at)?.sync_all()
     }
@@ -107,7 +107,8 @@ impl Stage {
         std::fs::rename(self.place.path(from), self.place.path(to))
     }
 
-    /// Notes how `names` are now as what must be there (or absent) after recovery.
+    /// Notes the present state of `names`, existing or absent, as what must be there after
+    /// recovery.
     fn keep<S: AsRef<str>>(&mut self, names: impl IntoIterator<Item = S>) -> io::Result<()> {
         for name in names {
             let name = name.as_ref();
@@ -148,13 +149,13 @@ const ACTS: &[(&str, Act)] = &[
     ("wrap", wrap),
 ];
 
-/// The names of the scenarios that every journal can show.
+/// The names of the scenarios that work with every journal.
 pub(super) fn everyday() -> impl Iterator<Item = &'static str> {
     ACTS.iter().map(|(name, _)| *name).take_while(|name| *name != "revoke")
 }
 
-/// Runs scenario `name` (`random-SEED` and `quick-SEED` for random ones) in `dir`; returns what must survive and
-/// the files to hold open until the crash.
+/// Runs scenario `name` (`random-SEED` and `quick-SEED` for random ones) in `dir`. Returns what
+/// must survive, and the files to keep open until the crash.
 pub fn run_scenario(dir: &Path, name: &str) -> Result<(Vec<Must>, Vec<File>), String> {
     let run = || -> io::Result<Stage> {
         let mut stage = Stage::new(dir)?;
@@ -333,7 +334,7 @@ fn many(s: &mut Stage) -> io::Result<()> {
     s.keep(numbered("m", 400))
 }
 
-/// Open and removed files at the crash, and one emptied but not synced.
+/// Files open and removed at the crash, and one truncated but not synced.
 fn orphans(s: &mut Stage) -> io::Result<()> {
     for i in 0..5 {
         let name = format!("orph{i}");
@@ -348,7 +349,7 @@ fn orphans(s: &mut Stage) -> io::Result<()> {
     s.keep(numbered("orph", 5))
 }
 
-/// Directory blocks freed and taken again as file data: recovery needs the revoke records.
+/// Directory blocks are freed and reused as file data: recovery needs the revoke records.
 fn revoke(s: &mut Stage) -> io::Result<()> {
     let name = |k: usize, i: usize| format!("rv{k}/{}_{i}", "n".repeat(100));
     for k in 0..3 {
@@ -379,7 +380,7 @@ fn escape(s: &mut Stage) -> io::Result<()> {
     s.keep(["esc", "base/f05"])
 }
 
-/// So many full commits that a small journal goes round.
+/// Enough full commits that a small journal wraps.
 fn wrap(s: &mut Stage) -> io::Result<()> {
     for k in 0..60u64 {
         for i in 0..40u64 {
@@ -405,14 +406,14 @@ fn wrap(s: &mut Stage) -> io::Result<()> {
 /// How a random scenario makes everything durable.
 #[derive(Clone, Copy, PartialEq)]
 enum Ending {
-    /// fsync of every file and directory that is left; a directory's is a full commit.
+    /// fsync of every remaining file and directory; that of a directory is a full commit.
     FsyncAll,
-    /// Of files only, and often on the way: with fast commits each is one, and a fast commit carries
-    /// every name given before it.
+    /// fsync of files only, and often during the run. With fast commits, each fsync is one, and a
+    /// fast commit contains every name created before it.
     FsyncFiles,
 }
 
-/// 120 random operations and an ending.
+/// 120 random operations, then an ending.
 fn random(s: &mut Stage, seed: u64, ending: Ending) -> io::Result<()> {
     let mut rng = Rng::new(seed);
     let mut files: Vec<String> = (0..20).map(|i| format!("base/f{i:02}")).collect();

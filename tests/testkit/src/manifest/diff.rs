@@ -1,14 +1,14 @@
-//! What differs between two manifests, looked at as closely as the case allows.
+//! The differences between two manifests, in the detail that the case allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::{Entry, Kind, Manifest};
 
-/// How closely to look. Fields that one side does not know are never compared.
+/// The fields to compare. A field that one side does not know is never compared.
 #[derive(Debug, Clone, Copy)]
 pub struct Look {
-    /// Inode numbers; when false, only which paths share an inode.
+    /// Inode numbers; if false, only which paths share an inode.
     pub ino: bool,
     /// Size and link count of directories.
     pub dir_shape: bool,
@@ -31,7 +31,7 @@ pub struct Look {
 }
 
 impl Look {
-    /// Everything: two readings of one volume.
+    /// Everything: for two readings of one volume.
     pub fn all() -> Self {
         Self {
             ino: true,
@@ -47,7 +47,7 @@ impl Look {
         }
     }
 
-    /// What a copy keeps: not inode numbers, space, directory sizes, flags, ctime.
+    /// What a copy preserves: not inode numbers, space, directory sizes, flags, ctime.
     pub fn copy() -> Self {
         Self {
             ino: false,
@@ -61,7 +61,7 @@ impl Look {
     }
 }
 
-/// The differences, at most a few dozen of them in words.
+/// The differences; at most a few dozen of them in words.
 #[derive(Debug, Default)]
 pub struct Diff {
     lines: Vec<String>,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)]
@@ -26,10 +26,10 @@ pub struct Time {
     pub nsec: u32,
 }
 
-/// What is known of one path. Options are fields that not every side can tell.
+/// What is known about one path. Optional fields are those that not every side knows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Absolute inside the tree, encoded by [`encode_name`].
+    /// Absolute within the tree, encoded by [`encode_name`].
     pub path: String,
     /// File, directory, ….
     #[serde(rename = "type")]
@@ -40,9 +40,9 @@ pub struct Entry {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Links, as stat shows them.
+    /// Link count, as stat shows it.
     pub nlink: u64,
-    /// Bytes, as stat shows them.
+    /// Size in bytes, as stat shows it.
     pub size: u64,
     /// Last change of the content.
     pub mtime: Time,
@@ -52,13 +52,13 @@ pub struct Entry {
     /// A symlink's target, encoded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Extended attributes: encoded name to base64 value.
+    /// Extended attributes: from the encoded name to the value in base64.
     #[serde(default)]
     pub xattrs: BTreeMap<String, String>,
-    /// SHA-256 of the content, hexadecimal; files up to 256 MiB.
+    /// SHA-256 of the content, hexadecimal; for files up to 256 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// SHA-256 over the blocks that are not all zero; larger files.
+    /// SHA-256 over the blocks that are not all zero; for larger files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256_nonzero: Option<String>,
     /// Inode number.
@@ -86,7 +86,7 @@ pub struct Entry {
     pub error: Option<String>,
 }
 
-/// `name` as text: what is not UTF-8, and `%`, as `%XX`.
+/// `name` as text: bytes that are not UTF-8, and `%`, become `%XX`.
 pub fn encode_name(name: &[u8]) -> String {
     let mut out = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {

@@ -1,11 +1,11 @@
-//! All that can be seen of a directory tree, comparable and as JSON lines.
+//! All visible properties of a directory tree, comparable and as JSON lines.
 //!
 //! ```text
 //!   host directory ──walk──┐
 //!                          ├──► Manifest ──diff(Look)──► the first differences, in words
 //!   extant tree --json ────┘
 //! ```
-//! The lines are those of `docs/JSON.md`.
+//! `docs/JSON.md` describes the lines.
 
 mod diff;
 mod entry;
@@ -45,14 +45,14 @@ impl Manifest {
         self.entries.values().map(line).collect()
     }
 
-    /// Drops every entry at or below `path`.
+    /// Removes every entry at or below `path`.
     pub fn without(self, path: &str) -> Self {
         let mut left = self.without_below(path);
         left.entries.remove(path);
         left
     }
 
-    /// Drops every entry below `path`.
+    /// Removes every entry below `path`.
     pub fn without_below(mut self, path: &str) -> Self {
         let below = format!("{path}/");
         self.entries.retain(|p, _| !p.starts_with(&below));

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Entry, Kind, Manifest, Time, base64, encode_name};
 
-/// Files above this get `sha256_nonzero` in place of `sha256`.
+/// Larger files get `sha256_nonzero` instead of `sha256`.
 const HASH_WHOLE_MAX: u64 = 256 << 20;
 const INLINE_DATA: u32 = 0x1000_0000;
 
@@ -22,7 +22,7 @@ impl Manifest {
         Self::walk_with(dir, true)
     }
 
-    /// The same without reading what files hold.
+    /// The same without reading file content.
     pub fn walk_names(dir: &Path) -> Result<Self, String> {
         Self::walk_with(dir, false)
     }
@@ -162,7 +162,7 @@ fn xattrs(path: &Path) -> io::Result<BTreeMap<String, String>> {
     Ok(found)
 }
 
-/// The hash that `docs/JSON.md` gives a file of `size` bytes.
+/// The hash that `docs/JSON.md` defines for a file of `size` bytes.
 pub fn hash_file(file: &File, size: u64) -> io::Result<String> {
     let mut hash = Sha256::new();
     if size <= HASH_WHOLE_MAX {

@@ -1,4 +1,4 @@
-//! What inodes carry: extended attributes, ACLs, times, flags, projects, encryption.
+//! Properties of inodes: extended attributes, ACLs, times, flags, projects, encryption.
 
 use std::fs::File;
 use std::io;
@@ -66,7 +66,7 @@ pub(super) fn acls(p: &Place) -> io::Result<()> {
     p.mkdir("acl/sub")
 }
 
-/// Before 1970, past 2038, to the last second that 34 bits hold.
+/// Times before 1970, after 2038, up to the last second that 34 bits can express.
 pub(super) fn times(p: &Place) -> io::Result<()> {
     p.mkdir("times")?;
     let set = |name: &str, sec: i64, a: i64, m: i64| {

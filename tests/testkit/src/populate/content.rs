@@ -1,4 +1,4 @@
-//! Files by what is in them: sizes, holes, many extents, preallocation, inline data.
+//! Files by content: sizes, holes, many extents, preallocation, inline data.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -8,7 +8,7 @@ use rustix::fs::FallocateFlags;
 use super::Place;
 use crate::rng::bytes;
 
-/// Sizes around every border, modes, owners.
+/// Sizes around every limit, modes, owners.
 pub(super) fn files(p: &Place) -> io::Result<()> {
     p.mkdir("files")?;
     let sizes = [
@@ -71,7 +71,7 @@ pub(super) fn fragmented(p: &Place) -> io::Result<()> {
     Ok(())
 }
 
-/// Unwritten, kept beyond the end, punched, zeroed, collapsed, inserted.
+/// Ranges unwritten, allocated beyond the end, punched, zeroed, collapsed, inserted.
 pub(super) fn prealloc(p: &Place) -> io::Result<()> {
     let bs = p.block_size as u64;
     p.mkdir("prealloc")?;

@@ -1,11 +1,11 @@
-//! Many of one thing: indexed directories of every depth, files made and removed.
+//! Many of one kind: indexed directories of every depth, files created and removed.
 
 use std::io;
 
 use super::Place;
 use crate::rng::{Rng, bytes};
 
-/// `count` names in `dir`, made as links of a new file every `links` names.
+/// `count` names in `dir`, links of a new file every `links` names.
 fn fill(
     p: &Place,
     dir: &str,
@@ -43,7 +43,7 @@ pub(super) fn htree_deep(p: &Place) -> io::Result<()> {
     fill(p, "big", 70_000, 30_000, |i| format!("{i:06}_{pad}"))
 }
 
-/// 3,000 steps of making and removing small files.
+/// 3,000 steps that create and remove small files.
 pub(super) fn churn(p: &Place) -> io::Result<()> {
     let mut rng = Rng::new(99);
     let mut live = Vec::new();

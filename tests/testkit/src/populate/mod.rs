@@ -1,13 +1,13 @@
-//! Fills a mounted directory with content that is the same each time, by profiles.
+//! Fills a mounted directory with content that is the same in each run, by profiles.
 //!
 //! ```text
 //!   "common"  files sparse fragmented prealloc links special names dirs xattrs acls times flags
 //!   "small"   files links names
 //!   "tree"    what a source directory of any filesystem holds: common without prealloc and flags
-//!   others    one item each: htree5k htree100k htree_deep eainode inline churn project encrypt magic
+//!   others    one each: htree5k htree100k htree_deep eainode inline churn project encrypt magic
 //! ```
-//! What a filesystem refuses (no ACLs on this one, no holes on that one) is skipped and named, so
-//! that one profile serves every feature set.
+//! What a filesystem refuses (ACLs on one, holes on another) is skipped and named, so one profile
+//! serves every feature set.
 
 mod attributes;
 mod content;
@@ -50,20 +50,20 @@ const ITEMS: &[(&str, Item)] = &[
     ("htree_deep", many::htree_deep),
 ];
 
-/// The items of `common`: the first so many.
+/// How many items, from the first, are `common`.
 const COMMON: usize = 12;
 const SMALL: &[&str] = &["files", "links", "names"];
 const NOT_IN_TREE: &[&str] = &["prealloc", "flags"];
 
-/// Fills `dir` with the items of `profiles` (words). Returns what was skipped and why; `Err` for
-/// an unknown word.
+/// Fills `dir` with the items of `profiles` (separated by spaces). Returns what was skipped and
+/// why; `Err` for an unknown word.
 pub fn populate(dir: &Path, profiles: &str) -> Result<Vec<String>, String> {
     let place = Place::at(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     fill(place, profiles)
 }
 
-/// The same for a directory that a volume with blocks of `block_size` is to be built from: nothing
-/// that such blocks cannot hold, whatever the filesystem that `dir` is on.
+/// The same for a source directory of a volume with blocks of `block_size`: nothing that such
+/// blocks cannot hold, whatever the filesystem of `dir`.
 pub fn populate_for(dir: &Path, profiles: &str, block_size: usize) -> Result<Vec<String>, String> {
     let place = Place::at(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     fill(Place { block_size, ..place }, profiles)
@@ -87,7 +87,7 @@ fn fill(place: Place, profiles: &str) -> Result<Vec<String>, String> {
         }
     }
     if let Ok(dir) = File::open(&place.dir) {
-        // Only what is mounted here; a failure shows in what is read back.
+        // Only files on this filesystem. A failure shows when the content is read back.
         let _ = rustix::fs::syncfs(&dir);
     }
     Ok(place.skipped.into_inner())
@@ -102,13 +102,13 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Works in `dir`.
+    /// Fills `dir`.
     pub fn at(dir: &Path) -> io::Result<Self> {
         let block_size = rustix::fs::statvfs(dir)?.f_bsize as usize;
         Ok(Self { dir: dir.to_path_buf(), block_size, skipped: Default::default() })
     }
 
-    /// Does `work`; a refusal is noted under `what`.
+    /// Runs `work`; notes a refusal under `what`.
     pub fn attempt(&self, what: &str, work: impl FnOnce() -> io::Result<()>) {
         if let Err(error) = work() {
             self.skipped.borrow_mut().push(format!("{what}: {error}"));
@@ -144,7 +144,7 @@ impl Place {
         std::fs::set_permissions(path, Permissions::from_mode(mode))
     }
 
-    /// Opens `name` for reading and writing, making it (mode 0644) where it is absent.
+    /// Opens `name` for reading and writing; creates it with mode 0644 if it is missing.
     pub fn open(&self, name: impl AsRef<[u8]>) -> io::Result<File> {
         let path = self.path(name);
         let new = !path.exists();
@@ -156,7 +156,7 @@ impl Place {
         Ok(file)
     }
 
-    /// Writes `bytes` at `offset` of `name`, making it where it is absent.
+    /// Writes `bytes` at `offset` of `name`; creates it if it is missing.
     pub fn write_at(&self, name: &str, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.open(name)?.write_all_at(bytes, offset)
     }

@@ -1,18 +1,18 @@
-//! What the library's tests share.
+//! Helpers for the tests of the library.
 
 #![allow(dead_code)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The package's folder.
+/// The directory of the package.
 pub fn home() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// A library as programs link it. cargo makes none for tests, which cannot be linked with it as Rust.
+/// The library that programs link. cargo makes none for tests, because a Rust test cannot link it.
 pub fn library(name: &str) -> PathBuf {
-    // One after the other: cargo waits for itself.
+    // One at a time: cargo waits for itself.
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     build.args(["build", "--quiet", "--locked", "--package", "extant-capi"]).current_dir(home());
     run(&mut build);
@@ -21,7 +21,7 @@ pub fn library(name: &str) -> PathBuf {
     places.find(|path| path.exists()).unwrap_or_else(|| panic!("{name} was not built"))
 }
 
-/// Runs a program that has to succeed: standard output.
+/// Runs a program that must succeed, and returns its standard output.
 pub fn run(command: &mut Command) -> String {
     let out = command.output().expect("it starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

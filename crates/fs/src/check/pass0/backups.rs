@@ -1,7 +1,7 @@
-//! The copies of the superblock: whole, each in its own group, and of the same volume.
+//! The backup superblocks: each must be valid, in its own group, and of the same volume.
 //!
-//! Copies grow stale in normal running: what may differ (times, counters, features that come up
-//! while a volume is in use) is not compared.
+//! Backups become stale in normal operation, so fields that may differ (times, counters, features
+//! that a mounted volume can gain) are not compared.
 
 use crate::check::view::View;
 use extant_base::{ByteOffset, GroupNr, Site, What};
@@ -28,7 +28,7 @@ fn check_copy(view: &View<'_>, group: GroupNr, place: ByteOffset) {
             if let Some(field) = difference(&view.sb, &copy) {
                 view.note(What::Backup, at, field);
             }
-            // Sixteen bits hold the number; beyond them writers differ.
+            // The field has 16 bits; for larger group numbers, writers differ.
             if copy.block_group != group && group.0 <= u32::from(u16::MAX) {
                 view.note(What::Backup, at.offset(0x5A), "names another group");
             }
@@ -37,7 +37,7 @@ fn check_copy(view: &View<'_>, group: GroupNr, place: ByteOffset) {
     }
 }
 
-/// The first field that must not differ and does.
+/// The first field that differs although it must not.
 fn difference(primary: &Superblock, copy: &Superblock) -> Option<&'static str> {
     let incompat = Incompat::EXTENTS | Incompat::LIVE;
     let ro_compat = RoCompat::LARGE_FILE | RoCompat::DIR_NLINK | RoCompat::ORPHAN_PRESENT;

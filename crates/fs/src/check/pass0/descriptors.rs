@@ -1,11 +1,11 @@
-//! Group descriptors: checksums, places, counts and flags; and that no two pieces of metadata lie
-//! on one block.
+//! Group descriptors: checksums, locations, counts and flags. No two pieces of metadata may
+//! overlap.
 //!
 //! ```text
-//!   descriptor block ──► all its descriptors' checksums right? ── no ──► a copy where they are
+//!   descriptor block ──► all checksums in it right? ── no ──► a backup in which they are
 //!         │
 //!         ▼            bitmap │ bitmap │ table … of every group and the fixed blocks, sorted:
-//!   Group: desc, csum_ok, *_ok          two that overlap are both reported, the later not used
+//!   Group: desc, csum_ok, *_ok          an overlap is reported, and its bitmaps are not used
 //! ```
 
 use crate::check::view::{Group, View};
@@ -54,7 +54,7 @@ pub(super) fn load(view: &mut View<'_>) {
     }
 }
 
-/// Whether all checksums of a descriptor block are right, and all places possible.
+/// Whether all checksums of a descriptor block are right, and whether all locations are possible.
 fn judge(view: &View<'_>, bytes: &[u8], first: u32, count: u32) -> (bool, bool) {
     let desc_size = view.geometry.desc_size();
     let (mut good, mut plausible) = (true, true);
@@ -90,7 +90,7 @@ fn report(view: &View<'_>, bytes: &[u8], first: u32, count: u32, block: BlockNr)
     }
 }
 
-/// A copy of descriptor block `k` in which everything is right.
+/// A backup of descriptor block `k` in which everything is right.
 fn good_copy(view: &View<'_>, k: u32, first: u32, count: u32) -> Option<Vec<u8>> {
     let mut bytes = vec![0; view.block_bytes()];
     for (_, block) in view.geometry.desc_block_backups(k).take(8) {
@@ -111,7 +111,8 @@ fn places(view: &View<'_>, desc: &GroupDesc) -> [(BlockNr, u64); 3] {
     [(desc.block_bitmap, 1), (desc.inode_bitmap, 1), (desc.inode_table, itable)]
 }
 
-/// Whether metadata of `group` may lie there: in the volume, and in the group without flex_bg.
+/// Whether metadata of `group` may be there: on the volume, and without flex_bg in the group
+/// itself.
 fn may_hold(view: &View<'_>, group: GroupNr, start: BlockNr, len: u64) -> bool {
     let geometry = &view.geometry;
     let own = match geometry.blocks_of_group(group) {
@@ -121,10 +122,10 @@ fn may_hold(view: &View<'_>, group: GroupNr, start: BlockNr, len: u64) -> bool {
     start.0 >= own.start.max(1) && start.0.checked_add(len).is_some_and(|end| end <= own.end)
 }
 
-/// Finds metadata on metadata, and settles which bitmaps and tables can be read.
+/// Finds overlapping metadata, and decides which bitmaps and tables can be read.
 fn check_places(view: &mut View<'_>) {
     let geometry = view.geometry;
-    // First block, length, group, and what it is: 3 is the fixed blocks at a group's start.
+    // First block, length, group, and kind; kind 3 is the fixed blocks at the start of a group.
     let mut runs: Vec<(u64, u32, u32, u8)> = Vec::with_capacity(view.groups.len() * 3);
     for group in geometry.groups() {
         if let Some(base) = geometry.base_blocks(group)
@@ -159,7 +160,7 @@ fn check_places(view: &mut View<'_>) {
                 format!("{} of group {group} on {} of group {other}", name(kind), name(other_kind));
             let at = Site::of_group(GroupNr(group)).block(BlockNr(start));
             view.error_with(What::DescriptorOverlap, at, detail);
-            // Whichever of the two is not at a fixed place is not to be believed.
+            // Neither of the two can be trusted, except fixed blocks.
             for (group, kind) in [(group, kind), (other, other_kind)] {
                 let entry = &mut view.groups[group as usize];
                 match kind {

@@ -1,11 +1,11 @@
-//! Rules between the superblock's fields that reading a volume does not need.
+//! Rules between fields of the superblock that are not needed to read a volume.
 
 use crate::check::view::View;
 use extant_base::{Ino, Site, What};
 use extant_ondisk::features::{Compat, Incompat, RoCompat};
 use extant_ondisk::superblock::VolumeState;
 
-/// Reports every rule that does not hold.
+/// Reports every rule that is broken.
 pub(super) fn check(view: &View<'_>) {
     let sb = &view.sb;
     let at = |offset: usize| Site::NOWHERE.offset(offset);
@@ -88,7 +88,7 @@ pub(super) fn check(view: &View<'_>) {
     if view.has_incompat(Incompat::MMP) && !view.geometry.holds(sb.mmp_block, 1) {
         view.error(What::MmpBlock, at(0x168));
     }
-    // Named once, and never finished by anybody.
+    // Features that got a name but were never completed.
     let compat = sb.features.compat.unknown() | sb.features.compat & Compat::EXCLUDE_BITMAP;
     let dead = RoCompat::BTREE_DIR | RoCompat::SNAPSHOT | RoCompat::REPLICA;
     let ro_compat = sb.features.ro_compat.unknown() | sb.features.ro_compat & dead;

@@ -1,9 +1,9 @@
-//! Pass 0: what the volume says of itself, before anything else is believed.
+//! Pass 0: what the volume says about itself, checked before anything else is used.
 //!
 //! ```text
-//!   superblock ──► its fields, features, copies ──► descriptors ──► where metadata lies
+//!   superblock ──► its fields, features, backups ──► descriptors ──► where metadata is
 //!       │ bad                                           │ bad
-//!       └─► a copy that is good                         └─► the copies of that descriptor block
+//!       └─► a valid backup                              └─► a backup of that descriptor block
 //! ```
 
 mod backups;
@@ -13,7 +13,7 @@ pub(super) mod superblock;
 
 use super::view::View;
 
-/// Checks superblock and descriptors and fills in the groups.
+/// Checks the superblock and the descriptors, and fills in the groups.
 pub(super) fn run(view: &mut View<'_>) {
     fields::check(view);
     if view.backups {

@@ -1,9 +1,9 @@
-//! The superblock to go by: the primary, or a copy where the primary is no good.
+//! Choosing the superblock for the check: the primary one, or a backup if the primary is damaged.
 //!
 //! ```text
-//!   primary ── good ──────────────────────────────► go
-//!      │ bad       ┌─ a copy is good ─────────────► go by the copy
-//!      └───────────┤  only its checksum was bad ──► go by the primary
+//!   primary ── good ──────────────────────────────► use it
+//!      │ bad       ┌─ a backup is good ───────────► use the backup
+//!      └───────────┤  only its checksum was bad ──► use the primary
 //!                  └─ else ───────────────────────► the check cannot run
 //! ```
 
@@ -15,12 +15,12 @@ use extant_ondisk::features::Incompat;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock};
 use zerocopy::FromBytes;
 
-/// Groups that hold copies on all but the oddest volumes.
+/// Groups that hold backups on all but very unusual volumes.
 const BACKUPS: [u32; 10] = [1, 3, 5, 7, 9, 25, 27, 49, 81, 125];
 
-/// The superblock to check by, everything wrong on the way reported; `None` when there is none.
+/// The superblock for the check; damage found on the way is reported. `None` if there is none.
 ///
-/// Errors: `Unsupported` for a volume that cannot be understood; `Device`.
+/// Errors: `Unsupported` for a volume with an unknown incompatible feature; `Device`.
 pub(in crate::check) fn find(
     device: &dyn BlockDevice,
     findings: &Findings,
@@ -75,7 +75,7 @@ pub(in crate::check) fn find(
     Ok(copy)
 }
 
-/// A good copy.
+/// A valid backup.
 fn backup(device: &dyn BlockDevice) -> Option<Superblock> {
     BACKUPS.into_iter().find_map(|group| read_superblock(device, Some(GroupNr(group))).ok())
 }

@@ -1,9 +1,9 @@
-//! Extended attributes: those in the inode at once, those in blocks when all inodes are seen.
+//! Extended attributes: those in inodes at once, those in blocks after all inodes.
 //!
 //! ```text
 //!   inode tail ──► entries checked, inline data and value inodes noted
 //!   i_file_acl ──► (block, inode) noted ──sorted──► each block once: header, checksum, entries,
-//!                                                   refcount against the number of inodes
+//!                                                   refcount compared with the number of inodes
 //! ```
 
 use super::encryption::{Context, Policy};
@@ -29,18 +29,18 @@ pub(super) struct XattrUse {
     pub(super) ino: u32,
 }
 
-/// An entry whose value lives in an inode of its own.
+/// An entry with a value inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ValueUse {
     pub(super) value: u32,
     pub(super) owner: u32,
     pub(super) size: u32,
-    /// The stored hash, and what it is made of beside the value's: name as unsigned and signed bytes.
+    /// The stored hash, and the name's part of it: for bytes taken as unsigned and as signed.
     pub(super) hash: u32,
     pub(super) names: [u32; 2],
 }
 
-/// What an inode's attributes were found to be.
+/// The results for one inode's attributes.
 #[derive(Default)]
 pub(super) struct Found {
     /// The value of the attribute that holds inline data.
@@ -53,7 +53,7 @@ pub(super) struct Found {
     pub(super) value_inodes: u64,
     /// The encryption context, if it is in the inode.
     context: Option<Context>,
-    /// Something could not be read: counts say nothing.
+    /// Something could not be read, so counts are not compared.
     pub(super) partial: bool,
 }
 
@@ -62,19 +62,19 @@ impl Found {
         if self.has_block { view.cluster_sectors() } else { 0 }
     }
 
-    /// All sectors that attributes charge.
+    /// All sectors that attributes add to the inode's count.
     pub(super) fn sectors(&self, view: &View<'_>) -> u64 {
         self.block_sectors(view) + self.charged_sectors
     }
 }
 
-/// Sectors that a value of `size` bytes charges: whole clusters.
+/// How many sectors a value of `size` bytes adds: whole clusters.
 fn charge(view: &View<'_>, size: u32) -> u64 {
     let cluster = view.cluster_sectors() << 9;
     u64::from(size).div_ceil(cluster) * view.cluster_sectors()
 }
 
-/// A context is too small for an inode of its own.
+/// A context is too small for a value inode.
 fn context_of(entry: &XattrEntry<'_>) -> Context {
     match entry.value {
         ValueRef::Here(value) => Context::of(value),
@@ -84,31 +84,32 @@ fn context_of(entry: &XattrEntry<'_>) -> Context {
 
 fn value_use(owner: u32, entry: &XattrEntry<'_>) -> Option<ValueUse> {
     let ValueRef::InInode { ino, size } = entry.value else { return None };
-    // A value's hash is mixed into the name's; without a value what stays is the name's part.
+    // An entry's hash is its name's hash with the value's mixed in. This is the name's part.
     let signed =
         entry.name.iter().fold(0u32, |hash, &byte| hash.rotate_left(5) ^ byte as i8 as u32);
     let names = [entry_hash_of_inode_value(entry.name, 0), signed.rotate_left(16)];
     Some(ValueUse { value: ino.get(), owner, size, hash: entry.hash, names })
 }
 
-/// Rules for the entries of one home. `is_block`: hashes must be right; in an inode they may be 0.
+/// Checks the entries of one place. In a block (`is_block`) hashes must be right; in an inode they
+/// may be 0.
 fn check_entries(view: &View<'_>, area: &XattrArea<'_>, is_block: bool, at: Site) {
     if let Err(error) = area.check_layout(at) {
         match finding_of(&error) {
-            // Readers look at every entry; only searches by other writers end early.
+            // Readers look at every entry; only other writers stop a search early.
             (what @ What::XattrOrder, at, _) => view.note(what, at, ""),
             _ => view.corrupt(&error, ""),
         }
     }
     for entry in area.entries() {
         let at = at.offset(entry.offset);
-        // Only the names that an index says whole have nothing behind it.
+        // Only these indexes are complete names; all others need a name after the prefix.
         let whole = [NameIndex::ACL_ACCESS, NameIndex::ACL_DEFAULT, NameIndex::RICHACL];
         if entry.index == NameIndex(0) || (entry.name.is_empty() && !whole.contains(&entry.index)) {
             view.error_with(What::XattrEntry, at, "no name");
         }
         let right = match entry.value {
-            // Judged with the value.
+            // Checked together with the value.
             ValueRef::InInode { .. } => true,
             ValueRef::Here(_) => (!is_block && entry.hash == 0) || entry.hash_matches(|| 0),
         };
@@ -126,7 +127,7 @@ fn check_entries(view: &View<'_>, area: &XattrArea<'_>, is_block: bool, at: Site
 }
 
 impl Scan<'_, '_> {
-    /// Checks an inode's attributes as far as the inode alone goes.
+    /// Checks an inode's attributes as far as that needs only the inode.
     pub(super) fn attributes(
         &mut self,
         ino: Ino,
@@ -175,7 +176,7 @@ impl Scan<'_, '_> {
         found
     }
 
-    /// Notes the policy that an encrypted inode is under.
+    /// Records the policy of an encrypted inode.
     fn encryption(&mut self, ino: Ino, inode: &DiskInode, found: &Found) {
         let at = Site::of_ino(ino);
         let context = match (found.context, inode.file_acl) {
@@ -187,13 +188,13 @@ impl Scan<'_, '_> {
             Ok(Some(Context::Policy(policy))) => self.policies.number(policy),
             Ok(Some(Context::Malformed)) => return self.view.error(What::EncryptionContext, at),
             Ok(None) if !found.partial => return self.view.error(What::InodeEncryption, at),
-            // What is wrong there has its own finding.
+            // Other findings report what is wrong there.
             Ok(None) | Err(()) => Policy::UNREAD,
         };
         self.out.policies.push((ino.get(), policy));
     }
 
-    /// The encryption context in an attribute block, if that can be read.
+    /// The encryption context in an attribute block, if the block can be read.
     fn context_in_block(&self, block: BlockNr) -> Result<Option<Context>, ()> {
         let view = self.view;
         let mut bytes = vec![0; view.block_bytes()];
@@ -234,7 +235,7 @@ impl Scan<'_, '_> {
         if !view.has_incompat(Incompat::EA_INODE) {
             return;
         }
-        // Its values may be charged to this inode, too: the block is needed now.
+        // The values in the block may be charged to this inode, too, so the block is read now.
         let (sectors, inodes) = match self.charges.get(&block.0) {
             Some(charge) => *charge,
             None => {
@@ -266,7 +267,7 @@ impl Scan<'_, '_> {
     }
 }
 
-/// Claims every attribute block, once however many inodes use it.
+/// Claims every attribute block once, however many inodes use it.
 pub(super) fn claim_blocks(usage: &Usage, out: &mut Out) {
     out.xattr_uses.sort_unstable();
     let mut before = 0;
@@ -278,10 +279,10 @@ pub(super) fn claim_blocks(usage: &Usage, out: &mut Out) {
     }
 }
 
-/// Checks every attribute block once. `claim_blocks` came before.
+/// Checks every attribute block once. `claim_blocks` must have run before.
 pub(super) fn check_blocks(view: &View<'_>, out: &mut Out) {
     let uses = &out.xattr_uses;
-    // Place, first user, number of users.
+    // Block, first user, number of users.
     let mut blocks: Vec<(u64, u32, u32)> = Vec::new();
     for one in uses {
         match blocks.last_mut() {

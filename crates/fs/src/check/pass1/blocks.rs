@@ -1,4 +1,4 @@
-//! What one inode's map takes: blocks claimed, counted and compared with `i_size` and `i_blocks`.
+//! The blocks of one inode's map: claimed, counted, and compared with `i_size` and `i_blocks`.
 //!
 //! ```text
 //!   walk ──► Taking (the sink) ──► Usage: claimed
@@ -16,32 +16,32 @@ use extant_base::{BlockNr, Error, Ino, Site, What};
 use extant_ondisk::features::Incompat;
 use extant_ondisk::inode::{FileKind, Inode as DiskInode, InodeFlags};
 
-/// Findings of one map after which it is not walked on.
+/// The walk of a map ends after this many findings.
 const WRONGS_MAX: u32 = 16;
 
-/// What a map was found to take.
+/// What the walk of a map has found.
 pub(super) struct Blocks<'u> {
     ino: Ino,
     role: Role,
     kind: Option<FileKind>,
     usage: &'u Usage,
-    /// Clusters of data and map.
+    /// Clusters of data and of the map.
     clusters: u64,
-    /// Logical block after the last mapped one.
+    /// The logical block after the last mapped one.
     pub(super) end: u32,
-    /// Logical block after the last written one.
+    /// The logical block after the last written one.
     pub(super) written_end: u32,
     /// The first mapped run.
     pub(super) first: Option<Run>,
-    /// Runs that do not follow each other on the volume.
+    /// How many runs do not start where the previous run ends.
     pub(super) fragments: u32,
-    /// Something was not walked: counts say nothing.
+    /// A part was not walked, so counts are not compared.
     pub(super) partial: bool,
-    /// Logical blocks of holes before the last mapped block.
+    /// Whether there is a hole before the last mapped block.
     pub(super) holes: bool,
     wrongs: u32,
     last_physical_end: u64,
-    /// The last cluster counted, and the logical cluster it is.
+    /// The last cluster that was counted, and its logical cluster.
     last_cluster: Option<(u64, u32)>,
 }
 
@@ -70,7 +70,7 @@ impl<'u> Blocks<'u> {
         }
     }
 
-    /// The sink of the inode's walk.
+    /// The sink for the walk of the inode's map.
     pub(super) fn sink<'s>(
         &'s mut self,
         view: &'s View<'s>,
@@ -79,7 +79,7 @@ impl<'u> Blocks<'u> {
         Taking { view, blocks: self, dir_blocks }
     }
 
-    /// Claims the block of the file's passive translator, which only volumes of the Hurd have.
+    /// Claims the block of the file's passive translator, which only volumes of the GNU Hurd have.
     pub(super) fn take_translator(&mut self, view: &View<'_>, block: BlockNr) {
         if !view.geometry.holds(block, 1) {
             self.wrongs += 1;
@@ -95,13 +95,13 @@ impl<'u> Blocks<'u> {
         }
     }
 
-    /// 512-byte sectors that the map takes, and a translator.
+    /// How many 512-byte sectors the map and a translator take.
     pub(super) fn sectors(&self, view: &View<'_>) -> u64 {
         self.clusters * view.cluster_sectors()
     }
 }
 
-/// Claims what a walk meets.
+/// Claims the blocks that a walk finds.
 pub(super) struct Taking<'s, 'u> {
     view: &'s View<'s>,
     blocks: &'s mut Blocks<'u>,
@@ -109,7 +109,8 @@ pub(super) struct Taking<'s, 'u> {
 }
 
 impl Taking<'_, '_> {
-    /// Claims `clusters` clusters from `start` on, a block. False when the budget is used up.
+    /// Claims `blocks` blocks from `start` on, in `clusters` clusters. False if the budget is used
+    /// up.
     fn claim(&mut self, start: u64, blocks: u64, clusters: u64) -> bool {
         if !self.blocks.usage.spend(clusters) {
             self.blocks.partial = true;
@@ -154,7 +155,8 @@ impl Sink for Taking<'_, '_> {
             });
             self.dir_blocks.extend(blocks);
         }
-        // What the resize inode names lies in the fixed part of groups: claimed there, counted here.
+        // Blocks that the resize inode maps are in the fixed part of groups: they are claimed there
+        // and only counted here.
         if self.blocks.role == Role::Resize {
             self.blocks.clusters += u64::from(run.len);
             return true;
@@ -170,7 +172,7 @@ impl Sink for Taking<'_, '_> {
         let mut first = run.physical / ratio;
         let last = (physical_end - 1) / ratio;
         let logical_cluster = (u64::from(run.logical) / ratio) as u32;
-        // Two runs of one logical cluster share the cluster, which is taken once.
+        // Two runs in one logical cluster share the cluster, which is counted once.
         if self.blocks.last_cluster == Some((first, logical_cluster)) {
             first += 1;
         }
@@ -191,7 +193,7 @@ impl Sink for Taking<'_, '_> {
             return true;
         }
         if !self.blocks.usage.spend(1) || self.blocks.usage.claim(block..block + 1) != 0 {
-            // Somebody else's already; what it says is not followed twice.
+            // Another map has claimed it; its content is not walked twice.
             self.blocks.partial = true;
             return false;
         }
@@ -211,7 +213,7 @@ impl Sink for Taking<'_, '_> {
 }
 
 impl Scan<'_, '_> {
-    /// Compares what is mapped with `i_size`, by kind of file.
+    /// Compares what is mapped with `i_size`, depending on the kind of file.
     #[expect(clippy::too_many_arguments, reason = "all of one inode, gathered by its caller")]
     pub(super) fn check_content(
         &mut self,
@@ -260,7 +262,8 @@ impl Scan<'_, '_> {
                     view.error_with(What::InodeSize, size_at, "a special file has no content");
                 }
             }
-            // The resize inode's size covers all it might name; the bad blocks have none.
+            // The resize inode's size covers all that it could map; the bad-blocks inode has no
+            // size.
             _ if matches!(role, Role::Resize | Role::BadBlocks) => {
                 self.out.large_file |= role == Role::Resize && inode.size > 0x7FFF_FFFF;
             }
@@ -311,7 +314,8 @@ impl Scan<'_, '_> {
                 view.error_with(What::InodeFlags, at.offset(0x20), "extents on a fast symlink");
             }
             if attributes.charged_sectors != 0 && inode.file_acl.is_none() {
-                // Linux goes by the size, e2fsprogs up to 1.47.0 by the block count where there is no attribute block.
+                // Linux decides by the size. Without an attribute block, e2fsprogs up to 1.47.0
+                // decides by the block count.
                 wrong("values are charged to it: e2fsprogs reads the target as block numbers");
             }
             if !encrypted {
@@ -371,14 +375,15 @@ impl Scan<'_, '_> {
             }
             _ => {
                 if inode.size > room {
-                    // mke2fs makes such files of holes; e2fsck lets them be, new Linux does not.
+                    // mke2fs makes such files from files with holes. e2fsck accepts them; recent
+                    // Linux does not.
                     self.view.note(What::InlineData, at, "larger than its content");
                 }
             }
         }
     }
 
-    /// Compares `i_blocks` with what was counted.
+    /// Compares `i_blocks` with the count of the walk.
     pub(super) fn check_blocks(
         &mut self,
         ino: Ino,

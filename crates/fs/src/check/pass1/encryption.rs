@@ -1,4 +1,4 @@
-//! Encryption contexts: which policy an inode is under.
+//! Encryption contexts: the policy of each encrypted inode.
 //!
 //! ```text
 //!   byte       0       1        2     3      4                  8 or 12         24
@@ -7,9 +7,9 @@
 //!              └────────────── the policy ──────────────────────┘ one a file
 //! ```
 //!
-//! A file in an encrypted directory is under the directory's policy: all of its context but the nonce.
-//! All contexts of versions that are not known count as one policy, as they do for e2fsck. Source:
-//! Linux, `Documentation/filesystems/fscrypt.rst`, "Encryption context".
+//! A file in an encrypted directory has the directory's policy, which is all of the context except
+//! the nonce. All contexts of unknown versions count as one policy, as in e2fsck. Source: Linux,
+//! `Documentation/filesystems/fscrypt.rst`, "Encryption context".
 
 use extant_base::lock::{Mutex, Rank};
 use hashbrown::HashMap;
@@ -17,12 +17,12 @@ use hashbrown::HashMap;
 /// The largest policy, in bytes.
 const POLICY_MAX: usize = 24;
 
-/// What the encryption context of an inode says.
+/// The content of an inode's encryption context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Context {
-    /// Its policy, filled with zeros; zeros alone for a version that is not known.
+    /// Its policy, padded with zeros; all zeros for an unknown version.
     Policy([u8; POLICY_MAX]),
-    /// It has the wrong length for its version.
+    /// The length is wrong for its version.
     Malformed,
 }
 
@@ -44,16 +44,16 @@ impl Context {
     }
 }
 
-/// A policy by its number.
+/// The number of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::check) struct Policy(u32);
 
 impl Policy {
-    /// Of an inode whose context could not be read: it is compared with no other.
+    /// The policy of an inode whose context could not be read; it is not compared with others.
     pub(in crate::check) const UNREAD: Policy = Policy(0);
 }
 
-/// The policies met so far, each with its number.
+/// The policies found so far, and their numbers.
 pub(super) struct Policies(Mutex<HashMap<[u8; POLICY_MAX], u32>>);
 
 impl Policies {
@@ -64,7 +64,7 @@ impl Policies {
     /// The number of a policy.
     pub(super) fn number(&self, policy: [u8; POLICY_MAX]) -> Policy {
         let mut known = self.0.lock();
-        // Fewer than 2^32 inodes have one.
+        // Fewer than 2^32 inodes have a policy.
         let next = known.len() as u32 + 1;
         Policy(*known.entry(policy).or_insert(next))
     }

@@ -1,7 +1,7 @@
-//! One inode: its fields by themselves, then what hangs on it.
+//! One inode: first its own fields, then its attributes and its map.
 //!
 //! ```text
-//!   slot ─┬─ no links, not the volume's own ──► free: a deletion time and the checksum are asked for
+//!   slot ─┬─ no links, not internal ──► free: its deletion time and checksum are checked
 //!         └─ in use ──► checksum ─► fields ─► attributes ─► map ─► size and blocks ─► state
 //! ```
 
@@ -16,10 +16,10 @@ use extant_ondisk::inode::{
     FileKind, I_BLOCK_SIZE, Inode as DiskInode, InodeFlags, checksum_is_right, is_zero_slot,
 };
 
-/// What an inode's number says of it.
+/// What an inode's number means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// A file of the volume's users, or the root.
+    /// A user's file or directory, or the root.
     Ordinary,
     /// The list of bad blocks.
     BadBlocks,
@@ -27,13 +27,13 @@ pub(super) enum Role {
     BootLoader,
     /// Inode 7, with resize_inode.
     Resize,
-    /// A file of the volume's own: journal, quota, orphans.
+    /// An internal file of the volume: journal, quota, orphans.
     Own,
-    /// A reserved number without a use on this volume.
+    /// A reserved number that this volume does not use.
     Unused,
 }
 
-/// What `ino` is on this volume.
+/// The role of `ino` on this volume.
 pub(super) fn role(view: &View<'_>, ino: Ino) -> Role {
     let sb = &view.sb;
     let number = ino.get();
@@ -66,7 +66,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 }
 
 impl Scan<'_, '_> {
-    /// Looks at one slot. `bytes` is `inode_size` long.
+    /// Checks one slot. `bytes` is `inode_size` long.
     pub(super) fn slot(&mut self, ino: Ino, bytes: &[u8]) {
         let (mode, links) = (half(bytes, 0x00), half(bytes, 0x1A));
         let number = ino.get();
@@ -119,7 +119,7 @@ impl Scan<'_, '_> {
             Ok(inode) => inode,
             Err(error) => {
                 view.corrupt(&error, "");
-                // Looked at as if it had no extra fields.
+                // Parse it again as if it had no extra fields.
                 fixed = bytes.to_vec();
                 fixed[0x80..0x82].fill(0);
                 bytes = &fixed;
@@ -204,8 +204,8 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// Rules for the volume's own inodes. False: the inode is not what its number says, and its map
-    /// is not walked.
+    /// Checks the rules for internal inodes. Returns false if the inode does not fit its number;
+    /// its map is then not walked.
     fn check_role(&self, ino: Ino, role: Role, inode: &DiskInode) -> bool {
         let at = Site::of_ino(ino);
         let kind = inode.kind();
@@ -320,12 +320,12 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// Times before 1970 that were given the epoch of after 2310.
+    /// Finds times before 1970 that are stored with the epoch bits of times after 2310.
     fn check_times(&self, at: Site, bytes: &[u8], inode: &DiskInode, marks: u64) {
         if marks & VALUE != 0 {
             return;
         }
-        // Base and extra word of ctime, mtime, atime and crtime.
+        // Offsets of the base and the extra word of ctime, mtime, atime and crtime.
         for (base, extra) in [(0x0C, 0x84), (0x10, 0x88), (0x08, 0x8C), (0x90, 0x94)] {
             if 128 + usize::from(inode.extra_isize) < extra + 4 || extra + 4 > bytes.len() {
                 continue;
@@ -336,7 +336,7 @@ impl Scan<'_, '_> {
         }
     }
 
-    /// Whether a symlink's target lies in `i_block`: with any flag that contradicts it.
+    /// Whether a symlink's target is in `i_block`, even if flags contradict that.
     pub(super) fn is_fast_link(&self, inode: &DiskInode) -> bool {
         inode.is_fast_symlink(&self.view.format)
             && (!inode.has_extents() || inode.size < I_BLOCK_SIZE as u64 && inode.sectors == 0)

@@ -1,8 +1,8 @@
-//! The journal: its inode, or its device, and its superblock.
+//! The journal: its inode or external device, and its superblock.
 //!
 //! ```text
-//!   journal_inum ──► inode: regular, whole ──► first block ─┐
-//!   journal_uuid ──► device: names itself, and this volume ─┴─► superblock: fields, checksum
+//!   journal_inum ──► inode: regular, complete ──► first block ─┐
+//!   journal_uuid ──► device: its own UUID, and this volume's  ─┴─► superblock: fields, checksum
 //! ```
 
 use super::own;
@@ -13,10 +13,10 @@ use extant_ondisk::jbd2::JournalSuperblock;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use zerocopy::FromBytes;
 
-/// Blocks of a journal that Linux insists on.
+/// How many blocks Linux requires of a journal.
 const LOG_BLOCKS_MIN: u32 = 1024;
 
-/// Checks the journal, inside the volume or on the device that was given.
+/// Checks the journal: the internal one, or the external one if its device was given.
 pub(super) fn check(view: &View<'_>) {
     if !view.sb.has_journal() {
         return;
@@ -52,13 +52,13 @@ pub(super) fn check(view: &View<'_>) {
     }
 }
 
-/// A superblock of the first version ends where the second one's features begin.
+/// A superblock of version 1 ends where the feature fields of version 2 start.
 fn is_v1_with_more(bytes: &[u8]) -> bool {
     bytes[..8] == [0xC0, 0x3B, 0x39, 0x98, 0, 0, 0, 3]
         && bytes[0x24..0x100].iter().any(|byte| *byte != 0)
 }
 
-/// The journal on a device of its own, where it was given.
+/// Checks an external journal, if its device was given.
 fn check_external(view: &View<'_>) {
     let Some(device) = &view.journal else {
         return view.note(What::JournalElsewhere, Site::NOWHERE, "it was not checked");
@@ -79,7 +79,7 @@ fn check_external(view: &View<'_>) {
     if superblock.block_size != view.geometry.block_size() {
         return wrong("the journal's blocks are of another size");
     }
-    // The journal's superblock follows the block that holds the device's.
+    // The journal's superblock is in the block after the one that holds the device's superblock.
     let size = view.geometry.block_size();
     let first = BlockNr(SUPERBLOCK_OFFSET / size.bytes() as u64 + 1);
     let mut block = vec![0; size.bytes()];

@@ -1,7 +1,7 @@
 //! Pass 1: every inode table, every inode, every map.
 //!
 //! ```text
-//!   metadata claimed ──► orphans known ──► tables, 1 MiB at a time, by all threads ──► merged
+//!   metadata claimed ──► orphans known ──► tables, 256 KiB at a time, all threads ──► merged
 //!                                             │ each used inode: fields, attributes, map
 //!                                             ▼
 //!                          owners of shared blocks ──► attribute blocks, values, symlinks
@@ -30,19 +30,19 @@ use extant_base::{BlockNr, Site, What};
 use extant_ondisk::features::{Incompat, RoCompat};
 use std::sync::atomic::AtomicU32;
 
-/// What pass 1 leaves to the others.
+/// What pass 1 passes on to the later passes.
 pub(super) struct Tables {
     pub(super) inodes: Inodes,
     pub(super) usage: Usage,
-    /// All directories, by number.
+    /// All directories, in order of inode numbers.
     pub(super) dirs: Vec<Dir>,
     /// Their blocks, by directory and logical block.
     pub(super) dir_blocks: Vec<DirBlock>,
-    /// The directory in which each of `dirs` stands, 0 while none is known.
+    /// The parent of each of `dirs`; 0 while it is unknown.
     pub(super) parents: Vec<AtomicU32>,
-    /// What ".." of each of `dirs` says.
+    /// The inode in the ".." entry of each of `dirs`.
     pub(super) dotdots: Vec<AtomicU32>,
-    /// Encrypted inodes with their policies, by number.
+    /// Encrypted inodes and their policies, in order of inode numbers.
     policies: Vec<(u32, Policy)>,
     pub(super) stats: Stats,
 }
@@ -58,7 +58,7 @@ pub(super) struct Dir {
     pub(super) encrypted: bool,
     /// Both areas of an inline directory, one after the other.
     pub(super) inline: Option<Box<[u8]>>,
-    /// Its part of `dir_blocks`.
+    /// The directory's part of `dir_blocks`.
     pub(super) first: usize,
     pub(super) count: usize,
 }
@@ -72,13 +72,13 @@ pub(super) struct DirBlock {
 }
 
 impl Tables {
-    /// The encryption policy of inode `ino`, if it is under one.
+    /// The encryption policy of inode `ino`, if it has one.
     pub(super) fn policy(&self, ino: u32) -> Option<Policy> {
         let at = self.policies.binary_search_by_key(&ino, |(ino, _)| *ino).ok()?;
         Some(self.policies[at].1)
     }
 
-    /// The place of directory `ino` in `dirs`.
+    /// The index of directory `ino` in `dirs`.
     pub(super) fn dir(&self, ino: u32) -> Option<usize> {
         self.dirs.binary_search_by_key(&ino, |dir| dir.ino).ok()
     }
@@ -121,7 +121,7 @@ pub(super) fn run(view: &View<'_>) -> Tables {
     }
 }
 
-/// Directories by number, their blocks beside each other.
+/// Sorts directories by number, and the blocks of each directory together.
 fn sort_dirs(dirs: &mut Vec<Dir>, blocks: &mut [DirBlock]) {
     dirs.sort_unstable_by_key(|dir| dir.ino);
     dirs.dedup_by_key(|dir| dir.ino);
@@ -139,7 +139,7 @@ fn sort_dirs(dirs: &mut Vec<Dir>, blocks: &mut [DirBlock]) {
     }
 }
 
-/// Marks superblocks, descriptors, bitmaps, tables and the multi-mount block.
+/// Marks superblocks, descriptors, bitmaps, tables and the MMP block.
 fn claim_metadata(view: &View<'_>, usage: &Usage) {
     let geometry = &view.geometry;
     let itable = u64::from(geometry.itable_blocks());

@@ -11,7 +11,7 @@ use extant_ondisk::features::{Compat, RoCompat};
 use extant_ondisk::orphan_file;
 use hashbrown::HashSet;
 
-/// All inodes on orphan records.
+/// All inodes with orphan records.
 pub(super) fn find(view: &View<'_>) -> HashSet<u32> {
     let mut orphans = HashSet::new();
     list(view, &mut orphans);

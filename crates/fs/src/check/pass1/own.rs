@@ -1,8 +1,8 @@
-//! The volume's own files: the resize inode's structure, and reading the others.
+//! Internal files of the volume: the structure of the resize inode, and reading the others.
 //!
 //! ```text
 //!   resize inode ─[13]─► slot k ──► reserved descriptor block k of group 0, as a pointer block:
-//!                                   the same block in every group with a copy, in order
+//!                                   the same block in every group with a backup, in order
 //! ```
 
 use super::journal;
@@ -14,10 +14,10 @@ use extant_ondisk::features::{Compat, Incompat};
 use extant_ondisk::inode::Inode as DiskInode;
 use extant_ondisk::mmp::Mmp;
 
-/// Runs that one of these files has at most.
+/// How many runs such a file has at most.
 const RUNS_MAX: usize = 1 << 20;
 
-/// The inode `ino`, its checksum not looked at; `None` when it cannot be read.
+/// The inode `ino`, without a check of its checksum; `None` if it cannot be read.
 pub(super) fn read_inode(view: &View<'_>, ino: Ino) -> Option<(DiskInode, Vec<u8>)> {
     let place = view.geometry.inode_place(ino)?;
     let group = view.group(place.group);
@@ -32,7 +32,7 @@ pub(super) fn read_inode(view: &View<'_>, ino: Ino) -> Option<(DiskInode, Vec<u8
     DiskInode::parse_unverified(&slot, ino, &view.format).ok().map(|inode| (inode, slot))
 }
 
-/// The inode `ino` and where its blocks lie.
+/// The inode `ino` and the runs of its blocks.
 pub(super) fn open(view: &View<'_>, ino: Ino) -> Option<(DiskInode, Gather)> {
     let (inode, _) = read_inode(view, ino)?;
     let map = Map {
@@ -46,7 +46,7 @@ pub(super) fn open(view: &View<'_>, ino: Ino) -> Option<(DiskInode, Gather)> {
     Some((inode, runs))
 }
 
-/// Checks what the volume's own inodes hold.
+/// Checks the content of internal inodes.
 pub(super) fn check(view: &View<'_>) {
     journal::check(view);
     if view.has_compat(Compat::RESIZE_INODE) {
@@ -71,7 +71,7 @@ fn check_resize(view: &View<'_>) {
     let pointer = |n: usize| pointers(&inode.i_block).nth(n).unwrap_or(0);
     let dind = pointer(13);
     if dind == 0 {
-        // A volume that grew as far as it could has no reserve left.
+        // A volume that has grown to its limit has no reserved blocks left.
         if view.sb.reserved_gdt_blocks != 0 {
             wrong(at, "names no blocks");
         }
@@ -94,7 +94,8 @@ fn check_resize(view: &View<'_>) {
     let slots: Vec<u32> = pointers(&bytes).collect();
     let Some(base) = geometry.base_blocks(extant_base::GroupNr(0)) else { return };
     let reserved = u32::from(view.sb.reserved_gdt_blocks);
-    // The reserve follows the descriptors; its place in the table of all descriptors is its slot.
+    // The reserved blocks follow the descriptors. A reserved block's index in the table of all
+    // descriptor blocks is its slot.
     let first = base.end.saturating_sub(u64::from(reserved));
     let per_block = view.block_bytes() as u32 / 4;
     let mut inner = vec![0; view.block_bytes()];
@@ -111,7 +112,7 @@ fn check_resize(view: &View<'_>) {
         for copy in geometry.reserved_copies(BlockNr(block)) {
             match found.next() {
                 Some(there) if u64::from(there) == copy.0 => {}
-                // Pointers have 32 bits; copies past their reach are not named.
+                // Pointers have 32 bits; backups beyond their range are not listed.
                 _ if copy.0 > u64::from(u32::MAX) => break,
                 _ => return wrong(at.block(BlockNr(block)), "misses a copy"),
             }

@@ -1,8 +1,8 @@
-//! Quota: usage summed over all inodes against what the quota files say.
+//! Quota: the usage summed over all inodes, compared with the quota files.
 //!
 //! ```text
 //!   inodes ──► id: bytes, inodes ──┐
-//!   quota file ──tree──► entries ──┴─► equal for every id that either knows
+//!   quota file ──tree──► entries ──┴─► equal for every id that appears in either
 //! ```
 
 use super::own;
@@ -41,7 +41,7 @@ impl Usages {
     }
 }
 
-/// Compares the sums with every quota file the volume has.
+/// Compares the usage with every quota file of the volume.
 pub(super) fn check(view: &View<'_>, usages: &Usages) {
     if !view.has_ro_compat(RoCompat::QUOTA) {
         return;
@@ -58,7 +58,7 @@ pub(super) fn check(view: &View<'_>, usages: &Usages) {
     }
 }
 
-/// The most bytes that e2fsprogs takes for a quota file's.
+/// The largest quota file that e2fsprogs accepts, in bytes.
 const MOST_BYTES: u64 = 1 << 31;
 
 fn check_file(view: &View<'_>, ino: Ino, kind: QuotaKind, sums: &Sums) {
@@ -102,7 +102,7 @@ fn check_file(view: &View<'_>, ino: Ino, kind: QuotaKind, sums: &Sums) {
     }
 }
 
-/// A quota file on the volume, to read.
+/// A quota file on the volume, for reading.
 struct QuotaFile<'q, 'v> {
     view: &'q View<'v>,
     runs: &'q Gather,

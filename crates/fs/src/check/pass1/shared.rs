@@ -1,10 +1,10 @@
-//! Pass 1b: who owns the blocks that were claimed more than once.
+//! Pass 1b: the owners of blocks that were claimed more than once.
 //!
 //! ```text
-//!   all tables again ──► maps ──► runs that hold shared blocks ──► (block, owner), sorted
+//!   all tables again ──► maps ──► runs that contain shared blocks ──► (block, owner), sorted
 //! ```
 //!
-//! Only volumes that are damaged (or share blocks on purpose) come here.
+//! This pass runs only on volumes that are damaged (or share blocks intentionally).
 
 use super::attributes::XattrUse;
 use super::tables::each_slot;
@@ -16,7 +16,7 @@ use extant_ondisk::features::RoCompat;
 use extant_ondisk::inode::Inode as DiskInode;
 use hashbrown::HashSet;
 
-/// Owners that are named at most.
+/// How many owners are reported at most.
 const OWNERS_MAX: usize = 20_000;
 
 /// Reports every shared run with its owner.
@@ -57,7 +57,7 @@ pub(super) fn name_owners(view: &View<'_>, usage: &Usage, xattr_uses: &[XattrUse
     owners.sort_unstable();
     owners.dedup();
     for (n, (start, end, ino)) in owners.iter().enumerate() {
-        // Neighbours in the order of places; those far off cannot all be named anyway.
+        // Compare with neighbours in disk order only. Not all owners of a run can be listed anyway.
         let near = &owners[n.saturating_sub(32)..(n + 32).min(owners.len())];
         let at = Site { ino: Ino::new(*ino), ..Site::of_block(BlockNr(*start)) };
         let others: Vec<String> = near
@@ -101,7 +101,7 @@ impl Sink for Owners<'_> {
 
     fn node(&mut self, block: u64, _level: u32) -> bool {
         self.look(block, 1);
-        // Reads of other inodes' nodes are bounded by what one inode may name.
+        // Limits how many nodes of other inodes' maps one inode can make this walk read.
         self.nodes.len() < 4096 && self.nodes.insert(block)
     }
 

@@ -1,10 +1,10 @@
-//! Symlinks whose target has a block of its own.
+//! Symlinks whose target is in a block.
 
 use crate::check::scatter::each_block;
 use crate::check::view::View;
 use extant_base::{BlockNr, Ino, Site, What};
 
-/// Such a symlink.
+/// A symlink whose target is in a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SymlinkBlock {
     pub(super) ino: u32,
@@ -13,7 +13,7 @@ pub(super) struct SymlinkBlock {
     pub(super) encrypted: bool,
 }
 
-/// Checks that each target ends where its inode says.
+/// Checks that each target has the length in its inode.
 pub(super) fn check(view: &View<'_>, links: &mut [SymlinkBlock]) {
     links.sort_unstable_by_key(|link| link.block);
     each_block(
@@ -24,7 +24,7 @@ pub(super) fn check(view: &View<'_>, links: &mut [SymlinkBlock]) {
         |(), link, bytes| {
             let at = Site { ino: Ino::new(link.ino), ..Site::of_block(BlockNr(link.block)) };
             let len = match link.encrypted {
-                // Ciphertext begins with its length.
+                // Ciphertext starts with its length.
                 true => usize::from(u16::from_le_bytes([bytes[0], bytes[1]])) + 2,
                 false => bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len()),
             };

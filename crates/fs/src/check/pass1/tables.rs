@@ -1,12 +1,13 @@
-//! Streaming the inode tables.
+//! Reading the inode tables in large pieces.
 //!
 //! ```text
-//!   group 0: slots 0 .. used ──► pieces of at most 1 MiB ──► threads, each with its own Out
-//!   group 1: …                                                                │
-//!                                                             all joined ◄────┘
+//!   group 0: slots 0 .. used ──► pieces of at most 256 KiB ──► threads, each with its own Out
+//!   group 1: …                                                                  │
+//!                                                              all joined ◄──────┘
 //! ```
 //!
-//! Slots that were never used are not read. Where a descriptor's checksum is wrong, all are.
+//! Slots that were never used are not read. If a descriptor's checksum is wrong, all slots of its
+//! group are read.
 
 use super::attributes::{ValueUse, XattrUse};
 use super::encryption::{Policies, Policy};
@@ -27,7 +28,7 @@ use extant_blockdev::AlignedBuf;
 use hashbrown::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a thread gathers.
+/// The results of one thread.
 #[derive(Default)]
 pub(super) struct Out {
     pub(super) dirs: Vec<Dir>,
@@ -36,13 +37,13 @@ pub(super) struct Out {
     pub(super) xattr_uses: Vec<XattrUse>,
     pub(super) value_uses: Vec<ValueUse>,
     pub(super) values: Vec<ValueInode>,
-    /// Inodes whose values may be of the old style that charges nothing to the owner.
+    /// Inodes whose values may be in the old style, which charges nothing to the owner.
     pub(super) uncharged: Vec<u32>,
     pub(super) usages: Usages,
-    /// Encrypted inodes with their policies.
+    /// Encrypted inodes and their policies.
     pub(super) policies: Vec<(u32, Policy)>,
     pub(super) stats: Stats,
-    /// Some file is too large for a volume without large_file.
+    /// A file is larger than a volume without large_file permits.
     pub(super) large_file: bool,
 }
 
@@ -68,7 +69,7 @@ impl Out {
     }
 }
 
-/// One thread at work on the tables.
+/// The state of one thread.
 pub(super) struct Scan<'s, 'v> {
     pub(super) view: &'s View<'v>,
     pub(super) inodes: &'s Inodes,
@@ -76,7 +77,7 @@ pub(super) struct Scan<'s, 'v> {
     pub(super) orphans: &'s HashSet<u32>,
     pub(super) policies: &'s Policies,
     pub(super) buffers: Buffers,
-    /// Attribute blocks whose values' charge is known, with `ea_inode`.
+    /// Attribute blocks whose charge for values is known, with `ea_inode`.
     pub(super) charges: hashbrown::HashMap<u64, (u64, u64)>,
     pub(super) out: Out,
 }
@@ -111,7 +112,7 @@ fn pieces(view: &View<'_>) -> Vec<Piece> {
     pieces
 }
 
-/// Calls `look` with every slot that may be in use: number and bytes.
+/// Calls `look` with every slot that may be in use: its number and its bytes.
 pub(super) fn each_slot<S: Send>(
     view: &View<'_>,
     make: impl Fn() -> S + Sync,
@@ -128,7 +129,8 @@ pub(super) fn each_slot<S: Send>(
         || (make(), AlignedBuf::zeroed(TRANSFER.max(block_bytes))),
         |(state, buf), n| {
             let Piece { group, first_slot, slots } = pieces[n];
-            // A piece starts with a block: 1 MiB holds whole blocks of whole inodes.
+            // A piece starts at the start of a block: its size is a multiple of the block size and
+            // the inode size.
             let start = first_slot as usize * inode_size;
             let bytes = (slots as usize * inode_size).next_multiple_of(block_bytes);
             let first = view.group(group).desc.inode_table.0 + (start / block_bytes) as u64;

@@ -1,8 +1,9 @@
-//! Value inodes: each attribute that names one against what it holds, and its count of references.
+//! Value inodes: each attribute that refers to one is compared with its content, and the reference
+//! count with the number of attributes.
 //!
 //! ```text
-//!   uses, by value inode    ▪▪▪  ▪  ▪▪          ─┐
-//!   value inodes, by number  A   B  C   D ◄─ no use ├─► size, hash of content, references
+//!   uses, by value inode    ▪▪▪  ▪  ▪▪             ─┐
+//!   value inodes, by number  A   B  C   D ◄─ no use ─┴─► size, hash of content, references
 //! ```
 
 use super::attributes::ValueUse;
@@ -17,7 +18,7 @@ use extant_ondisk::inode::{I_BLOCK_SIZE, Inode as DiskInode};
 use extant_ondisk::xattr::VALUE_MAX;
 use hashbrown::HashSet;
 
-/// An inode that holds a value.
+/// A value inode.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ValueInode {
     ino: u32,
@@ -25,7 +26,7 @@ pub(super) struct ValueInode {
     size: u64,
     crc: u32,
     references: u64,
-    /// In the old style: the number of the one inode that uses it.
+    /// In the old style: the number of the one inode that uses the value.
     owner: u32,
     extents: bool,
     i_block: [u8; I_BLOCK_SIZE],
@@ -46,7 +47,7 @@ impl Scan<'_, '_> {
     }
 }
 
-/// Checks all of them.
+/// Checks all value inodes.
 pub(super) fn check(view: &View<'_>, inodes: &Inodes, out: &mut Out) {
     out.values.sort_unstable_by_key(|value| value.ino);
     out.value_uses.sort_unstable();
@@ -67,7 +68,7 @@ pub(super) fn check(view: &View<'_>, inodes: &Inodes, out: &mut Out) {
     });
     let mut old: Vec<u32> = old.into_iter().flatten().collect();
     old.sort_unstable();
-    // Only values of the old style charge nothing.
+    // Only values of the old style charge nothing to their owners.
     let modern: HashSet<u32> = uses
         .iter()
         .filter(|one| old.binary_search(&one.value).is_err())
@@ -81,7 +82,7 @@ pub(super) fn check(view: &View<'_>, inodes: &Inodes, out: &mut Out) {
     }
 }
 
-/// Checks one value; whether it is of the old style.
+/// Checks one value. Returns whether it is in the old style.
 fn check_value(view: &View<'_>, value: &ValueInode, uses: &[ValueUse]) -> bool {
     let at = Site { ino: Ino::new(value.ino), ..Site::NOWHERE };
     if uses.is_empty() {
@@ -112,7 +113,7 @@ fn check_value(view: &View<'_>, value: &ValueInode, uses: &[ValueUse]) -> bool {
     is_old
 }
 
-/// The checksum of the value, or `None` if it cannot be read whole.
+/// The checksum of the value; `None` if it cannot be read completely.
 fn content_crc(view: &View<'_>, value: &ValueInode) -> Option<u32> {
     let ino = Ino::new(value.ino)?;
     let size = u32::try_from(value.size).ok().filter(|size| *size <= VALUE_MAX)?;

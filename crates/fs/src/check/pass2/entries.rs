@@ -1,10 +1,10 @@
-//! One directory: its blocks in logical order, every entry of them.
+//! One directory: its blocks in logical order, and every entry in them.
 //!
 //! ```text
 //!   block ─┬─ htree root   "." and "..", then the index      ──► htree
 //!          ├─ htree node                                     ──► htree
-//!          └─ leaf         checksum ─► entries ─┬─ "." ".."  own number, parent noted
-//!                                               ├─ name      legal, not twice, in its hash range
+//!          └─ leaf         checksum ─► entries ─┬─ "." ".."  own number, parent recorded
+//!                                               ├─ name      legal, unique, in its hash range
 //!                                               └─ inode     in use, its kind, one more link
 //! ```
 
@@ -20,14 +20,14 @@ use extant_ondisk::features::Incompat;
 use extant_ondisk::inline_dir::{BLOCK_AREA_LEN, InlineDir};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The shortest name of an encrypted directory: one block of the cipher.
+/// The shortest encrypted name: one block of the cipher.
 const CIPHER_BLOCK: usize = 16;
 
-/// A directory being looked at.
+/// A directory that is being checked.
 pub(super) struct Directory<'d, 'v> {
     pub(super) view: &'d View<'v>,
     pub(super) tables: &'d Tables,
-    /// Its place in the tables.
+    /// The directory's index in the tables.
     n: usize,
     pub(super) dir: &'d Dir,
     pub(super) format: DirFormat,
@@ -35,7 +35,7 @@ pub(super) struct Directory<'d, 'v> {
     names: Names,
     tree: Option<Tree>,
     names_seen: u64,
-    /// The encryption policy that it is under, where that is known.
+    /// The directory's encryption policy, if it is known.
     policy: Option<Policy>,
 }
 
@@ -71,7 +71,7 @@ impl<'d, 'v> Directory<'d, 'v> {
         Site { ino: Ino::new(self.dir.ino), ..Site::NOWHERE }
     }
 
-    /// Looks at the next block.
+    /// Checks the next block.
     pub(super) fn block(&mut self, place: &Place, bytes: &[u8]) {
         let at = self.site().block(BlockNr(place.physical));
         if self.dir.indexed {
@@ -113,14 +113,14 @@ impl<'d, 'v> Directory<'d, 'v> {
         }
     }
 
-    /// The block that starts with "." and "..".
+    /// Checks the block that starts with "." and "..".
     fn first_block(&mut self, block: &DirBlock<'_>, bytes: &[u8], at: Site) {
         let mut entries = block.entries();
         for dots in [&b"."[..], b".."] {
             let start = entries.offset();
             match entries.next() {
                 Some(Ok(entry)) if entry.name == dots && entry.ino.is_some() => {
-                    // Old readers take the dots for strings.
+                    // Old readers treat these names as C strings.
                     if bytes.get(start + HEAD_LEN + dots.len()) != Some(&0) {
                         self.view.error_with(What::DirentDot, at.offset(start), "no NUL behind it");
                     }
@@ -186,7 +186,7 @@ impl<'d, 'v> Directory<'d, 'v> {
         }
     }
 
-    /// An entry that is neither of the dots.
+    /// Checks an entry other than "." and "..".
     fn entry(&mut self, entry: &Dirent<'_>, at: Site, logical: u32) {
         let Some(ino) = entry.ino else { return };
         let at = at.offset(entry.offset);
@@ -225,7 +225,8 @@ impl<'d, 'v> Directory<'d, 'v> {
         self.tables.inodes.count_link(number);
     }
 
-    /// What an encrypted directory names is under the directory's policy. Special files are under none.
+    /// Files in an encrypted directory must have the directory's policy. Special files have no
+    /// policy.
     fn check_encryption(
         &self,
         kind: EntryKind,
@@ -271,7 +272,7 @@ impl<'d, 'v> Directory<'d, 'v> {
         }
     }
 
-    /// After the last block; gives the number of names.
+    /// Ends the directory after its last block. Returns the number of names.
     pub(super) fn finish(mut self) -> u64 {
         if self.dir.inline.is_some() {
             self.inline();

@@ -1,11 +1,12 @@
-//! The index of a directory: every leaf once, at the right depth, every name in its leaf's range.
+//! The index of a directory: every leaf appears once, at the right depth, and every name is in its
+//! leaf's range.
 //!
 //! ```text
-//!   while blocks pass:  root, nodes ──► entries kept      leaf ──► smallest and largest hash
-//!   afterwards:         from the root down, with the range each entry stands for:
+//!   as blocks are read: root, nodes ──► entries kept      leaf ──► smallest and largest hash
+//!   afterwards:         from the root down, with the range of hashes of each entry:
 //!
 //!        [0 ─────── k1) [k1 ─────── k2) [k2 ──────── end)      k with bit 0: its hash may also
-//!          leaf A         leaf B          leaf C                stand in the leaf before
+//!          leaf A         leaf B          leaf C               be in the leaf before
 //! ```
 
 use super::entries::Directory;
@@ -36,12 +37,12 @@ pub(super) struct Tree {
     root: Vec<IndexEntry>,
     nodes: HashMap<u32, Vec<IndexEntry>>,
     leaves: HashMap<u32, Leaf>,
-    /// The leaf that names come from now.
+    /// The leaf to which the names that are added now belong.
     now: Option<(u32, Leaf)>,
 }
 
 impl Tree {
-    /// The tree whose root is `bytes`; `None`, with a finding, when it is no root.
+    /// The tree whose root is `bytes`; `None`, with a finding, if this is not a root.
     pub(super) fn root(directory: &Directory<'_, '_>, bytes: &[u8], at: Site) -> Option<Tree> {
         let view = directory.view;
         let levels = levels_max(view.has_incompat(Incompat::LARGEDIR));
@@ -69,14 +70,14 @@ impl Tree {
         })
     }
 
-    /// Whether a block is an inner node: an empty leaf may look like one, but has no limit.
+    /// Whether a block is an inner node. An empty leaf may look like one but has no limit field.
     pub(super) fn is_node(format: &DirFormat, bytes: &[u8]) -> bool {
         let limit = limit_node(bytes.len(), format.checksums, format.hash_words);
         let raw = bytes.get(8..).and_then(|rest| RawCountLimit::ref_from_prefix(rest).ok());
         looks_like_node(bytes) && raw.is_some_and(|(raw, _)| usize::from(raw.limit.get()) == limit)
     }
 
-    /// Keeps an inner node.
+    /// Stores an inner node for later.
     pub(super) fn node(
         &mut self,
         view: &View<'_>,
@@ -95,7 +96,7 @@ impl Tree {
         }
     }
 
-    /// Names from now on stand in leaf `logical`.
+    /// From now on, names belong to leaf `logical`.
     pub(super) fn begin_leaf(&mut self, logical: u32) {
         self.end_leaf();
         self.now = Some((logical, Leaf { min: u32::MAX, max: 0 }));
@@ -107,7 +108,7 @@ impl Tree {
         }
     }
 
-    /// Hashes a name of the leaf.
+    /// Adds the hash of a name to its leaf.
     pub(super) fn name(&mut self, fold: Option<&CaseFold>, entry: &Dirent<'_>, logical: u32) {
         let hash = match (entry.stored_hash, fold) {
             (Some((hash, _)), _) => hash & !1,
@@ -122,7 +123,7 @@ impl Tree {
         }
     }
 
-    /// Follows the tree, now that all blocks are known.
+    /// Walks the tree after all blocks were read.
     pub(super) fn finish(mut self, directory: &Directory<'_, '_>) {
         self.end_leaf();
         let mut walk = Walk { tree: &self, directory, seen: HashMap::new() };
@@ -152,12 +153,12 @@ fn check_index(view: &View<'_>, index: &Index<'_>, seed: u32) {
 struct Walk<'w, 'd, 'v> {
     tree: &'w Tree,
     directory: &'w Directory<'d, 'v>,
-    /// How often each block was named.
+    /// How often the index contains each block.
     seen: HashMap<u32, u32>,
 }
 
 impl Walk<'_, '_, '_> {
-    /// The entries of an index block that stands for the hashes from `low` up to the key `end`.
+    /// Checks the entries of an index block that covers the hashes from `low` up to the key `end`.
     fn index(&mut self, entries: &[IndexEntry], levels: u8, low: u32, end: Option<u32>) {
         for (n, entry) in entries.iter().enumerate() {
             let low = if n == 0 { low } else { entry.key & !1 };
@@ -165,7 +166,7 @@ impl Walk<'_, '_, '_> {
             let logical = entry.block.0;
             let count = self.seen.entry(logical).or_insert(0);
             *count += 1;
-            // What is named twice is not walked twice.
+            // A block that appears twice is not walked twice.
             if *count > 1 || logical == 0 {
                 self.wrong(What::HtreeLeaf, format!("block {logical} is named twice"));
                 continue;
@@ -179,7 +180,7 @@ impl Walk<'_, '_, '_> {
             }
             match self.tree.leaves.get(&logical) {
                 None => self.wrong(What::HtreeLeaf, format!("block {logical} is no leaf")),
-                // A leaf without names is in any range.
+                // A leaf without names fits any range.
                 Some(leaf) if leaf.min > leaf.max => {}
                 Some(leaf) => {
                     let above = end.is_some_and(|end| match end & 1 {

@@ -1,9 +1,9 @@
-//! Pass 2: every block of every directory, once, in the order of their places.
+//! Pass 2: every block of every directory, read once and in disk order.
 //!
 //! ```text
-//!   directories by place ──► batches of about 2 MiB ──► threads: read in few transfers, then each
-//!                            (a larger one alone,       directory whole, in logical order
-//!                             window by window)
+//!   directories in       ──► batches of up to 512 KiB ──► threads: read in few transfers, then
+//!   disk order               (a larger directory alone,   each directory in logical order
+//!                            window by window)
 //! ```
 
 mod entries;
@@ -20,7 +20,7 @@ use extant_blockdev::AlignedBuf;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of directory blocks in memory, per thread.
+/// How many bytes of directory blocks each thread holds in memory.
 const WINDOW: usize = 512 << 10;
 
 /// Runs the pass.
@@ -48,7 +48,7 @@ pub(super) fn run(view: &View<'_>, tables: &mut Tables) {
     tables.stats.names = names.iter().map(|(names, _)| names).sum();
 }
 
-/// Runs of `order` whose directories fit one window, or a single larger one.
+/// Runs of `order` whose directories together fit into one window, or a single larger directory.
 fn batches(tables: &Tables, order: &[u32], window: usize) -> Vec<Range<usize>> {
     let mut batches: Vec<Range<usize>> = Vec::new();
     let mut blocks = 0;
@@ -77,7 +77,7 @@ impl Buffers {
         Buffers { transfer, blocks: Vec::new() }
     }
 
-    /// Reads blocks from all over; they stand in `self.blocks` in the order given.
+    /// Reads scattered blocks into `self.blocks`, in the order given.
     fn read(&mut self, view: &View<'_>, wanted: &[DirBlock]) {
         let block_bytes = view.block_bytes();
         self.blocks.resize(wanted.len() * block_bytes, 0);
@@ -98,7 +98,7 @@ impl Buffers {
     }
 }
 
-/// Looks at a batch of directories; gives the number of names in them.
+/// Checks a batch of directories. Returns the number of names in them.
 fn look_at(
     view: &View<'_>,
     tables: &Tables,

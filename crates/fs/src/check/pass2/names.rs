@@ -1,10 +1,11 @@
-//! No name stands twice in a directory.
+//! No name appears twice in a directory.
 //!
 //! ```text
-//!   each name ──► 64-bit hash, keyed by chance ──► sorted ──► equal neighbours: names compared
+//!   each name ──► 64-bit hash, random key ──► sorted ──► equal neighbours: names compared
 //! ```
 //!
-//! 16 bytes a name, whatever its length. The key keeps a hostile directory from choosing collisions.
+//! This needs 16 bytes per name, whatever its length. With the random key, a forged directory
+//! cannot contain prepared collisions.
 
 use super::entries::Directory;
 use extant_base::{BlockNr, Site, What};
@@ -14,7 +15,7 @@ use extant_ondisk::inline_dir::{BLOCK_AREA_LEN, InlineDir};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::OnceLock;
 
-/// Equal pairs that are looked at in one directory.
+/// How many pairs with equal hashes are compared in one directory.
 const PAIRS_MAX: usize = 64;
 
 static KEY: OnceLock<RandomState> = OnceLock::new();
@@ -24,7 +25,7 @@ static KEY: OnceLock<RandomState> = OnceLock::new();
 pub(super) struct Names(Vec<(u64, u32, u32)>);
 
 impl Names {
-    /// Adds a name, as it compares.
+    /// Adds a name: folded if the directory is casefolded.
     pub(super) fn add(&mut self, folds: Option<&CaseFold>, entry: &Dirent<'_>, logical: u32) {
         let key = KEY.get_or_init(RandomState::new);
         let hash = match folds {
@@ -37,7 +38,7 @@ impl Names {
         self.0.push((hash, logical, entry.offset as u32));
     }
 
-    /// Reports names that stand twice.
+    /// Reports names that appear twice.
     pub(super) fn finish(mut self, directory: &Directory<'_, '_>) {
         self.0.sort_unstable();
         let pairs = self.0.windows(2).filter(|pair| pair[0].0 == pair[1].0);
@@ -70,7 +71,7 @@ fn place_of(directory: &Directory<'_, '_>, logical: u32) -> Site {
     Site { block: block_of(directory, logical), ..directory.site() }
 }
 
-/// Reads a name again.
+/// Reads a name from the device again.
 fn name_at(
     directory: &Directory<'_, '_>,
     (_, logical, offset): (u64, u32, u32),

@@ -1,9 +1,9 @@
-//! The protection block on its device, and the steps that make it ours.
+//! The protection block on its device, and the steps by which this host takes it.
 //!
 //! ```text
 //!   Claim::read ──► take ──► beat, beat, … ──► release
-//!                    │         └ somebody else's number: lost
-//!                    └ somebody else beats: Held
+//!                    │         └ another host's number: lost
+//!                    └ another host's heartbeat: Held
 //! ```
 
 use crate::context::environment::Environment;
@@ -15,25 +15,26 @@ use extant_ondisk::superblock::Superblock;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Seconds between beats where the superblock does not say.
+/// Seconds between heartbeats if the superblock gives no interval.
 const UPDATE_INTERVAL: u16 = 5;
 
-/// Where the block is, and what this host writes into it.
+/// The block's location and what this host writes into it.
 pub(super) struct Claim {
     device: Arc<dyn BlockDevice>,
     at: ByteOffset,
     block_bytes: usize,
     site: Site,
     checksums: Checksums,
-    /// Seconds between beats.
+    /// Seconds between heartbeats.
     pub(super) update_interval: u16,
     environment: Environment,
-    /// As this host wrote it last; before [`Claim::take`], with no number.
+    /// The content that this host wrote last; before [`Claim::take`], without a number.
     mine: Mmp,
 }
 
 impl Claim {
-    /// The block that `superblock` names, for a host `node` that knows the volume as `name`.
+    /// The claim on the block that `superblock` names, for a host `node` that knows the volume as
+    /// `name`.
     ///
     /// Errors: `MmpBlock` when that is no block of the volume.
     pub(super) fn new(
@@ -72,9 +73,9 @@ impl Claim {
         })
     }
 
-    /// Makes the block ours, waiting with `pause` where somebody may be at work.
+    /// Takes the block for this host. Waits with `pause` if another host may be using the volume.
     ///
-    /// Errors: `Held` by whom; `MmpBlock`, `MmpChecksum`; `Device`.
+    /// Errors: `Held`, naming the holder; `MmpBlock`, `MmpChecksum`; `Device`.
     pub(super) fn take(&mut self, pause: &mut dyn FnMut(Duration)) -> Result<()> {
         let found = self.read()?;
         let wait = match found.state {
@@ -89,8 +90,8 @@ impl Claim {
         self.wait_still(&mine, wait, pause)
     }
 
-    /// Waits so many seconds, looking every second, and once more, whether the block still says
-    /// what it said.
+    /// Waits `seconds` seconds. Checks every second, and once more at the end, that the block still
+    /// contains `said`.
     fn wait_still(&self, said: &Mmp, seconds: u32, pause: &mut dyn FnMut(Duration)) -> Result<()> {
         for second in 0..=seconds {
             let now = self.read()?;
@@ -104,7 +105,8 @@ impl Claim {
         Ok(())
     }
 
-    /// Counts our number up; whether it was still ours.
+    /// Increments our number. `false`: the number in the block is not ours, and nothing was
+    /// written.
     pub(super) fn beat(&mut self) -> Result<bool> {
         let MmpState::Held(seq) = self.mine.state else { return Ok(false) };
         let next = MmpState::Held(Mmp::next_seq(seq));
@@ -115,20 +117,20 @@ impl Claim {
         Ok(true)
     }
 
-    /// Leaves the block clean, if it is still ours.
+    /// Marks the block clean, if it is still ours.
     pub(super) fn release(&mut self) -> Result<()> {
         if self.is_ours()? { self.write(MmpState::Clean) } else { Ok(()) }
     }
 
-    /// Leaves the block clean, whatever it says, damage included.
+    /// Marks the block clean whatever it contains, even if it is damaged.
     pub(super) fn clear(&mut self) -> Result<()> {
         let mut bytes = vec![0; self.block_bytes];
         Mmp { state: MmpState::Clean, ..self.mine }.write(&mut bytes, &self.checksums);
         self.device.write_fua(self.at, &bytes)
     }
 
-    /// Whether the block says what this host wrote last, or tried to: a write that failed may have
-    /// come through.
+    /// Whether the block contains the number that this host wrote last or tried to write last: a
+    /// failed write may have reached the device.
     fn is_ours(&self) -> Result<bool> {
         let MmpState::Held(seq) = self.mine.state else { return Ok(false) };
         let found = self.read()?;
@@ -154,11 +156,11 @@ impl Claim {
     }
 }
 
-/// The answer to somebody who comes second.
+/// The error for a host that finds the volume held.
 fn held(by: &Mmp) -> Error {
     let text = |bytes: &[u8]| {
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
-        // It goes to a terminal, and comes from the disk.
+        // The text comes from the disk and goes to a terminal.
         String::from_utf8_lossy(&bytes[..end]).chars().filter(|c| !c.is_control()).collect()
     };
     let (node, device) = (text(&by.nodename), text(&by.bdevname));
@@ -166,7 +168,7 @@ fn held(by: &Mmp) -> Error {
     Error::Held { holder: Box::new(Holder { node, device, seen: by.time, is_checker }) }
 }
 
-/// As much of `name` as fits, with a zero behind it.
+/// As much of `name` as fits, followed by a zero.
 fn padded<const N: usize>(name: &[u8]) -> [u8; N] {
     let mut field = [0; N];
     let len = name.len().min(N - 1);

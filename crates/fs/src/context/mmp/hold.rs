@@ -1,8 +1,8 @@
-//! A volume held against other hosts: a thread that beats until the volume is closed.
+//! Holding a volume against other hosts: a thread sends the heartbeat until the volume is closed.
 //!
 //! ```text
 //!   Hold::take ──► thread: wait interval, beat, wait, beat, … ──► Hold::release
-//!                              └ lost ──► fence closed: nothing more is written, from anywhere
+//!                              └ lost ──► fence closed: no write reaches the device any more
 //! ```
 
 use crate::context::environment::Environment;
@@ -17,13 +17,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A volume that nobody else may write. Released when it is dropped.
+/// Keeps every other host from writing the volume. Dropping it releases the volume.
 pub(crate) struct Hold {
     beating: Arc<Beating>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What the thread works on. Its locks are inside all others: they guard one block.
+/// The state of the heartbeat thread. Its locks are inside all others; they guard one block.
 struct Beating {
     claim: Mutex<Claim>,
     /// Set when the thread has to end.
@@ -33,9 +33,10 @@ struct Beating {
 }
 
 impl Hold {
-    /// Takes the volume on `device` for this host, which knows it as `name`; `None` when it is not
-    /// protected, or not one that could be written. May wait as long as the volume's intervals say,
-    /// 42 seconds and more, when the last holder did not give it back.
+    /// Takes the volume on `device` for this host, which knows it as `name`. `None` if the volume
+    /// has no protection, or could not be opened for writing anyway. If the last holder did not
+    /// release the volume, this waits as long as the volume's intervals demand: 42 seconds and
+    /// more.
     ///
     /// Errors: `Held`; `MmpBlock`, `MmpChecksum`; `Device`.
     pub(crate) fn take(
@@ -43,7 +44,7 @@ impl Hold {
         name: &[u8],
         environment: &Environment,
     ) -> Result<Option<Hold>> {
-        // What is wrong with the superblock is told by whoever opens the volume. A cut can tear it
+        // Opening the volume reports errors of the superblock. A power cut can tear the superblock
         // (see recovery), but not the fields that matter here.
         let Ok(raw) = raw_superblock(&**device, SUPERBLOCK_OFFSET) else { return Ok(None) };
         let Ok(superblock) = raw.parse(Site::NOWHERE) else { return Ok(None) };
@@ -61,7 +62,7 @@ impl Hold {
         Ok(Some(Hold::keep(claim)))
     }
 
-    /// Beats from now on.
+    /// Starts the heartbeat.
     pub(super) fn keep(claim: Claim) -> Hold {
         let interval = Duration::from_secs(claim.update_interval.into());
         let beating = Arc::new(Beating {
@@ -74,30 +75,30 @@ impl Hold {
         let thread = std::thread::Builder::new().name("extant-mmp".into());
         let thread = thread.spawn(move || its.run(interval)).ok();
         if thread.is_none() {
-            // Nobody would beat: nothing may be written.
+            // Without a heartbeat nothing may be written.
             beating.fence.close();
         }
         Hold { beating, thread: Mutex::new(thread) }
     }
 
-    /// `device`, for as long as the volume is held.
+    /// Wraps `device`: writes work only while this host holds the volume.
     pub(crate) fn guard(&self, device: Arc<dyn BlockDevice>) -> Arc<dyn BlockDevice> {
         Arc::new(Fenced::new(device, &self.beating.fence))
     }
 
-    /// Whether somebody else took the volume, or may have. Nothing is written any more then.
+    /// Whether another host took the volume, or may have taken it. Then every write is refused.
     pub(crate) fn is_lost(&self) -> bool {
         self.beating.fence.is_closed()
     }
 
-    /// Gives the volume back, once. The caller writes nothing to it from now on.
+    /// Releases the volume, once. The caller writes nothing to it afterwards.
     ///
-    /// Errors: `Device`, `Corrupt`: the next holder has to wait.
+    /// Errors: `Device`, `Corrupt`: then the next holder has to wait.
     pub(crate) fn release(&self) -> Result<()> {
         *self.beating.ending.lock() = true;
         self.beating.wake.notify_one();
         let Some(thread) = self.thread.lock().take() else { return Ok(()) };
-        // A panic there would have been a promise of ours broken; the block is still whole.
+        // The thread panics only on a bug of ours. The block is intact even then.
         let _ = thread.join();
         if self.is_lost() {
             return Ok(());
@@ -108,7 +109,7 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // Nobody is left to be told: the next holder waits.
+        // No caller is left to get the error. After an error the next holder has to wait.
         let _ = self.release();
     }
 }
@@ -127,7 +128,8 @@ impl Beating {
             drop(ending);
             match self.claim.lock().beat() {
                 Ok(true) => missed = 0,
-                // The check interval is two beats: from the second one on another host may begin.
+                // The check interval is two heartbeats: after the second one another host may
+                // start.
                 Err(_) if missed == 0 => missed = 1,
                 Ok(false) | Err(_) => {
                     self.fence.close();
@@ -138,7 +140,7 @@ impl Beating {
     }
 }
 
-/// Ends the hold of whoever left it on the volume on `device`.
+/// Clears a hold that a host left on the volume on `device`.
 ///
 /// Errors: `Invalid` for a volume without multiple mount protection; `Corrupt`, `Device`.
 pub(crate) fn clear(device: &Arc<dyn BlockDevice>, environment: &Environment) -> Result<()> {
@@ -150,7 +152,7 @@ pub(crate) fn clear(device: &Arc<dyn BlockDevice>, environment: &Environment) ->
     Claim::new(Arc::clone(device), &superblock, (&node, b""), environment.clone())?.clear()
 }
 
-/// This machine's name on its networks; empty where the system does not tell.
+/// This machine's host name; empty if the system does not give one.
 fn host_name() -> Vec<u8> {
     let name = std::fs::read("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim_ascii_end().to_vec()

@@ -1,20 +1,21 @@
-//! Multiple mount protection: who may write a volume that several hosts can reach.
+//! Multiple mount protection: one host at a time may write a volume that several hosts can reach.
 //!
 //! ```text
 //!   the block says     wait                      then
 //!   clean              none                      write a number, read it back ──► held
-//!   a number           2i + 1 s, at most i + 60  it moved: Held; else as clean, with the wait again
-//!   checker            none                      Held: a checker never moves its number
+//!   a number           2i + 1 s, at most i + 60  it changed: Held; else as clean, then wait again
+//!   checker            none                      Held: a checker never changes its number
 //!
-//!   held:   every update interval: is the number ours? ── yes ──► count it up
-//!                                       └─ no, or not known for the check interval ──► fence
+//!   held:   every update interval: is the number ours? ── yes ──► increment it
+//!                                       └─ no, or unknown for the check interval ──► fence
 //!   closed: clean
 //! ```
 //!
-//! `i` is the longer one of the superblock's update interval and the block's check interval, 5 s at
-//! least. Linux looks whether the number is still its own only after a beat that came late; here
-//! every beat looks first. The block is read past this machine's page cache, never goes through the
-//! journal, and is the first thing written and the last.
+//! `i` is the larger of the superblock's update interval and the block's check interval, at least 5
+//! s. Linux checks that the number is still its own only after a late heartbeat; here every
+//! heartbeat checks it first. The block is read past this machine's page cache and never goes
+//! through the journal. It is the first block written after opening and the last one before
+//! closing.
 //!
 //! Source: ext4 documentation, "Multiple Mount Protection".
 

@@ -1,4 +1,5 @@
-//! The protocol against another host, played by the pauses: no test waits for real.
+//! The protocol against another host. The tests play that host inside the pauses, so none really
+//! waits.
 
 use crate::context::environment::Environment;
 use crate::context::mmp::claim::Claim;

@@ -1,4 +1,4 @@
-//! Adding blocks to a block map and taking them away.
+//! Adding blocks to a block map and removing them.
 //!
 //! ```text
 //!   i_block [0..11] direct   [12] ──► [p pointers]
@@ -17,10 +17,10 @@ use extant_ondisk::block_map::{self, Path};
 use extant_ondisk::extent::{Extent, ExtentState};
 use std::ops::Range;
 
-/// Points the logical blocks of `new` at its physical ones.
+/// Makes the logical blocks of `new` point to its physical blocks.
 ///
-/// Pointer blocks are allocated behind the data as they are needed. Errors: `FileTooLarge` beyond
-/// what a map reaches, `NoSpace` (what was pointed at so far is undone), `Corrupt`.
+/// Allocates pointer blocks after the data as needed. Errors: `FileTooLarge` beyond the reach of a
+/// map, `NoSpace` (the pointers set so far are removed), `Corrupt`.
 pub(crate) fn insert(
     volume: &Volume,
     ino: Ino,
@@ -35,7 +35,7 @@ pub(crate) fn insert(
         let logical = LogicalBlock(new.logical.0 + n);
         let physical = BlockNr(new.physical.0 + u64::from(n));
         if let Err(error) = point(volume, ino, body, handle, logical, physical, new) {
-            // The block that failed may have left pointer blocks without a pointer.
+            // The block that failed may have left pointer blocks without pointers.
             let done = new.logical.0..logical.0.saturating_add(1);
             clear(volume, ino, body, handle, done, &mut |_, _| Ok(true))?;
             return Err(error);
@@ -65,7 +65,7 @@ fn point(
                 let goal = BlockNr(near.physical.0 + u64::from(near.len));
                 let child = volume.allocate_for_map(ino, body, handle, goal)?;
                 let block = volume.journal().cache().get_new(child)?;
-                // Zeroed and whole before anything points at it.
+                // The block is zeroed before a pointer leads to it.
                 drop(block.write(handle)?.bytes_mut());
                 set_pointer(volume, body, handle, parent, slot, Some(child))?;
                 child
@@ -114,8 +114,7 @@ fn set_pointer(
     }
 }
 
-/// Takes the blocks of `range` out of the map and frees them, pointer blocks that become empty
-/// included.
+/// Removes the blocks of `range` from the map and frees them, and pointer blocks that become empty.
 pub(crate) fn remove(
     volume: &Volume,
     ino: Ino,
@@ -127,7 +126,7 @@ pub(crate) fn remove(
     remove_step(volume, ino, body, handle, range, Budget::endless(), all).map(drop)
 }
 
-/// What one step of [`remove_step`] may touch.
+/// The most that one step of [`remove_step`] may touch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
     /// Pointer blocks, and runs of data blocks.
@@ -142,8 +141,8 @@ impl Budget {
     }
 }
 
-/// As [`remove`], from the right until `budget` is spent, calling `forget` for each data block that
-/// goes; whether all of `range` is gone.
+/// As [`remove`], from the right until `budget` is spent. Calls `forget` for each data block that
+/// it removes. Returns whether all of `range` is removed.
 pub(crate) fn remove_step(
     volume: &Volume,
     ino: Ino,
@@ -168,7 +167,7 @@ pub(crate) fn remove_step(
         };
         forget(block);
         match &mut run {
-            // Right to left, so neighbours come from behind.
+            // The walk goes right to left, so each block extends the run to the left.
             Some(run) if run.start == block.0 + 1 => run.start = block.0,
             _ => {
                 if let Some(run) = run.replace(block.0..block.0 + 1) {
@@ -186,15 +185,15 @@ pub(crate) fn remove_step(
     Ok(cleared != Cleared::Stopped)
 }
 
-/// What a removal met.
+/// What a removal has reached.
 enum Gone {
-    /// A pointer block that it goes into, and that may become empty.
+    /// A pointer block that the removal enters. It may become empty.
     Pointers,
-    /// A block of data that nothing points at any more.
+    /// A block of data that no pointer names any more.
     Data(BlockNr),
 }
 
-/// Told what goes; says whether to go on.
+/// Called for each item of a removal. Returns whether to continue.
 type OnGone<'a> = &'a mut dyn FnMut(&mut Body, Gone) -> Result<bool>;
 
 /// How a removal below a pointer block ended.
@@ -204,11 +203,11 @@ enum Cleared {
     Empty,
     /// Pointers outside the range are left.
     Kept,
-    /// It was told to stop; there may be more.
+    /// `gone` stopped the removal; more may be left.
     Stopped,
 }
 
-/// Clears the pointers of `range`, right to left, handing each block that was pointed at to `gone`.
+/// Clears the pointers of `range`, right to left. Calls `gone` for each block that was pointed to.
 fn clear(
     volume: &Volume,
     ino: Ino,

@@ -1,17 +1,17 @@
 //! Adding a run of blocks to an extent tree.
 //!
 //! ```text
-//!   join       [..][a a a][n n][b b]     →  [..][a a a a a a a]         same state, both sides meet
-//!   room       [..][a a][ ]              →  [..][a a][n]
+//!   join       [..][a a a][n n][b b]     →  [..][a a a a a a a]        same state, both sides meet
+//!   insert     [..][a a][ ]              →  [..][a a][n]
 //!   split      [a][b][c][d] ← n at 1     →  [a][n][b][ ]  and a new leaf [c][d]
-//!   append     [a][b][c][d] ← n at 4     →  [a][b][c][d]   and a new leaf [n], where no leaf follows
-//!   grow       root full at every level  →  root's entries move to a new block, root points at it
+//!   append     [a][b][c][d] ← n at 4     →  [a][b][c][d]  and a new leaf [n], if no leaf follows
+//!   grow       root full at every level  →  root's entries move to a new block, root points to it
 //! ```
 //!
-//! A split never leaves a node empty, and appending leaves full nodes behind. Other leaves are split in halves, wherever
-//! the entry goes: so leaves take many entries to fill, in whatever order they come (`cached/map_share.rs` counts on it). All blocks a split
-//! needs are allocated before the first byte changes, so running out of space leaves the tree as it
-//! was.
+//! A split never leaves a node empty. Appending leaves the nodes before it full. Any other leaf is
+//! split in halves, wherever the entry goes: so leaves take many entries to fill, in whatever order
+//! they come (`cached/map_share.rs` relies on that). All blocks that a split needs are allocated
+//! before the first byte changes. So running out of space leaves the tree as it was.
 
 use crate::inode::Body;
 use crate::map::extent::node::{self, Entry, NodeMut};
@@ -39,7 +39,7 @@ pub(crate) fn insert(
     insert_at(path, volume, ino, body, handle, new)
 }
 
-/// As [`insert`], at the end of a path to the range, since which the tree has not changed.
+/// As [`insert`], with a path to the range. The tree has not changed since the path was made.
 pub(crate) fn insert_at(
     path: Path,
     volume: &Volume,
@@ -54,7 +54,7 @@ pub(crate) fn insert_at(
     apart_at(path, volume, ino, body, handle, new)
 }
 
-/// As [`insert`], never joined with a neighbour.
+/// As [`insert`], but never joins `new` with a neighbour.
 pub(crate) fn insert_apart(
     volume: &Volume,
     ino: Ino,
@@ -81,7 +81,7 @@ fn apart_at(
     place(&path, volume, ino, body, handle, new)
 }
 
-/// Joins `new` with its neighbours in the leaf where they meet.
+/// Joins `new` with adjacent entries of its leaf. Returns whether it did.
 fn join(
     path: &Path,
     volume: &Volume,
@@ -122,7 +122,7 @@ fn join(
     Ok(true)
 }
 
-/// The lowest level of `path` whose node can take one more entry.
+/// The lowest level of `path` whose node has space for one more entry.
 fn first_level_with_room(path: &Path, body: &Body) -> Option<usize> {
     (0..path.steps.len()).rev().find(|&level| {
         with_bytes(&path.steps[level].place, body, |bytes| {
@@ -157,7 +157,7 @@ fn grow(
     Ok(())
 }
 
-/// Puts `new` into the leaf of `path`, splitting full nodes up to the first with room.
+/// Puts `new` into the leaf of `path`. Splits full nodes up to the first one with space.
 fn place(
     path: &Path,
     volume: &Volume,
@@ -185,7 +185,7 @@ fn place(
     for level in (room..=path.depth()).rev() {
         let step = &path.steps[level];
         let is_leaf = level == path.depth();
-        // Behind the child that was split, or where the leaf wants it.
+        // After the child that was split, or at the leaf's slot.
         let slot = if is_leaf { step.slot } else { step.slot + 1 };
         if level == room {
             edit(&step.place, volume, ino, body, handle, |bytes| node::insert(bytes, slot, entry))?;
@@ -196,7 +196,8 @@ fn place(
         let old = with_bytes(&step.place, body, |bytes| bytes.to_vec());
         let entries = node::entries(&old);
         let is_append = slot == entries && path.next_key().is_none();
-        // A child stays before the sibling that it was split from, so nodes above are split behind it.
+        // A new sibling follows the child that it was split from, so inner nodes are split after
+        // that child.
         let cut = if is_leaf && !is_append { entries / 2 } else { slot };
         let goes_left = slot <= cut && cut < entries;
         edit(&sibling, volume, ino, body, handle, |bytes| {
@@ -225,7 +226,7 @@ fn place(
     Ok(())
 }
 
-/// Allocates a node block near the data and counts it to the inode.
+/// Allocates a node block near the data and counts it in the inode.
 fn new_node(
     volume: &Volume,
     ino: Ino,
@@ -238,7 +239,7 @@ fn new_node(
     volume.journal().cache().get_new(nr)
 }
 
-/// Gives a node block back.
+/// Frees a node block.
 pub(super) fn free_node(
     volume: &Volume,
     ino: Ino,

@@ -1,4 +1,5 @@
-//! A node of an extent tree that was checked before: its entries by number, and changing them.
+//! A node of an extent tree that was checked before: reading its entries by number, and changing
+//! them.
 //!
 //! ```text
 //!   0        2        4     6       8            12         24
@@ -7,8 +8,8 @@
 //!   └────────┴────────┴─────┴───────┴────────────┴──────────┴──────────┴───
 //! ```
 //!
-//! Works on the bytes of a root or a block alike. Everything here may assume what
-//! [`ExtentNode::check`] found when the node was read, and leaves it so.
+//! The bytes may be those of a root or of a block. The code here relies on the checks of
+//! [`ExtentNode::check`], made when the node was read, and keeps the node valid.
 
 use extant_base::{BlockNr, LogicalBlock, Site};
 use extant_ondisk::extent::{self, ChecksumChange, Extent, ExtentIndex, ExtentNode, ExtentNodeMut};
@@ -61,7 +62,7 @@ pub(crate) fn key(bytes: &[u8], n: usize) -> LogicalBlock {
     LogicalBlock(u32::from_le_bytes(*key))
 }
 
-/// The node to read, checked before.
+/// A read-only view of the node, which was checked before.
 pub(crate) fn view(bytes: &[u8]) -> ExtentNode<'_> {
     ExtentNode::trusted(bytes, Site::NOWHERE).expect("the node was checked when it was read")
 }
@@ -70,19 +71,20 @@ pub(crate) fn extent(bytes: &[u8], n: usize) -> Extent {
     view(bytes).extent(n)
 }
 
-/// A node's bytes to change, and what the changes do to its checksum.
+/// A node's bytes to change, and the effect of the changes on its checksum.
 pub(crate) struct NodeMut<'a> {
     bytes: &'a mut [u8],
     sum: ChecksumChange,
 }
 
 impl<'a> NodeMut<'a> {
-    /// A root, whose sum is the inode's; or a block on a volume without checksums.
+    /// A root, which has no checksum of its own; or a block on a volume without checksums.
     pub(crate) fn unsummed(bytes: &'a mut [u8]) -> NodeMut<'a> {
         NodeMut { bytes, sum: ChecksumChange::Untracked }
     }
 
-    /// Changes a block whose checksum follows: in the end, or by what changed where `short_cut`.
+    /// Changes a block and updates its checksum: from the change alone with `short_cut`, else from
+    /// the whole block at the end.
     pub(crate) fn change_block<T>(
         bytes: &'a mut [u8],
         seed: u32,
@@ -115,7 +117,7 @@ impl Deref for NodeMut<'_> {
     }
 }
 
-/// Makes an empty node of whatever size the bytes are.
+/// Makes an empty node that fills the bytes.
 pub(crate) fn init(node: &mut NodeMut<'_>, depth: u16) {
     let made = ExtentNodeMut::init(node.bytes, depth).checksum_change();
     if node.sum != ChecksumChange::Untracked {
@@ -151,7 +153,7 @@ pub(crate) fn truncate(node: &mut NodeMut<'_>, n: usize) {
     node.change(|node| node.remove(n..all));
 }
 
-/// Copies the entries of `from`, from its `n`th on, behind those of `node`.
+/// Appends the entries of `from`, from its `n`th on, to those of `node`.
 pub(crate) fn append_from(node: &mut NodeMut<'_>, from: &[u8], n: usize) {
     let have = entries(node);
     let moved = &from[ENTRY * (n + 1)..ENTRY * (entries(from) + 1)];

@@ -1,17 +1,17 @@
-//! The way from an inode's root to a leaf, for changing the tree.
+//! The path from an inode's root to a leaf, for changing the tree.
 //!
 //! ```text
 //!   i_block  ┌──────┬───┬───┬───┐          steps[0]  Root,  slot 1
 //!            │header│ 0 │ 17│   │
 //!            └──────┴───┴─┬─┴───┘
-//!   block 8212 ┌──────┬───▼┬────┬────┐     steps[1]  Block, slot 2 (behind the entry that is
+//!   block 8212 ┌──────┬───▼┬────┬────┐     steps[1]  Block, slot 2 (after the entry that is
 //!              │header│ 17 │ 30 │ …  │               at or before the logical block)
 //!              └──────┴────┴────┴────┘
 //! ```
 //!
-//! In an inner node a slot is the entry that was followed; in the leaf it is where an entry for the
-//! logical block would be inserted: 1 + the last entry at or before it. The leaf is read once: its
-//! entries on both sides of the slot come along.
+//! In an inner node, a slot is the entry that was followed. In the leaf, it is the place where an
+//! entry for the logical block would be inserted: 1 + the last entry at or before it. The leaf is
+//! read once: the path also keeps its entries on both sides of the slot.
 
 use crate::inode::Body;
 use crate::map::extent::node::{self, NodeMut};
@@ -30,7 +30,7 @@ pub(crate) enum Place {
     Block(MetaBlock),
 }
 
-/// One node on the way.
+/// One node of the path.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) place: Place,
@@ -41,7 +41,7 @@ pub(crate) struct Step {
 #[derive(Clone, Debug)]
 pub(crate) struct Path {
     pub(crate) steps: Vec<Step>,
-    /// The leaf's entry before the slot, and the one at it, as they were on the way.
+    /// The leaf's entries before the slot and at the slot, as they were when the path was made.
     pub(crate) left: Option<Extent>,
     pub(crate) right: Option<Extent>,
     /// The first key of the leaf to the right; [`LOGICAL_END`] for the last leaf.
@@ -49,7 +49,7 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// The way to the leaf where `at` is or would be.
+    /// The path to the leaf that holds `at` or would hold it.
     pub(crate) fn to(volume: &Volume, ino: Ino, body: &Body, at: LogicalBlock) -> Result<Path> {
         let mut steps = Vec::with_capacity(3);
         let mut rules = NodeRules::root(volume.geometry());
@@ -66,7 +66,7 @@ impl Path {
                     right = (behind < node.len()).then(|| node.extent(behind));
                     (behind, None)
                 } else {
-                    // Left of the first key everything belongs to the first child.
+                    // Blocks left of the first key belong to the first child.
                     let slot = behind.saturating_sub(1);
                     (slot, Some((node.index(slot).child, rules.child(&node, slot, None))))
                 }
@@ -87,8 +87,8 @@ impl Path {
 
     /// The extent at or before the block that the path leads to, in its leaf.
     ///
-    /// Errors: an extent of the root on metadata, or out of step with clusters; other nodes' were
-    /// checked with them.
+    /// Errors: for an extent of the root, if it overlaps metadata or does not fit the clusters. The
+    /// extents of other nodes were checked with their node.
     fn before(&self, volume: &Volume, ino: Ino) -> Result<Option<Extent>> {
         if let (Some(left), 0) = (self.left, self.depth()) {
             let site = Site::of_ino(ino);
@@ -97,9 +97,7 @@ impl Path {
         Ok(self.left)
     }
 
-    /// What [`Volume::map`] says of `at`, which the path leads to.
-    ///
-    /// Errors: `Corrupt` for an extent on metadata.
+    /// The result of [`Volume::map`] for `at`, to which the path leads.
     pub(crate) fn run(
         &self,
         volume: &Volume,
@@ -117,9 +115,7 @@ impl Path {
         Ok(Run { logical: at, len: end.saturating_sub(at.0).clamp(1, limit), target: Target::Hole })
     }
 
-    /// The block right behind the one of the file's block before `at`, which the path leads to.
-    ///
-    /// Errors: as [`Path::run`].
+    /// The block right after that of the file's block before `at`, to which the path leads.
     pub(crate) fn block_behind(
         &self,
         volume: &Volume,
@@ -149,8 +145,8 @@ pub(crate) fn with_bytes<T>(place: &Place, body: &Body, read: impl FnOnce(&[u8])
     }
 }
 
-/// Changes a node's bytes; its checksum follows at the cost of what changed. The root's is part of the inode's: the caller
-/// stores the inode in the end.
+/// Changes a node's bytes and updates its checksum, at a cost that depends on the change only. The
+/// root's checksum is part of the inode's: the caller stores the inode in the end.
 pub(crate) fn edit<T>(
     place: &Place,
     volume: &Volume,
@@ -171,8 +167,8 @@ pub(crate) fn edit<T>(
     }
 }
 
-/// After the first entry of the leaf changed: brings the keys of the nodes above into line, as far
-/// up as the changed node is first in its parent.
+/// Corrects the keys of the nodes above after the first entry of the leaf changed, as far up as the
+/// changed node is the first in its parent.
 pub(crate) fn fix_keys(
     steps: &[Step],
     volume: &Volume,

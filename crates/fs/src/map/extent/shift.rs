@@ -1,13 +1,14 @@
-//! Moving extents to other logical blocks, where they lie in the tree.
+//! Moving extents to other logical blocks, in place in the tree.
 //!
 //! ```text
-//!   left 8 by 3     [0 2][8 10] │ [14 20]         one leaf a call; its entries from 8 on, and the
-//!                   [0 2][5  7] │ [14 20]   ◄──   keys above it where its first one changed
+//!   left 8 by 3     [0 2][8 10] │ [14 20]         one leaf a call: its entries from 8 on, and the
+//!                   [0 2][5  7] │ [14 20]   ◄──   keys above it if its first entry changed
 //!                   [0 2][5  7] │ [11 17]   ◄──   the next call
 //! ```
 //!
-//! The order stays, so no entry leaves its leaf and no block is needed. Moved to the left, the first
-//! one joins what it comes to lie against in its leaf, where both are one run of the device.
+//! The order stays the same, so no entry leaves its leaf and no block is needed. In a move to the
+//! left, the first entry joins its new left neighbour in the leaf if their blocks are adjacent on
+//! the device.
 
 use crate::inode::Body;
 use crate::map::LOGICAL_END;
@@ -22,7 +23,7 @@ use extant_ondisk::extent::Extent;
 use std::ops::Range;
 
 /// Moves the extents of one leaf, from logical block `from` on, `by` blocks to the left, where
-/// nothing is mapped. Where the next leaf begins; `None` behind the last.
+/// nothing is mapped. Returns the start of the next leaf; `None` after the last one.
 ///
 /// The caller stores the inode. Errors: `Corrupt`, `Device`.
 pub(crate) fn left(
@@ -41,9 +42,9 @@ pub(crate) fn left(
 }
 
 /// Moves the extents of the last leaf before `range.end`, from `range.start` on, `by` blocks to the
-/// right. What is left to move ends at the block that comes back; `None` when nothing is.
+/// right. Returns the end of the range that is left to move; `None` when none is left.
 ///
-/// The caller stores the inode, and sees that no extent comes to end behind the last block a file
+/// The caller stores the inode, and makes sure that no extent ends after the last block that a file
 /// can have. Errors: `Corrupt`, `Device`.
 pub(crate) fn right(
     volume: &Volume,
@@ -95,9 +96,7 @@ fn move_entries(
     if first == 0 { fix_keys(&path.steps, volume, ino, body, handle) } else { Ok(()) }
 }
 
-/// The logical block behind the last one that is mapped.
-///
-/// Errors: `Corrupt`, `Device`.
+/// The logical block after the last one that is mapped.
 pub(crate) fn mapped_end(volume: &Volume, ino: Ino, body: &Body) -> Result<u32> {
     let path = Path::to(volume, ino, body, LogicalBlock(LOGICAL_END - 1))?;
     let leaf = path.leaf();
@@ -107,7 +106,7 @@ pub(crate) fn mapped_end(volume: &Volume, ino: Ino, body: &Body) -> Result<u32> 
     }))
 }
 
-/// Cuts the extent that lies across the front of logical block `at` in two.
+/// Splits the extent that contains both logical block `at` and the one before it.
 ///
 /// The caller stores the inode. Errors: `NoSpace` (tree unchanged), `Corrupt`, `Device`.
 pub(crate) fn split_at(
@@ -132,7 +131,7 @@ pub(crate) fn split_at(
         })
     };
     set(body, piece(old, old.logical.0..at))?;
-    // As an entry of its own: joined with the first part it would be one again.
+    // Inserted as an entry of its own, since it would join the first part again.
     let done = insert_apart(volume, ino, body, handle, piece(old, at..end));
     if done.is_err() {
         set(body, old)?;

@@ -4,8 +4,8 @@
 //!   i_block     root, depth d      checked at every walk: 4 entries
 //!      │ last key <= block
 //!      ▼
-//!   block       node, depth d-1    checked whole when it enters the cache; at every walk its
-//!      │                           depth, first key and end must be what the parent says
+//!   block       node, depth d-1    checked whole when it enters the cache; every walk checks that
+//!      │                           its depth, first key and end fit the parent
 //!      ▼
 //!   block       leaf, depth 0 ──► the extent that holds the block, or the hole up to the next
 //! ```
@@ -20,11 +20,11 @@ use extant_base::{BlockNr, Ino, LogicalBlock, Result, Site, What};
 use extant_journal::MetaBlock;
 use extant_ondisk::extent::{Extent, ExtentNode, NodeRules};
 
-/// What a node says about one logical block.
+/// The answer of a node for one logical block.
 enum Answer {
     /// The run is known.
     Run(Run),
-    /// The child at this entry knows.
+    /// The child at this entry has the answer.
     Below(BlockNr, NodeRules),
 }
 
@@ -41,7 +41,7 @@ pub(in crate::map) fn map(
     let root = ExtentNode::check(&body.disk.i_block, &rules, site)?;
     let mut answer = ask(&root, &rules, at, limit);
     if let Answer::Run(run) = &answer {
-        // The root's own extents were not checked against metadata with a node.
+        // Extents of the root were not checked against metadata before.
         if let Some(block) = run.target.block() {
             volume.check_extent_place(ino, run.logical, block, run.len, site)?;
         }
@@ -86,10 +86,10 @@ fn ask(node: &ExtentNode<'_>, rules: &NodeRules, at: LogicalBlock, limit: u32) -
 }
 
 impl Volume {
-    /// The node of `ino`'s tree in block `nr`, checked: whole when it enters the cache, against
-    /// its parent (`rules`, which need no seed) each time.
+    /// The node of `ino`'s tree in block `nr`. It is checked whole when it enters the cache, and
+    /// against its parent (`rules`, which need no seed) each time.
     ///
-    /// Errors: every check of `ExtentNode::check`; `ExtentRange` for an extent on metadata;
+    /// Errors: those of `ExtentNode::check`; `ExtentRange` for an extent on metadata;
     /// `ExtentCluster`; `Device`.
     pub(crate) fn extent_node(
         &self,
@@ -130,7 +130,8 @@ impl Volume {
         Ok(block)
     }
 
-    /// Whether an extent keeps off metadata and, with clusters, in step with them.
+    /// Checks that an extent overlaps no metadata and, with bigalloc, has the same offset in its
+    /// cluster as its logical block.
     pub(super) fn check_extent_place(
         &self,
         ino: Ino,

@@ -1,4 +1,4 @@
-//! Taking a range of blocks out of an extent tree: truncate, punch, replace.
+//! Removing a range of blocks from an extent tree: truncate, punch, replace.
 //!
 //! ```text
 //!   range            ├───────────────┤
@@ -8,9 +8,9 @@
 //!   one extent around the range: [e e e e e e e] → [e e] [e e]   (one entry more: may split)
 //! ```
 //!
-//! An entry that goes may empty its leaf: the leaf is freed and its index entry goes, and so on up.
-//! A leaf whose first entry changed gets its key corrected in every node above that repeats it.
-//! A depth-1 tree whose one leaf fits the root is folded back into it.
+//! Removing an entry may empty its leaf: then the leaf is freed and its index entry removed, and so
+//! on up. If the first entry of a leaf changes, its key is corrected in every node above that
+//! repeats it. If the only leaf of a depth-1 tree fits the root, its entries move back there.
 
 use crate::inode::Body;
 use crate::map::change::max_len;
@@ -23,22 +23,22 @@ use extant_journal::Handle;
 use extant_ondisk::extent::{Extent, ExtentState};
 use std::ops::Range;
 
-/// What became of one step of a removal.
+/// The result of one step of a removal.
 enum Step {
     /// Nothing (more) of the range is mapped.
     Done,
-    /// A leaf without entries left the tree; there may be more to the left.
+    /// An empty leaf was removed; more of the range may be mapped to the left.
     Pruned,
-    /// These blocks left the tree; there may be more to the left.
+    /// These blocks were removed; more of the range may be mapped to the left.
     Freed(Extent),
 }
 
-/// Takes the logical blocks of `range` out of the tree of `ino`, calling `freed` for each run that
-/// left it, right to left.
+/// Removes the logical blocks of `range` from the tree of `ino`. Calls `freed` for each run that it
+/// removed, right to left.
 ///
-/// The tree is legal after each call of `freed`, which gives the blocks back. The caller stores the
+/// The tree is valid before each call of `freed`, which frees the blocks. The caller stores the
 /// inode afterwards. Errors: `NoSpace` when the range lies inside one extent of a full leaf and no
-/// block is left to split it (tree unchanged); `Corrupt`. Locks: the inode's is held.
+/// block is free to split it (tree unchanged); `Corrupt`. Locks: the inode's is held.
 pub(crate) fn remove(
     volume: &Volume,
     ino: Ino,
@@ -54,8 +54,8 @@ pub(crate) fn remove(
     Ok(())
 }
 
-/// One step of [`remove`]: at most `most` blocks of one extent. What is left of `range` ends at the
-/// block that comes back; `None` when nothing is.
+/// One step of [`remove`]: at most `most` blocks of one extent. Returns the end of the part of
+/// `range` that is left; `None` when none is left.
 pub(crate) fn remove_step(
     volume: &Volume,
     ino: Ino,
@@ -69,7 +69,7 @@ pub(crate) fn remove_step(
     if !range.is_empty() {
         match remove_last(volume, ino, body, handle, range.clone(), most)? {
             Step::Done => {}
-            // The tree has a leaf less, so this ends.
+            // The tree has one leaf less each time, so this ends.
             Step::Pruned => left = Some(range.end),
             Step::Freed(extent) => {
                 left = Some(extent.logical.0).filter(|end| *end > range.start);
@@ -170,7 +170,7 @@ fn remove_entry(
     }
 }
 
-/// Removes the node at `level` of `path`, which is empty, and those above that become so.
+/// Removes the node at `level` of `path`, which is empty, and the nodes above that become empty.
 fn remove_node(
     path: &Path,
     level: usize,
@@ -194,12 +194,12 @@ fn remove_node(
             return Ok(());
         }
     }
-    // Nothing is left: a tree without levels.
+    // The tree is empty: a root without levels.
     node::init(&mut NodeMut::unsummed(&mut body.disk.i_block), 0);
     Ok(())
 }
 
-/// Brings the only leaf of a depth-1 tree back into the root when it fits.
+/// Moves the entries of a depth-1 tree's only leaf back into the root when they fit.
 fn fold(volume: &Volume, ino: Ino, body: &mut Body, handle: &Handle<'_>) -> Result<()> {
     let root = &body.disk.i_block;
     if node::depth(root) != 1 || node::entries(root) != 1 {
@@ -217,11 +217,11 @@ fn fold(volume: &Volume, ino: Ino, body: &mut Body, handle: &Handle<'_>) -> Resu
     free_node(volume, ino, body, handle, block)
 }
 
-/// Changes the state of the mapped blocks of `range` to `state`, splitting and joining extents.
+/// Converts the mapped blocks of `range` to `state`, splitting and joining extents.
 ///
-/// Blocks that are in that state already, and holes, stay as they are. Errors: `NoSpace` when a
-/// split needs a block (what was done so far stays; the tree is legal and maps the same blocks).
-/// Locks: the inode's is held.
+/// Holes, and blocks that have that state already, stay as they are. Errors: `NoSpace` when a split
+/// needs a block (conversions made so far stay; the tree is valid and maps the same blocks). Locks:
+/// the inode's is held.
 pub(crate) fn convert(
     volume: &Volume,
     ino: Ino,
@@ -257,11 +257,11 @@ pub(crate) fn convert(
     fold(volume, ino, body, handle)
 }
 
-/// Makes the blocks of `new` stand where one extent maps the same logical blocks to others: these. Split and joined as
-/// [`convert`] does.
+/// Maps the logical blocks of `new` to its blocks. One extent maps them to other blocks now; those
+/// are returned. Splits and joins as [`convert`] does.
 ///
-/// Errors: `NoSpace` when a split needs a block (the tree maps the same blocks then); `ExtentOrder` where no one extent
-/// maps them all. Locks: the inode's is held.
+/// Errors: `NoSpace` when a split needs a block (then the tree maps the same blocks as before);
+/// `ExtentOrder` if no single extent maps them all. Locks: the inode's is held.
 pub(crate) fn replace(
     volume: &Volume,
     ino: Ino,
@@ -286,8 +286,8 @@ pub(crate) fn replace(
     Ok(part)
 }
 
-/// Writes `new` over the entry of the same blocks that `path` leads to, joined with the neighbours
-/// in its leaf that meet it. Needs no block.
+/// Replaces the entry that `path` leads to with `new`, which has the same logical blocks. Joins it
+/// with adjacent entries in its leaf. Needs no block.
 fn convert_whole(
     path: &Path,
     volume: &Volume,
@@ -322,7 +322,7 @@ fn convert_whole(
     })
 }
 
-/// Puts `new` where `part` is, a piece of one extent but not all of it.
+/// Replaces `part`, a piece of one extent but not all of it, with `new`.
 fn convert_part(
     volume: &Volume,
     ino: Ino,
@@ -337,8 +337,8 @@ fn convert_part(
     };
     debug_assert_eq!(taken, part, "what is taken out is the part");
     let Err(error) = insert(volume, ino, body, handle, new) else { return Ok(()) };
-    // What is left of the extent, before or behind, stands in the leaf where the piece belongs:
-    // in its old state it joins that again and needs no block.
+    // The rest of the extent, before or after, is in the leaf where the piece belongs. In its old
+    // state the piece joins that rest again, which needs no block.
     insert(volume, ino, body, handle, taken)?;
     Err(error)
 }

@@ -72,7 +72,7 @@ struct Replay<'a> {
     report: &'a mut RecoveryReport,
 }
 
-/// Applies `log` to `volume`, whose freed blocks stay marked ([`Volume::freed_later`]).
+/// Applies `log` to `volume`, whose freed blocks stay marked ([`Space::take_freed_later`](crate::space::Space::take_freed_later)).
 ///
 /// Errors: `NoSpace` when a directory or a tree needs a block and none is left; `Corrupt` for
 /// damage outside the records; `Device`. The volume is in no state to be kept then.

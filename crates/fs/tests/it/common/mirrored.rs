@@ -10,7 +10,7 @@ use extant::{
 use extant_base::ByteOffset;
 use std::sync::Arc;
 
-/// Bytes of the volume.
+/// The size of the volume in bytes.
 pub const LEN: u64 = 24 << 20;
 
 pub fn parts<D: BlockDevice + 'static>(devices: &[Arc<D>]) -> Vec<Part> {
@@ -19,7 +19,7 @@ pub fn parts<D: BlockDevice + 'static>(devices: &[Arc<D>]) -> Vec<Part> {
 }
 
 pub fn mirror<D: BlockDevice + 'static>(devices: &[Arc<D>]) -> Arc<Mirror> {
-    // One after the other: a run repeats.
+    // One request after the other, so that a run can be repeated.
     let opening = Opening { together: false, ..Opening::write() };
     match assemble(parts(devices), opening).unwrap() {
         Assembled::Mirrored(mirror) => mirror,
@@ -52,7 +52,7 @@ pub fn made(block: u32, features: &str) -> Vec<Arc<MemoryDevice>> {
         file.write_all_at(0, &pattern(usize::from(n) * 2500, n)).unwrap();
         fs.set_xattr(format!("/{name}"), "user.a", &pattern(300, n), XattrMode::Any).unwrap();
     }
-    // Of so many pieces that its map takes blocks of its own.
+    // Fragmented so much that its map needs its own blocks.
     let torn = root.create("torn", &NewFile::default()).unwrap().open().unwrap();
     for n in 0..400 {
         torn.write_all_at(n * 2 * u64::from(block), &pattern(block as usize, n as u8)).unwrap();
@@ -73,7 +73,7 @@ pub fn byte(device: &MemoryDevice, at: u64) -> u8 {
     byte[0]
 }
 
-/// Both mirrors have their turn.
+/// Reads twice, so that both mirrors are read.
 pub fn expect_same(fs: &Filesystem, want: &Tree, context: &str) {
     for _ in 0..2 {
         let found = tree(fs).unwrap_or_else(|error| panic!("{context}: {error}"));

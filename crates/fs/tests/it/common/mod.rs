@@ -1,5 +1,5 @@
-//! What the suites of calls share: volumes in a scratch file and in memory, bytes to write, what a
-//! call costs.
+//! Common code of the suites: volumes in a scratch file and in memory, test data, and the costs of
+//! a call.
 
 #![allow(dead_code)]
 
@@ -48,19 +48,19 @@ pub fn new_file(fs: &Filesystem, name: &str) -> extant::File {
     fs.root().unwrap().create(name, &NewFile::default()).unwrap().open().unwrap()
 }
 
-/// A device in memory that counts.
+/// A device in memory that counts requests.
 pub type Device = Arc<Recorder<MemoryDevice>>;
 
-/// What mke2fs makes, in memory.
+/// A volume that mke2fs makes, in memory.
 pub fn mke2fs(mib: u64, options: &str) -> MemoryDevice {
     let image = Image::mke2fs(mib, options);
     MemoryDevice::from_bytes(&std::fs::read(&image.path).unwrap())
 }
 
-/// A volume in memory, its writes counted, with so much memory for content.
+/// A volume in memory whose writes are counted, with `cache_mib` MiB of page cache.
 pub fn counted(mib: u64, options: &str, cache_mib: u64) -> (Device, Filesystem) {
     let device = Arc::new(Recorder::new(mke2fs(mib, options)));
-    // Only what is asked for is committed.
+    // Only requested commits happen.
     let fs = OpenOptions::new()
         .write(true)
         .commit_interval(None)
@@ -69,7 +69,8 @@ pub fn counted(mib: u64, options: &str, cache_mib: u64) -> (Device, Filesystem) 
     (device, fs.unwrap())
 }
 
-/// mke2fs lays the front of a small log in pieces: leaves that behind, so that a commit is one write.
+/// mke2fs places the start of a small log in pieces. This moves past them, so that a commit is one
+/// write.
 pub fn leave_front_of_log(file: &extant::File) {
     for _ in 0..20 {
         file.append(&[1; 4096]).unwrap();
@@ -77,14 +78,14 @@ pub fn leave_front_of_log(file: &extant::File) {
     }
 }
 
-/// All that a device holds.
+/// All bytes of a device.
 pub fn image_of(device: &dyn BlockDevice) -> Vec<u8> {
     let mut bytes = vec![0; device.len() as usize];
     device.read_at(extant_base::ByteOffset(0), &mut bytes).unwrap();
     bytes
 }
 
-/// Has e2fsck look at what a device holds.
+/// Runs e2fsck on the content of a device.
 #[track_caller]
 pub fn judge(device: &dyn BlockDevice) {
     let dir = tempfile::tempdir().unwrap();
@@ -94,7 +95,7 @@ pub fn judge(device: &dyn BlockDevice) {
     e2fsprogs::e2fsck(&path, None).expect_clean().unwrap();
 }
 
-/// What a call does at the device.
+/// The requests of a call at the device.
 pub fn costs(device: &Device, call: impl FnOnce()) -> OpCounts {
     let before = device.position();
     call();

@@ -1,10 +1,10 @@
-//! All that can be seen of a volume, to compare two of them.
+//! Everything that is visible of a volume, for comparing two volumes.
 
 use extant::{FileKind, Filesystem, Timestamp};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// One file of any kind. Of a directory size and times are left out: fast commits do not carry them.
+/// One file of any kind. A directory's size and times are omitted: fast commits do not record them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
     pub ino: u32,
@@ -49,7 +49,7 @@ pub fn tree(fs: &Filesystem) -> extant::Result<Tree> {
     Ok(tree)
 }
 
-/// The first few differences, in words; nothing where there are none.
+/// The first few differences as text; empty if there are none.
 pub fn differences(left: &Tree, right: &Tree) -> Vec<String> {
     let mut told = Vec::new();
     let paths: std::collections::BTreeSet<_> = left.keys().chain(right.keys()).collect();

@@ -1,4 +1,5 @@
-//! Blocks that do not match: each way of reading tells of them, a mirror mends them, other data is not harmed.
+//! Blocks that do not match: each way of reading reports them, a mirror repairs them, and other
+//! data is not harmed.
 
 use crate::common::{image_of, judge, new_file, pattern};
 use crate::data_sums::{
@@ -43,7 +44,7 @@ fn a_flipped_bit_is_found_by_every_way_of_reading() {
         assert!(is_mismatch(file.read_direct_at(8192, &mut buf, &bounce)), "direct, copied");
         assert_eq!(file.read_direct_at(12_288, &mut buf, &bounce).unwrap(), 4096);
         assert_eq!(buf, bytes[12_288..16_384]);
-        // Writing over a part of it would bless what is there; writing it whole mends it.
+        // A partial overwrite would make the damage valid; a whole overwrite repairs the block.
         assert!(is_mismatch(file.write_at(8192 + 5, &[1; 10]).and_then(|_| file.sync_data())));
         assert!(!fs.superblock().state.contains(extant_ondisk::superblock::VolumeState::ERROR));
         drop(file);
@@ -91,7 +92,7 @@ fn a_check_finds_every_flipped_bit_of_data_and_of_sums() {
         assert!(found.contains(&What::DataSumsChecksum), "sums, byte {at}: {found:?}");
         flip(&device, at);
     }
-    // A block of zeros says that nothing was stored, which does not match what is there.
+    // A block of zeros means that no checksum was stored, which does not match the data.
     let mut block = vec![0; 4096];
     device.read_at(ByteOffset(sums << 12), &mut block).unwrap();
     device.write_at(ByteOffset(sums << 12), &[0; 4096]).unwrap();
@@ -137,7 +138,7 @@ fn a_mirror_mends_data_from_the_copy_that_matches() {
         flip(member, place);
         let fs = options([0, 8][round as usize % 2]).open_device(mirror()).unwrap();
         let file = fs.open_file("/f").unwrap();
-        // Which member is asked is its own choice: each of them has its turn.
+        // The mirror chooses the member to read, so every member is tried.
         for _ in 0..4 {
             let mut back = vec![0; bytes.len()];
             match round % 3 {
@@ -156,7 +157,7 @@ fn a_mirror_mends_data_from_the_copy_that_matches() {
             device.read_at(ByteOffset(place / 4096 * 4096), there).unwrap();
         }
         if there[0] != there[1] {
-            // Nobody asked the bad one.
+            // Nothing read the bad member.
             flip(member, place);
         }
     }
@@ -171,7 +172,7 @@ fn a_file_that_cannot_be_written_back_does_not_cost_others_their_changes() {
     let old = pattern(4096, 1);
     new_file(&fs, "a").write_all_at(0, &old).unwrap();
     fs.close().unwrap();
-    // Its next block has its word beside this one.
+    // The checksum of its next block is next to this one.
     let word = extant_ondisk::data_sums::sum_of(&old).to_le_bytes();
     let all = image_of(&*device);
     let places = (0..all.len()).step_by(4).filter(|at: &usize| all[*at..].starts_with(&word));
@@ -189,7 +190,7 @@ fn a_file_that_cannot_be_written_back_does_not_cost_others_their_changes() {
     assert!(read_back(&cut(&device), "/c").unwrap().is_empty());
 }
 
-/// A file of which block 0 has a bit flipped on the device, and where that block is.
+/// A file whose block 0 has a flipped bit on the device. Returns where that block is.
 fn bad_at_its_start(device: &Device, blocks: usize) -> u64 {
     let fs = open(device, 8);
     let file = new_file(&fs, "f");
@@ -209,7 +210,7 @@ fn a_truncation_that_fails_leaves_what_was_not_synced() {
         bad_at_its_start(&device, 3);
         let fs = open(&device, 8);
         let file = fs.open_file("/f").unwrap();
-        // Over what is there, behind a block that is kept, and behind the file's end.
+        // Over existing data, after a block that is kept, and after the end of the file.
         file.write_all_at(4096, &[7; 4096]).unwrap();
         file.write_all_at(5 * 4096, &[8; 9000]).unwrap();
         let cut = match by_attributes {
@@ -228,7 +229,7 @@ fn a_truncation_that_fails_leaves_what_was_not_synced() {
         assert_eq!(file.read_at(4096, &mut bytes).unwrap(), bytes.len(), "{by_attributes}");
         assert!(bytes == want[4096..], "{by_attributes}");
         file.sync_all().unwrap();
-        // The whole block can be written, and then all of it is cut.
+        // The whole block can be written, and then all of it is truncated.
         file.write_all_at(0, &want[..4096]).unwrap();
         file.sync_all().unwrap();
         drop(file);
@@ -248,7 +249,7 @@ fn a_bad_block_is_told_of_also_where_the_device_fails_behind_it() {
     bad_at_its_start(&made, 1);
     let fs = open(&made, 8);
     let file = fs.open_file("/f").unwrap();
-    // Behind a hole, so that each block has a request of its own.
+    // After a hole, so that each block has its own request.
     file.write_all_at(2 * 4096, &pattern(4096, 4)).unwrap();
     file.sync_all().unwrap();
     let behind = file.extents().unwrap()[1].block.0 << 12;
@@ -291,7 +292,7 @@ fn a_bad_block_of_sums_is_told_of_and_made_anew() {
     assert!(is_told(file.read_at(0, &mut [0; 10]).map(drop)));
     assert!(is_told(file.write_at(5, &[1; 10]).and_then(|_| file.sync_all())));
     drop(file);
-    // Nothing of it is for e2fsck to mend.
+    // It leaves nothing for e2fsck to repair.
     let _ = fs.close();
     let fs = options(8).open_device(device.clone()).unwrap();
     assert!(!fs.superblock().state.contains(extant_ondisk::superblock::VolumeState::ERROR));

@@ -1,4 +1,4 @@
-//! Overwrites on a full volume: taken or refused at the write.
+//! Overwrites on a full volume: accepted or refused at the write.
 
 use crate::common::{judge, new_file, pattern};
 use crate::data_sums::{below, made, open, read_back, seed};
@@ -11,7 +11,7 @@ fn a_full_volume_says_so_at_the_write_and_keeps_what_it_took() {
     let fs = open(&device, 32);
     let file = new_file(&fs, "f");
     let mut want = Vec::new();
-    // All that is free, but for a little.
+    // All free space except a little.
     while let Ok(n) = file.append(&pattern(65_536, want.len() as u8)) {
         want.extend_from_slice(&pattern(65_536, want.len() as u8)[..n]);
         if n < 65_536 {
@@ -61,7 +61,7 @@ fn overwrites_that_tear_a_file_to_single_blocks_on_a_full_volume_are_taken_or_re
         }
     }
     file.sync_all().unwrap();
-    // Some room, so that blocks move about.
+    // Some free space, so that blocks move.
     want.truncate(want.len() - 600_000);
     file.set_len(want.len() as u64).unwrap();
     file.sync_all().unwrap();

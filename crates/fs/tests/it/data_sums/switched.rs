@@ -1,4 +1,4 @@
-//! Sums switched on and off where data lies; what is refused meanwhile.
+//! Checksums turned on and off on a volume with data, and what is refused meanwhile.
 
 use crate::common::{image_of, judge, new_file, pattern};
 use crate::data_sums::{findings, made, open, switched};
@@ -37,7 +37,7 @@ fn sums_are_switched_on_for_data_that_is_there_and_off_again() {
         let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(&path).unwrap()));
         std::fs::remove_file(&path).unwrap();
         if options.contains("quota") {
-            // mke2fs -d counts wrong.
+            // mke2fs -d counts quota wrongly.
             switched(&device, "^quota").unwrap();
             switched(&device, "quota").unwrap();
         }

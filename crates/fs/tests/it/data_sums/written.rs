@@ -1,4 +1,4 @@
-//! Every way of writing leaves blocks that match their sums, and never the blocks that were there.
+//! After every way of writing, blocks match their checksums and are never the former blocks.
 
 use crate::common::{judge, new_file, pattern};
 use crate::data_sums::{below, cut, findings, made, open, options, read_back, seed};
@@ -65,7 +65,7 @@ fn what_cannot_stand_beside_sums_is_refused() {
     judge(&*device);
 }
 
-/// Random work against a plain vector, by every way in and out.
+/// Random work compared with a plain vector, by every way of reading and writing.
 fn random_work(block: usize, cache_mib: u64, one_transaction: bool, seed: u64) {
     let device = made(if block > 4096 { 192 } else { 64 }, block, "");
     let mut rng = Rng::new(seed);
@@ -170,7 +170,7 @@ fn a_file_without_sums_is_written_in_place_and_hands_that_down() {
 #[test]
 fn readers_of_a_file_that_is_written_over_and_over_never_meet_an_error() {
     let device = made(64, 4096, "");
-    // A small cache: what is read was written back, and its blocks are others soon.
+    // A small cache: what is read was written back, and its blocks are soon replaced.
     let fs = options(1)
         .commit_interval(Some(std::time::Duration::from_millis(20)))
         .open_device(device.clone())
@@ -243,7 +243,7 @@ fn what_is_written_over_a_zeroed_range_leaves_the_blocks_that_the_last_commit_ha
             }
             false => file.write_all_at(0, &new).unwrap(),
         }
-        // Nothing was committed, and the data may be at the device.
+        // Nothing was committed, but the data may be on the device.
         assert!(read_back(&cut(&device), "/f").unwrap() == old, "cache {cache}, {is_direct}");
         fs.sync().unwrap();
         let mut want = old.clone();

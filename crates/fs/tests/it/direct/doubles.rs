@@ -1,15 +1,15 @@
-//! Memory as callers have it at their worst.
+//! Callers' memory in its worst forms.
 
 use extant::{Access, CallerMemory, Faults, File, Source, Span, Target};
 
-/// Memory whose bytes from `at` on are not there: until they are faulted in, or never.
+/// Memory whose bytes from `at` on are absent: until they are faulted in, or always.
 pub struct FaultsAt<'m> {
     pub inner: Source<'m>,
     pub len: usize,
     pub at: usize,
-    /// Faulting in helps.
+    /// Whether faulting in makes the bytes present.
     pub comes: bool,
-    /// Even then a copy stops once more, so often.
+    /// How often a copy stops again even then.
     pub flees: u32,
     pub faulted_in: u32,
 }
@@ -63,7 +63,7 @@ impl<'m> CallerMemory<'m> for FaultsAt<'m> {
     }
 }
 
-/// Memory to read to that is not there until it is faulted in, and is never lent.
+/// Memory for reads that is absent until it is faulted in, and is never lent.
 pub struct Absent<'m> {
     pub inner: Target<'m>,
     pub present: bool,
@@ -97,13 +97,13 @@ impl<'m> CallerMemory<'m> for Absent<'m> {
     }
 }
 
-/// A mapping of a file: what is not present is read from it when a fault may be taken.
+/// A mapping of a file: absent bytes are read from the file when a page fault is allowed.
 pub struct Mapping<'f> {
     pub file: &'f File,
     pub start: u64,
     pub len: usize,
     pub at: usize,
-    /// Bytes from the start that are present.
+    /// How many bytes from the start are present.
     pub present: usize,
 }
 
@@ -132,7 +132,7 @@ impl<'m> CallerMemory<'m> for Mapping<'_> {
         0
     }
 
-    /// Takes the file's locks, as a page fault does, and more: the page is about to be written by the program.
+    /// Takes the file's locks, as a page fault does for a page that the program is about to write.
     fn fault_in(&mut self, len: usize, _: Access) -> usize {
         let mut page = vec![0; len.min(self.left())];
         let n = self.load(&mut page);

@@ -62,7 +62,7 @@ fn a_failed_write_shows_nothing_that_was_on_the_device_before() {
                     }
                 }
                 drop(file);
-                // A journal that gave up needs its log replayed.
+                // After an abort of the journal, its log must be replayed.
                 let _ = fs.close();
                 let fs = OpenOptions::new().write(true).open_device(device.clone()).unwrap();
                 fs.close().unwrap();
@@ -98,7 +98,7 @@ fn a_failed_read_hands_out_what_was_read_before_and_then_the_error() {
         for nth in 1..4 {
             back.fill(0);
             faulty.fail(IoOp::Read, nth);
-            // Each of its chunks is a request.
+            // Each of the chunks is a request.
             match file.read_direct_at(0, &mut back, &by(ALL[1])) {
                 Ok(n) => assert!(back[..n] == bytes[..n]),
                 Err(_) => assert_eq!(nth, 1),
@@ -108,7 +108,7 @@ fn a_failed_read_hands_out_what_was_read_before_and_then_the_error() {
     }
 }
 
-/// Memory for so many pages of chunks: none, then one more with each round.
+/// How many pages of chunks exist: none, then more with each round.
 const PAGES: [usize; 10] = [0, 1, 2, 3, 5, 8, 15, 16, 17, 40];
 
 #[test]
@@ -124,7 +124,7 @@ fn memory_that_ends_at_any_chunk_shortens_a_transfer_or_refuses_it_whole() {
         fs.sync().unwrap();
         let free = fs.space().free;
         for (round, pages) in PAGES.into_iter().enumerate() {
-            // Over written, unwritten and no blocks, and behind the end.
+            // Over written blocks, unwritten blocks and holes, and after the end.
             for (at, len) in
                 [(0, 49_152), (40_960, 131_072), (126_976, 65_536), (want.len(), 40_960)]
             {
@@ -149,7 +149,7 @@ fn memory_that_ends_at_any_chunk_shortens_a_transfer_or_refuses_it_whole() {
                 assert!(fs.read("/f").unwrap() == want, "{pages} pages: {len} bytes at {at}");
             }
         }
-        // Nothing that was held or promised for what was refused is lost.
+        // Nothing that was held or reserved for refused writes is lost.
         let blocks = want.len().div_ceil(4096) as u64;
         file.set_len(0).unwrap();
         fs.sync().unwrap();
@@ -185,7 +185,7 @@ fn a_queue_that_runs_out_of_memory_does_the_rest() {
                 let at = done.tag as usize;
                 match done.result {
                     Ok(n) => want[at..at + n].copy_from_slice(&new[at..at + n]),
-                    // Others have it all; somebody has some, unless there is none.
+                    // Other transfers have all of it; at least one has some, unless there is none.
                     Err(Error::NoMemory) => {}
                     Err(error) => panic!("{pages} pages: {error}"),
                 }

@@ -1,4 +1,4 @@
-//! Direct, buffered and lent bytes, mixed at random, against a plain vector.
+//! Direct, buffered and lent bytes, mixed at random, compared with a plain vector.
 
 use crate::common::{judge, new_file};
 use crate::direct::{ALL, VOLUMES, by};

@@ -1,4 +1,5 @@
-//! Long transfers of a device that has a descriptor: the next piece is copied or compared while others move.
+//! Long transfers of a device with a descriptor: the next piece is copied or compared during the
+//! transfer of others.
 
 use crate::common::{judge, new_file, pattern};
 use crate::direct::by;
@@ -40,7 +41,7 @@ fn each_byte_of_a_long_transfer_is_moved_once() {
             let bytes = AlignedBuf::copy_of(&pattern(3 * MIB + 8192, n as u8));
             let at = 4096 * n as u64;
             let before = fs.direct_stats();
-            // New blocks, then those that are there.
+            // New blocks, then existing blocks.
             for _ in 0..2 {
                 assert_eq!(file.write_direct_at(at, &bytes, &by(bounce)).unwrap(), bytes.len());
             }
@@ -117,7 +118,7 @@ fn a_piece_that_does_not_match_is_never_handed_out() {
         let at = bad / 4096 * 4096;
         let done = file.read_direct_at(at, &mut rest, &by(bounce));
         assert!(matches!(done, Err(Error::Corrupt { .. })), "{done:?}");
-        // What lies behind it is whole.
+        // The part after it is valid.
         let n = file.read_direct_at(at + 4096, &mut rest, &by(bounce)).unwrap();
         let from = at as usize + 4096;
         assert!(rest[..n] == bytes[from..from + n]);
@@ -141,7 +142,7 @@ fn a_file_that_was_torn_by_short_writes_is_whole_again_after_long_ones() {
     let torn = file.extents().unwrap().len();
     assert!(torn > 256, "{torn} extents");
     assert!(fs.read("/f").unwrap() == want);
-    // One after the other they lie together.
+    // Written one after the other, they are adjacent.
     for at in (0..MIB).step_by(4096) {
         file.write_direct_at(at as u64, &block, &DirectOptions::default()).unwrap();
     }

@@ -15,12 +15,13 @@ fn block_of(fill: u8) -> OwnedMemory {
     OwnedMemory::new(AlignedBuf::copy_of(&[fill; 4096]))
 }
 
-/// Writes random blocks of a file, over all kinds of range, and reads them again; what is there in the end.
+/// Writes random blocks of a file, over all kinds of range, and reads them again. Returns the
+/// content at the end.
 fn random_work(queue: &mut DirectQueue<OwnedMemory>, file: &extant::File, seed: u64) -> Vec<u8> {
     let mut rng = Rng::new(seed);
     let mut model = vec![0u8; BLOCKS];
     for round in 0..8 {
-        // No block twice at a time: which of two came last is not said.
+        // No block twice at a time: the order of two transfers of the same block is undefined.
         let mut order: Vec<usize> = (0..BLOCKS).collect();
         for n in (1..BLOCKS).rev() {
             order.swap(n, rng.below(n + 1));
@@ -103,7 +104,8 @@ fn what_is_under_way_is_finished_by_who_needs_the_file() {
         for n in 0..32 {
             queue.write(n, &file, n * 8192, block_of(n as u8 + 1), &DirectOptions::default());
         }
-        // The same thread cuts the file, writes over a block and reads one, with all of them under way.
+        // The same thread truncates the file, overwrites a block and reads one while all transfers
+        // are in flight.
         file.write_at(100, b"later").unwrap();
         file.set_len(100_000).unwrap();
         let mut back = [0; 4096];
@@ -118,7 +120,7 @@ fn what_is_under_way_is_finished_by_who_needs_the_file() {
         assert!(tags.into_iter().eq(0..32));
         let content = fs.read("/f").unwrap();
         assert_eq!((content.len(), &content[100..105], content[99]), (100_000, &b"later"[..], 1));
-        // Left with some under way, the file without a name.
+        // Dropped with some in flight, after the file lost its name.
         for n in 0..12 {
             queue.write(n, &file, n * 8192, block_of(9), &DirectOptions::default());
         }
@@ -137,7 +139,7 @@ fn what_the_device_alone_cannot_do_is_done_all_the_same() {
         let file = new_file(&fs, "f");
         let mut queue = fs.direct_queue(4);
         let mut model = Vec::new();
-        // Appends, at no alignment, and over parts of blocks that are new.
+        // Appends, unaligned writes, and parts of new blocks.
         for n in 0..40usize {
             let bytes = pattern(3000 + n * 700, n as u8);
             let at = model.len();

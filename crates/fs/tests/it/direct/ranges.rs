@@ -1,11 +1,11 @@
-//! Each kind of range, at each alignment, under each block size.
+//! Each kind of range, at each alignment, with each block size.
 
 use crate::common::{judge, new_file, pattern};
 use crate::direct::{ALL, GARBAGE, VOLUMES, by};
 use extant::{BlockDevice, FallocateMode, File};
 use extant_base::ByteOffset;
 
-/// What a range is before it is written.
+/// The state of a range before it is written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Written,
@@ -29,7 +29,7 @@ const KINDS: [Kind; 7] = [
 
 const LEN: usize = 512 << 10;
 
-/// A file of `LEN` bytes with the kind in its middle, and what it reads as.
+/// A file of `LEN` bytes with the kind in its middle. Returns its content.
 fn prepare(file: &File, kind: Kind) -> Vec<u8> {
     let (from, to) = ((LEN / 4) as u64, (LEN / 4 * 3) as u64);
     let mut model = pattern(LEN, 1);
@@ -68,7 +68,7 @@ fn prepare(file: &File, kind: Kind) -> Vec<u8> {
     model
 }
 
-/// Pieces of a file: aligned, aligned to the unit only, not at all, over borders.
+/// Parts of a file: aligned, aligned only to the unit, unaligned, across borders.
 fn places(block: usize) -> Vec<(usize, usize)> {
     let quarter = LEN / 4;
     vec![
@@ -137,7 +137,7 @@ fn what_lies_behind_the_end_in_its_block_is_never_shown() {
     for block in [1024, 4096, 65_536_u64] {
         let (device, fs) = crate::direct::volume(block as usize, None);
         let end = 2 * block + 7;
-        // In the block of the end, right behind that block, further on.
+        // In the block of the end, right after that block, and further on.
         for at in [2 * block + 512, 3 * block - 512, 3 * block, 3 * block + 512, 5 * block] {
             for how in ALL {
                 let file = new_file(&fs, "f");
@@ -146,7 +146,7 @@ fn what_lies_behind_the_end_in_its_block_is_never_shown() {
                 let extents = file.extents().unwrap();
                 let last = extents.last().unwrap();
                 let place = last.block.0 * block + (end - last.offset);
-                // As a cut leaves it between data and size, and a mapping of the last page.
+                // As a power cut between data and size leaves it, or a mapping of the last page.
                 device.write_at(ByteOffset(place), &vec![GARBAGE; (block - 7) as usize]).unwrap();
                 file.write_direct_at(at, &[9; 512], &by(how)).unwrap();
                 let mut want = pattern(end as usize, 1);

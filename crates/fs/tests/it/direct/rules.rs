@@ -1,4 +1,4 @@
-//! The rules of bounced transfers, and of those that may not wait.
+//! The rules for bounced transfers, and for transfers that must not wait.
 
 use crate::common::{judge, new_file, pattern};
 use crate::direct::doubles::{Absent, FaultsAt, Mapping};
@@ -63,10 +63,10 @@ fn a_short_copy_gives_everything_back_and_says_so() {
                 assert!(content(&fs, "f") == before, "nothing is written");
             }
         }
-        // Steps that were whole count, as with any short write.
+        // Complete steps count, as with any short write.
         let mut memory = FaultsAt::new(&bytes[..5000], 4700, false);
         let n = file.write_direct(0, &mut memory, &DirectOptions::default()).unwrap();
-        // Whole sectors, or whole blocks where they have sums.
+        // Whole sectors, or whole blocks if they have checksums.
         assert!([4096, 4608].contains(&n), "{n}");
         assert_eq!(memory.left(), 5000 - n);
         drop(file);
@@ -85,7 +85,8 @@ fn memory_that_is_not_present_is_faulted_in_with_nothing_held() {
         assert_eq!(file.write_direct(0, &mut memory, &DirectOptions::default()).unwrap(), 2 * MIB);
         assert_eq!((memory.faulted_in, memory.left()), (1, 0));
         assert!(content(&fs, "f") == bytes);
-        // Pages that leave again and again: in the end the bytes are copied where that can wait.
+        // Pages that become absent repeatedly: at the end the bytes are copied where waiting is
+        // allowed.
         let mut memory = FaultsAt::new(&bytes[..MIB], 0, true);
         memory.flees = 1000;
         assert_eq!(file.write_direct(0, &mut memory, &DirectOptions::default()).unwrap(), MIB);
@@ -120,7 +121,8 @@ fn a_buffer_that_maps_the_file_being_written_does_not_deadlock() {
             let file = new_file(&fs, "f");
             let bytes = pattern(512 << 10, 4);
             file.write_all_at(0, &bytes).unwrap();
-            // From the same range, from one that overlaps, into a hole, past the end, and at no alignment.
+            // From the same range, from an overlapping one, into a hole, past the end, and
+            // unaligned.
             for (from, to, len) in [
                 (0, 0, 65_536),
                 (8192, 4096, 65_536),
@@ -141,7 +143,7 @@ fn a_buffer_that_maps_the_file_being_written_does_not_deadlock() {
                         .unwrap();
                     assert_eq!(memory.left(), len - done);
                 }
-                // Where the ranges overlap the program cannot know which bytes it sends.
+                // If the ranges overlap, the program cannot know which bytes it sends.
                 let overlaps = from < to + len && to < from + len && from != to;
                 assert!(overlaps || content(&fs, "f") == want, "blocks of {block}: {from} to {to}");
             }
@@ -158,7 +160,7 @@ fn what_may_not_wait_says_so_instead() {
     let file = new_file(&fs, "f");
     file.write_all_at(0, &pattern(MIB, 1)).unwrap();
     file.sync_all().unwrap();
-    // So few that the flusher leaves them for now.
+    // So few that the flusher does not write them yet.
     file.write_all_at(0, &[1; 100]).unwrap();
     let bytes = AlignedBuf::copy_of(&[2; 4096]);
     let mut back = AlignedBuf::zeroed(4096);
@@ -167,7 +169,7 @@ fn what_may_not_wait_says_so_instead() {
     assert!(blocks(file.read_direct_at(0, &mut back, &now)), "dirty bytes are in the way");
     file.sync_all().unwrap();
     assert_eq!(file.read_direct_at(0, &mut back, &now).unwrap(), 4096);
-    // The change time is set by the first.
+    // The first write sets the change time.
     file.write_direct_at(0, &bytes, &by(Bounce::Auto)).unwrap();
     while blocks(file.write_direct_at(0, &bytes, &now)) {
         file.write_direct_at(0, &bytes, &by(Bounce::Auto)).unwrap();

@@ -1,4 +1,4 @@
-//! Threads on one file, direct and buffered, each with bytes of its own between those of the others.
+//! Threads on one file, direct and buffered. Each has its own bytes between those of the others.
 
 use crate::common::{judge, new_file};
 use crate::direct::{ALL, VOLUMES, by};
@@ -23,7 +23,8 @@ fn no_thread_loses_a_byte_to_another_that_writes_beside_it() {
             file.allocate(FallocateMode::Allocate, 0, len as u64 / 2).unwrap();
             let ends = AtomicBool::new(false);
             let last: Vec<Vec<u8>> = std::thread::scope(|scope| {
-                // Readers keep the range in the cache, and holes are cut where nobody writes.
+                // Readers keep the range in the cache, and another thread punches holes where none
+                // writes.
                 scope.spawn(|| {
                     let mut bytes = vec![0; 65_536];
                     let mut rng = Rng::new(9);
@@ -57,7 +58,7 @@ fn no_thread_loses_a_byte_to_another_that_writes_beside_it() {
                                     }
                                 }
                                 last[n] = fill;
-                                // Its own bytes are as it left them, whichever way it looks.
+                                // Its own bytes are as it left them, whichever way it reads them.
                                 let n = rng.below(per_thread);
                                 let at = ((n * THREADS + thread) * slot) as u64;
                                 bytes.fill(0xAA);

@@ -1,12 +1,12 @@
-//! Where a source directory is: its name below the one above it, and now and then a descriptor.
+//! The place of a source directory: its name and its parent, and at some levels an open descriptor.
 //!
 //! ```text
 //!   root fd ◄── usr ◄── share ◄── … ◄── level 64, fd ◄── … ◄── level 130
 //!                                            └─ opened from here: 66 names, not 130
 //! ```
 //!
-//! A path a directory would make a deep tree cost the square of its depth, in memory and in names
-//! that the kernel looks up.
+//! With a full path for each directory, a deep tree would need memory, and lookups by the kernel,
+//! that grow with the square of its depth.
 
 use crate::beneath::open_beneath;
 use rustix::fd::{AsFd, OwnedFd};
@@ -15,23 +15,23 @@ use rustix::io::Errno;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-/// Levels from one that is held open to the next.
+/// The number of levels from one that is held open to the next.
 const EVERY: u32 = 64;
-/// Directories held open at one time; below more than so many times [`EVERY`] levels opening takes
-/// longer.
+/// The most directories held open at one time. Below this many times [`EVERY`] levels, opening
+/// takes longer.
 const HELD_MAX: usize = 256;
 
-/// A directory of a source. Those above it are kept while it is.
+/// A directory of a source. It keeps the directories above it alive.
 pub(super) struct Place {
     above: Option<Arc<Place>>,
     name: Box<[u8]>,
     depth: u32,
-    /// Bytes of its path below the root.
+    /// Length in bytes of its path below the root.
     pub(super) path_len: usize,
     held: OnceLock<Held>,
 }
 
-/// A directory held open, and the count of all such.
+/// A directory held open, and the number of all such directories.
 struct Held {
     fd: OwnedFd,
     count: Arc<AtomicUsize>,
@@ -43,7 +43,7 @@ impl Drop for Held {
     }
 }
 
-/// A chain of places ends by a loop: dropped one inside the other, a deep one overflows the stack.
+/// Drops a chain of places in a loop, because nested drops of a deep chain overflow the stack.
 impl Drop for Place {
     fn drop(&mut self) {
         let mut above = self.above.take();
@@ -72,7 +72,7 @@ impl Place {
         })
     }
 
-    /// The directory above it; itself for the root.
+    /// The directory above it; for the root, the root itself.
     pub(super) fn above(self: &Arc<Place>) -> &Arc<Place> {
         self.above.as_ref().unwrap_or(self)
     }
@@ -82,7 +82,8 @@ impl Place {
         self.names(|_| false).0
     }
 
-    /// The names down to here from the nearest place for which `ends` is true, and that place.
+    /// The names from the nearest place above for which `ends` is true down to this one, and that
+    /// place.
     fn names(&self, ends: impl Fn(&Place) -> bool) -> (Vec<u8>, Option<&Place>) {
         let (mut names, mut at) = (Vec::new(), Some(self));
         while let Some(place) = at.filter(|place| !ends(place)) {
@@ -97,7 +98,7 @@ impl Place {
         (names.join(&b'/'), at)
     }
 
-    /// Opens it, below the nearest directory that is held open; at last below `root`.
+    /// Opens the directory, starting at the nearest one that is held open, or else at `root`.
     pub(super) fn open(&self, root: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
         let (path, from) = self.names(|place| place.held.get().is_some());
         let held = from.and_then(|place| place.held.get());
@@ -105,14 +106,15 @@ impl Place {
         open_beneath(fd, &path, flags)
     }
 
-    /// Holds `fd`, which is this directory, for those below it, if it is the place for that.
+    /// Keeps `fd`, which is this directory, open for those below it, if this level is one that is
+    /// held open.
     pub(super) fn hold(&self, fd: OwnedFd, count: &Arc<AtomicUsize>) {
         if self.depth == 0 || !self.depth.is_multiple_of(EVERY) {
             return;
         }
         let free = |held: usize| (held < HELD_MAX).then_some(held + 1);
         if count.fetch_update(Relaxed, Relaxed, free).is_ok() {
-            // A directory is listed once: none is held here yet.
+            // A directory is listed once, so none is held here yet.
             let _ = self.held.set(Held { fd, count: Arc::clone(count) });
         }
     }

@@ -1,4 +1,4 @@
-//! Real directories, made in a temporary place or found on the machine.
+//! Real directories, made in a temporary place or already present on the machine.
 
 use crate::entry::{Kind, NodeId, Time};
 use crate::error::SourceError;
@@ -51,7 +51,7 @@ fn everything_of_a_directory_is_found() {
     let bytes = reader.read(find(&tree, "sparse")).unwrap();
     assert!(bytes.len() == 3 << 20 && bytes[1 << 20] == b'x');
     assert_eq!(bytes.iter().map(|&b| u32::from(b)).sum::<u32>(), u32::from(b'x'));
-    // Where the filesystem tells holes, they stay holes.
+    // Where the filesystem reports holes, they stay holes.
     assert!(tree.data_bytes() < 1 << 30);
     assert_eq!(tree.node(find(&tree, "hole")).kind.size(), 1 << 40);
     let mut end = [1; 8];
@@ -67,7 +67,7 @@ fn attributes_are_read_and_shared() {
         fs::write(&path, b"x").unwrap();
         let value: &[u8] = if name == "c" { b"other" } else { b"same" };
         if lsetxattr(&path, "user.test", value, XattrFlags::empty()).is_err() {
-            // A filesystem without attributes for users has nothing to read.
+            // A filesystem without user attributes has nothing to read.
             return;
         }
     }
@@ -216,7 +216,7 @@ fn later_sources_go_over_earlier_ones() {
     assert_eq!(got, ["1", "1", "2", "33", "2", "2"]);
     assert_eq!(find(&tree, "both/a"), find(&tree, "linked"));
     assert!(tree.find(b"dir/x").is_none());
-    // The tar has no entry for it: what the directory said stays.
+    // The tar has no entry for it, so the directory's metadata stays.
     assert_eq!(tree.node(find(&tree, "both")).meta.mode, 0o711);
 }
 

@@ -1,8 +1,8 @@
-//! What the threads listed, put into the one order.
+//! Brings the names that the threads listed into the defined order.
 //!
 //! ```text
 //!   lists: directory → (part, first, count) ──► found ──► node, with its text, attributes and
-//!                                                         ranges taken over from the part
+//!                                                         ranges copied from the part
 //! ```
 
 use super::{Found, FoundKind, Part};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 /// The parts of a finished listing, ready to be assembled.
 pub(super) struct Walk {
     pub(super) parts: Vec<Part>,
-    /// By directory: part, first found, count.
+    /// By directory: the part, the index of its first name, the count.
     pub(super) lists: Vec<(usize, u32, u32)>,
     pub(super) top: Found,
     pub(super) top_xattrs: Arc<[Xattr]>,
@@ -26,7 +26,7 @@ pub(super) struct Walk {
     pub(super) sets: Vec<RefCell<Vec<u32>>>,
 }
 
-/// A found name: part and position; the root has no part.
+/// The location of a listed name: part and index. The root has no part.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     part: u32,

@@ -1,4 +1,4 @@
-//! The JSON of images: which manifest, which layers, in which order.
+//! The JSON files of images: which manifest, and which layers in which order.
 //!
 //! ```text
 //!   index.json ──► index ──► manifest ──► config (diff ids)
@@ -14,11 +14,11 @@ use crate::error::SourceError;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Longest JSON taken.
+/// The most bytes of a JSON file.
 pub(crate) const JSON_MAX: u64 = 16 << 20;
-/// Indexes within indexes.
+/// The most levels of nested indexes.
 const DEPTH_MAX: usize = 8;
-/// Manifests looked at in all.
+/// The most manifests that are examined.
 const MANIFESTS_MAX: usize = 10_000;
 
 #[derive(Deserialize)]
@@ -28,7 +28,7 @@ struct Index {
     manifests: Vec<Descriptor>,
 }
 
-/// What the specification calls a descriptor: kind, digest and size of a blob.
+/// A descriptor of the specification: media type, digest and size of a blob.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Descriptor {
@@ -47,14 +47,14 @@ struct Platform {
     variant: Option<String>,
 }
 
-/// How a platform is the one that is wanted; what is further down is better.
+/// How well a platform matches the wanted one. A later variant is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
-    /// A variant of it, where none was named.
+    /// Same system and architecture, with some variant where none was requested.
     Variant,
-    /// The same by other names, or with the variant that goes without saying.
+    /// An equivalent spelling, or the default variant of the architecture.
     Same,
-    /// The same word for word.
+    /// Exactly the same spelling.
     Exact,
 }
 
@@ -65,14 +65,14 @@ impl Platform {
         format!("{}/{}{}", self.os, self.architecture, variant.unwrap_or_default())
     }
 
-    /// The platform that such words name.
+    /// Parses such a text.
     fn parse(words: &str) -> Option<Platform> {
         let mut words = words.split('/').map(str::to_owned);
         let (os, architecture, variant) = (words.next()?, words.next()?, words.next());
         words.next().is_none().then_some(Platform { os, architecture, variant })
     }
 
-    /// The one way to say it, as containerd has it.
+    /// The normalized form, as in containerd.
     fn normal(&self) -> Platform {
         let [os, architecture] = [&self.os, &self.architecture].map(|word| word.to_lowercase());
         let variant = self.variant.as_ref().map(|variant| variant.to_lowercase());
@@ -110,7 +110,7 @@ impl Platform {
     }
 }
 
-/// A manifest: the layers in the order in which they are applied.
+/// A manifest, with the layers in the order in which they are applied.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Manifest {
@@ -127,7 +127,7 @@ pub(crate) struct DockerImage {
     pub(crate) layers: Vec<String>,
 }
 
-/// The config of an image. One that is no image's, or of an old tool, has no `rootfs`.
+/// The config of an image. A config of another artifact, or of an old tool, has no `rootfs`.
 #[derive(Default, Deserialize)]
 pub(crate) struct Config {
     pub(crate) rootfs: Option<RootFs>,
@@ -139,7 +139,8 @@ pub(crate) struct Found {
     pub(crate) config: Config,
 }
 
-/// The file to begin with: an index or, in a directory of one image, its manifest, which has layers.
+/// The first file to read: an index or, in a directory with one image, its manifest, which has
+/// layers.
 #[derive(Deserialize)]
 struct First {
     layers: Option<serde::de::IgnoredAny>,
@@ -150,7 +151,7 @@ pub(crate) struct RootFs {
     pub(crate) diff_ids: Vec<String>,
 }
 
-/// Which of several images is meant.
+/// Which of several images the caller requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Choice {
     /// `os/architecture` or `os/architecture/variant`.
@@ -163,7 +164,7 @@ const DEFAULT_PLATFORM: &str = "linux/amd64";
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
 const IMAGE_NAME: &str = "io.containerd.image.name";
 
-/// Reads JSON; a fault names the file, line and column.
+/// Reads JSON. An error names the file, line and column.
 pub(crate) fn parse<T: serde::de::DeserializeOwned>(
     bytes: &[u8],
     store: &Store<'_>,
@@ -210,7 +211,7 @@ impl Descriptor {
         self.annotations.as_ref()?.get(key).map(String::as_str)
     }
 
-    /// Signatures and provenance that build tools put beside images.
+    /// Whether this is a signature or provenance that build tools store next to images.
     fn is_attestation(&self) -> bool {
         self.annotation("vnd.docker.reference.type").is_some()
             || self.platform.as_ref().is_some_and(|p| p.os == "unknown")
@@ -237,7 +238,7 @@ impl Descriptor {
     }
 }
 
-/// Reads a blob that a descriptor names, with its size and digest verified.
+/// Reads a blob that a descriptor names, and verifies its size and digest.
 fn blob(store: &Store<'_>, descriptor: &Descriptor) -> Result<(Vec<u8>, String), SourceError> {
     let digest = descriptor.digest(store)?;
     let bytes = store.read_blob(&digest, JSON_MAX)?;
@@ -249,8 +250,8 @@ fn blob(store: &Store<'_>, descriptor: &Descriptor) -> Result<(Vec<u8>, String),
     Ok((bytes, path))
 }
 
-/// Finds the manifest that is meant: the one that is best for the platform (linux/amd64 unless told), or the
-/// only one there is. `first` is the file to begin with.
+/// Finds the requested manifest: the one that matches the platform best (default linux/amd64), or
+/// the only one. `first` is the first file to read.
 pub(crate) fn find(store: &Store<'_>, first: &str, choice: &Choice) -> Result<Found, SourceError> {
     let bytes = store.read(first, JSON_MAX)?;
     if parse::<First>(&bytes, store, first)?.layers.is_some() {
@@ -272,7 +273,7 @@ pub(crate) fn find(store: &Store<'_>, first: &str, choice: &Choice) -> Result<Fo
         } else if (descriptor.is_manifest() || descriptor.media_type.is_empty())
             && !descriptor.is_attestation()
         {
-            // An index may name one manifest twice, under two tags.
+            // An index may list one manifest twice, with two tags.
             if !found.iter().any(|f| f.digest == descriptor.digest) {
                 found.push(descriptor);
             }
@@ -295,11 +296,11 @@ pub(crate) fn find(store: &Store<'_>, first: &str, choice: &Choice) -> Result<Fo
     with_config(store, manifest)
 }
 
-/// A manifest with the config that it names, which holds the digests of the unpacked layers.
+/// A manifest with its config, which contains the digests of the unpacked layers.
 fn with_config(store: &Store<'_>, manifest: Manifest) -> Result<Found, SourceError> {
     let mut config = Config::default();
     if let Some(descriptor) = &manifest.config {
-        // An image is whole or refused, whatever its config is.
+        // An incomplete image is refused, even if its config has another media type.
         let (bytes, path) = blob(store, descriptor)?;
         if descriptor.is_config() {
             config = parse(&bytes, store, &path)?;
@@ -338,7 +339,7 @@ fn ambiguous(
     SourceError::source(store.name(), fault)
 }
 
-/// Finds the image that is meant in the output of `docker save`.
+/// Finds the requested image in the output of `docker save`.
 pub(crate) fn find_docker(store: &Store<'_>, choice: &Choice) -> Result<DockerImage, SourceError> {
     let bytes = store.read("manifest.json", JSON_MAX)?;
     let mut images: Vec<DockerImage> = parse(&bytes, store, "manifest.json")?;

@@ -1,15 +1,16 @@
-//! Container images: layers put over each other as a runtime would see them.
+//! Container images: layers applied over each other as a runtime would.
 //!
 //! ```text
 //!   layer 1   etc/{a,b}  usr/…            ─┐
 //!   layer 2   etc/.wh.a  etc/c             ├─► Overlay ──► etc/{b,c}  usr/…
-//!   layer 3   usr/.wh..wh..opq  usr/x     ─┘              usr/x alone
+//!   layer 3   usr/.wh..wh..opq  usr/x     ─┘              only usr/x
 //! ```
 //!
-//! Layers may be plain, gzip or zstd; each is verified while it is read, packed against its digest
-//! and unpacked against the diff id that the image's config names, and none is unpacked to files.
-//! What `skopeo copy … dir:` writes is read like a layout whose blobs lie beside each other. Source: OCI Image Format Specification 1.1, "Image Layer Filesystem
-//! Changeset".
+//! Layers may be plain, gzip or zstd. Each is verified while it is read: the packed bytes against
+//! the layer's digest, and the unpacked bytes against the diff id in the image's config. No layer
+//! is unpacked to files. The output of `skopeo copy … dir:` is read like a layout whose blobs lie
+//! in one directory.
+//! Source: OCI Image Format Specification 1.1, "Image Layer Filesystem Changeset".
 
 mod manifest;
 mod store;
@@ -28,9 +29,9 @@ use manifest::{Config, JSON_MAX, RootFs};
 use std::path::{Path, PathBuf};
 use store::{Digest, Hashed};
 
-/// Longest file that says the version of a directory.
+/// The most bytes of the file that contains a directory's version.
 const VERSION_MAX: u64 = 4096;
-/// More layers than any image has; Docker stops at 127.
+/// The most layers; Docker allows 127.
 const LAYERS_MAX: usize = 1000;
 
 /// True if a store looks like an image: an OCI layout, or what `docker save` or
@@ -39,7 +40,7 @@ pub(crate) fn is_image(store: &Store<'_>) -> bool {
     is_layout(store) || is_skopeo(store) || is_docker(store)
 }
 
-/// What `skopeo copy … dir:` writes says so in a file of its own.
+/// `skopeo copy … dir:` writes a file that identifies its output.
 fn is_skopeo(store: &Store<'_>) -> bool {
     store.has("manifest.json")
         && store.has("version")
@@ -52,8 +53,8 @@ fn is_layout(store: &Store<'_>) -> bool {
     store.has("oci-layout") && store.has("index.json")
 }
 
-/// A root filesystem may have a `manifest.json` of its own: only one that reads as a list of
-/// images makes an image.
+/// A root filesystem may contain a `manifest.json` of its own. Only one that parses as a list of
+/// images identifies an image.
 fn is_docker(store: &Store<'_>) -> bool {
     store.has("manifest.json")
         && store.read("manifest.json", JSON_MAX).is_ok_and(|bytes| {
@@ -65,9 +66,9 @@ fn is_docker(store: &Store<'_>) -> bool {
 /// A layer to be applied.
 struct Layer {
     file: String,
-    /// Of the file as it is stored.
+    /// Digest of the stored file.
     digest: Option<Digest>,
-    /// Of the unpacked tar.
+    /// Digest of the unpacked tar.
     diff_id: Option<Digest>,
     size: Option<u64>,
 }
@@ -130,7 +131,7 @@ fn oci_layers(store: &Store<'_>, first: &str, choice: &Choice) -> Result<Vec<Lay
 fn docker_layers(store: &Store<'_>, choice: &Choice) -> Result<Vec<Layer>, SourceError> {
     let image = manifest::find_docker(store, choice)?;
     let bytes = store.read(safe(store, &image.config)?, JSON_MAX)?;
-    // The config's name is its digest; with it, the diff ids are what was signed.
+    // The config's name is its digest. After it is verified, the diff ids are trusted as well.
     let hex = image.config.trim_end_matches(".json").rsplit('/').next().unwrap_or("");
     if let Some(digest) = Digest::parse(&format!("sha256:{hex}")) {
         digest.verify(digest.hasher().update(&bytes), store.path_of(&image.config))?;
@@ -152,7 +153,7 @@ fn docker_layers(store: &Store<'_>, choice: &Choice) -> Result<Vec<Layer>, Sourc
     image.layers.iter().zip(ids).map(layer).collect()
 }
 
-/// The digest of an unpacked layer, as the config at `path` says it.
+/// The digest of an unpacked layer, from the config at `path`.
 fn diff_id(id: &str, path: &Path) -> Result<Digest, SourceError> {
     Digest::parse(id).ok_or_else(|| {
         let shown = crate::error::Shown::bytes(id.as_bytes());
@@ -160,7 +161,7 @@ fn diff_id(id: &str, path: &Path) -> Result<Digest, SourceError> {
     })
 }
 
-/// A path of `manifest.json`: it must stay in the store.
+/// Checks that a path of `manifest.json` stays in the store.
 fn safe<'p>(store: &Store<'_>, path: &'p str) -> Result<&'p str, SourceError> {
     let bad = path.is_empty()
         || path.starts_with('/')
@@ -193,7 +194,7 @@ fn apply(
     let len = region.read_at(0, &mut start).map_err(broken)?;
     let packing = Packing::tell(&start[..len]).map_err(|f| SourceError::source(&name, f))?;
     if packing == Packing::Plain {
-        // Of a layer that is not packed both are the same.
+        // For a layer that is not packed both digests are the same.
         let diff_id = layer.diff_id.as_ref().filter(|id| layer.digest.as_ref() != Some(*id));
         for digest in layer.digest.iter().chain(diff_id) {
             verify(&region, digest, name.clone())?;
@@ -215,7 +216,7 @@ fn apply(
             plain = Hashed::new(unpacked, id);
             let stream = Box::new(&mut plain);
             let read = tar::read_ahead(stream, spool, &name, Meaning::Layer, overlay, progress);
-            // What failed may be no archive but a bomb: the rest of it is not unpacked.
+            // After an error the rest is not unpacked: the file may be a decompression bomb.
             read.and_then(|()| {
                 let sum = plain.finish().map_err(broken)?;
                 id.verify(sum, name.clone())
@@ -223,7 +224,7 @@ fn apply(
         }
         None => tar::read_ahead(unpacked, spool, &name, Meaning::Layer, overlay, progress),
     };
-    // A wrong digest explains any damage found before: it is told first.
+    // A wrong digest explains any damage that was found, so it is reported instead.
     if let (Some(digest), Some(packed)) = (&layer.digest, packed) {
         digest.verify(packed.finish().map_err(broken)?, name)?;
     }

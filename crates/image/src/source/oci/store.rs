@@ -1,11 +1,12 @@
-//! Where an image's blobs lie, and the reading that proves each is what its digest says.
+//! The place of an image's blobs, and reading them with verification of their digests.
 //!
 //! ```text
 //!   blobs/sha256/9f86d0…  in a directory ───┐
 //!                         in a tar's tree ──┴─► Region ──► read + SHA-256 ──► equal to the name?
 //! ```
 //!
-//! A digest is parsed before it becomes part of a path: hexadecimal digits lead nowhere else.
+//! A digest is parsed before it becomes part of a path: hexadecimal digits cannot leave the
+//! directory.
 
 use crate::entry::{Content, Kind, MapId, NodeId};
 use crate::error::SourceError;
@@ -18,14 +19,14 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// A layout in a directory or in a tar that was listed.
+/// A layout in a directory, or in a tar that was listed.
 pub(crate) enum Store<'s> {
     Directory(&'s Path),
     Tree { tree: &'s Tree, name: &'s Path },
 }
 
 impl Store<'_> {
-    /// The store's name, for messages.
+    /// The store's name, for error messages.
     pub(crate) fn name(&self) -> &Path {
         match self {
             Store::Directory(path) => path,
@@ -33,12 +34,12 @@ impl Store<'_> {
         }
     }
 
-    /// The name of a file in the store, for messages.
+    /// The name of a file in the store, for error messages.
     pub(crate) fn path_of(&self, file: &str) -> PathBuf {
         self.name().join(file)
     }
 
-    /// True if the store holds something of this name.
+    /// True if the store contains a file of this name.
     pub(crate) fn has(&self, file: &str) -> bool {
         match self {
             Store::Directory(path) => path.join(file).is_file(),
@@ -48,14 +49,14 @@ impl Store<'_> {
         }
     }
 
-    /// A file of the store. `file` holds no `..`: it was checked or is a constant.
+    /// Opens a file of the store. `file` contains no `..`: it was checked or is a constant.
     pub(crate) fn open(&self, file: &str) -> Result<Region, SourceError> {
         let missing = |fault: &str| SourceError::source(self.path_of(file), fault);
         match self {
             Store::Directory(path) => {
                 let path = path.join(file);
                 let broken = |e| SourceError::io("open", &path, e);
-                // A pipe of that name must not keep the build waiting for a writer.
+                // A FIFO of that name must not block the build.
                 let waiting = OFlags::NONBLOCK.bits() as i32;
                 let opened = OpenOptions::new()
                     .read(true)
@@ -83,7 +84,7 @@ impl Store<'_> {
         }
     }
 
-    /// Reads a small file whole. Errors: more than `limit` bytes.
+    /// Reads a whole small file. Errors: more than `limit` bytes.
     pub(crate) fn read(&self, file: &str, limit: u64) -> Result<Vec<u8>, SourceError> {
         let region = self.open(file)?;
         if region.len > limit {
@@ -98,8 +99,8 @@ impl Store<'_> {
         Ok(bytes)
     }
 
-    /// Where a blob is: `blobs/sha256/HEX` in a layout, `HEX` or `HEX.manifest.json` in what
-    /// `skopeo copy … dir:` writes.
+    /// The path of a blob: `blobs/sha256/HEX` in a layout, `HEX` or `HEX.manifest.json` in the
+    /// output of `skopeo copy … dir:`.
     pub(crate) fn blob_path(&self, digest: &Digest) -> String {
         let path = digest.path();
         let hex = path.rsplit('/').next().unwrap_or(&path);
@@ -108,7 +109,7 @@ impl Store<'_> {
         found.unwrap_or(path)
     }
 
-    /// Reads a blob whole and verifies its digest.
+    /// Reads a whole blob and verifies its digest.
     pub(crate) fn read_blob(&self, digest: &Digest, limit: u64) -> Result<Vec<u8>, SourceError> {
         let path = self.blob_path(digest);
         let bytes = self.read(&path, limit)?;
@@ -117,8 +118,8 @@ impl Store<'_> {
     }
 }
 
-/// A path in a tree with symbolic links followed, within the tree: `docker save` of old stored
-/// a layer once and linked to it.
+/// Resolves a path in a tree. Symbolic links are followed within the tree: old versions of `docker
+/// save` stored a layer once and linked to it.
 fn follow(tree: &Tree, path: &str) -> Option<NodeId> {
     let mut todo: Vec<Vec<u8>> = Vec::new();
     let push = |todo: &mut Vec<Vec<u8>>, path: &[u8]| {
@@ -248,7 +249,7 @@ impl<R: Read> Hashed<R> {
         Hashed { reader, hasher: digest.hasher() }
     }
 
-    /// Reads what is left, and gives the sum of all.
+    /// Reads the rest of the stream, and returns the hash of all of it.
     pub(crate) fn finish(mut self) -> io::Result<Hasher> {
         let mut chunk = vec![0; 256 << 10];
         while self.read(&mut chunk)? > 0 {}

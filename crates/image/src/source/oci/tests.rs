@@ -1,4 +1,5 @@
-//! Images made here: layouts in directories and in tars, old and new output of `docker save`.
+//! Images made by these tests: layouts in directories and in tars, old and new output of `docker
+//! save`.
 
 use super::*;
 use crate::entry::{Kind, NodeId};
@@ -32,7 +33,7 @@ impl Layout {
         self.image_with(layers, b"{}")
     }
 
-    /// The same with such a config.
+    /// As `image`, with this config.
     fn image_with(&mut self, layers: &[Vec<u8>], config: &[u8]) -> String {
         let config = self.blob("application/vnd.oci.image.config.v1+json", config) + "}";
         let layers: Vec<String> = layers
@@ -65,7 +66,7 @@ impl Layout {
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
-    // Two members, as parallel compressors write.
+    // Two gzip members, as parallel compressors write.
     let (a, b) = bytes.split_at(bytes.len() / 2);
     let member = |bytes| {
         let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -152,7 +153,7 @@ fn layers_are_put_over_each_other_with_their_whiteouts() {
     std::fs::write(&tar, gzip(&layout.tar())).unwrap();
     check_tree(&read_default(&tar).unwrap());
 
-    // Told that it is a tar, it is one.
+    // With `tar:` it is read as a tar.
     let spec = SourceSpec::parse(format!("tar:{}", tar.display()).as_ref());
     let tree = Tree::read(&[spec], &SourceOptions::new(), &Quiet).unwrap();
     assert!(tree.find(b"oci-layout").is_some());
@@ -278,7 +279,7 @@ fn docker_save_of_old_is_read() {
     std::fs::write(&path, save(&two, &config)).unwrap();
     let tree = read_default(&path).unwrap();
     assert!(tree.find(b"a").is_some() && tree.find(b"b").is_some());
-    // Layers may be packed: the diff id is of what is inside.
+    // Layers may be packed: the diff id is the digest of the unpacked bytes.
     std::fs::write(&path, save(&gzip(&two), &config)).unwrap();
     assert!(read_default(&path).is_ok());
     let other = Hand::default().file("evil", b"").end();
@@ -380,7 +381,7 @@ fn hostile_json_is_refused() {
         assert!(error.contains(message), "{error}");
         assert!(!error.contains('\n'));
     }
-    // An index that names itself cannot be made, but a chain of them can.
+    // An index that contains its own digest cannot be made, but a chain of indexes can.
     let dir = tempfile::tempdir().unwrap();
     let mut layout = Layout::default();
     let mut next = layout.image(&layers()) + "}";
@@ -427,7 +428,7 @@ fn a_whiteout_spares_what_its_own_layer_put() {
     assert!(matches!(tree.node(tree.find(b"a-too").unwrap()).kind, Kind::File { size: 3, .. }));
 }
 
-/// A config with the digests of layers as they are unpacked.
+/// A config with the digests of unpacked layers.
 fn config(unpacked: &[&[u8]]) -> Vec<u8> {
     let ids: Vec<String> =
         unpacked.iter().map(|layer| format!(r#""sha256:{}""#, hex(layer))).collect();
@@ -467,7 +468,7 @@ fn what_skopeo_copies_to_a_directory_is_an_image() {
     let descriptor = layout.image(&layers);
     let manifest = descriptor.split('"').find(|part| part.starts_with("sha256:")).unwrap();
     let manifest = format!("blobs/sha256/{}", &manifest[7..]);
-    // Blobs lie beside each other, called by their digits alone.
+    // The blobs lie in one directory, and their names are only the hexadecimal digits.
     let mut flat = Layout::default();
     for (name, bytes) in &layout.files {
         let name = match *name == manifest {
@@ -481,7 +482,7 @@ fn what_skopeo_copies_to_a_directory_is_an_image() {
     let dir = tempfile::tempdir().unwrap();
     flat.write(dir.path());
     check_tree(&read_default(dir.path()).unwrap());
-    // Of several platforms: an index, and manifests called by their digits.
+    // With several platforms there is an index, and the manifests' names contain their digits.
     let hex = manifest.rsplit('/').next().unwrap().to_owned();
     let bytes = flat.files.remove("manifest.json").unwrap();
     flat.files.insert(format!("{hex}.manifest.json"), bytes);
@@ -492,7 +493,7 @@ fn what_skopeo_copies_to_a_directory_is_an_image() {
     let dir = tempfile::tempdir().unwrap();
     flat.write(dir.path());
     check_tree(&read_default(dir.path()).unwrap());
-    // A blob that is not what its name says is refused.
+    // A blob that does not match its name is refused.
     let blob = flat.files.iter_mut().find(|(name, _)| name.len() == 64).unwrap();
     blob.1.push(b' ');
     flat.write(dir.path());
@@ -515,7 +516,7 @@ fn an_archive_that_unpacks_to_more_than_the_limit_is_refused() {
         one.clone(),
         gzip(&one),
         zstd::encode_all(&one[..], 1).unwrap(),
-        // What follows the end mark is unpacked, too.
+        // The bytes after the end mark are unpacked, too.
         gzip(&long_end),
     ] {
         std::fs::write(&path, &bytes).unwrap();

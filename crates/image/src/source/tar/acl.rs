@@ -1,31 +1,31 @@
-//! Access control lists as tars write them, in text, to the value of the attribute.
+//! Converting access control lists from the text form in tars to the value of the attribute.
 //!
 //! ```text
 //!   "user::rw-,user:1000:r--,group::r--,mask::r--,other::---"
 //!
-//!   value   version 2 u32 │ tag u16 │ perm u16 │ id u32 │ tag …     little-endian, as the
-//!                         └──────── one entry ──────────┘           system calls take it
+//!   value   version 2 u32 │ tag u16 │ perm u16 │ id u32 │ tag …     little-endian, as in the
+//!                         └──────── one entry ──────────┘           system calls
 //! ```
 //!
-//! star appends the number to a name, "user:joe:r--:1000". GNU tar writes the name alone: its number
-//! is what the archive's own entries say of the owner or group with that name.
+//! star appends the number to a name, "user:joe:r--:1000". GNU tar writes only the name: its number
+//! is taken from entries of the same archive whose owner or group has that name.
 
 use super::Fault;
 use hashbrown::HashMap;
 
-/// Names and numbers of the users and groups that own an archive's entries.
+/// Names and numbers of the owners and groups of an archive's entries.
 #[derive(Debug, Default)]
 pub(super) struct Names {
     users: HashMap<Vec<u8>, u32>,
     groups: HashMap<Vec<u8>, u32>,
 }
 
-/// Longer names, and more of them, are not kept.
+/// The longest name, and the number of names, that are kept.
 const NAME_MAX: usize = 256;
 const NAMES_MAX: usize = 1 << 16;
 
 impl Names {
-    /// Learns who owns an entry; the first number of a name counts.
+    /// Records the owner and group of an entry. The first number for a name is kept.
     pub(super) fn learn(&mut self, (user, uid): (&[u8], u32), (group, gid): (&[u8], u32)) {
         for (names, name, id) in [(&mut self.users, user, uid), (&mut self.groups, group, gid)] {
             if !(1..=NAME_MAX).contains(&name.len()) || names.len() >= NAMES_MAX {
@@ -38,17 +38,17 @@ impl Names {
     }
 }
 
-/// Why a text is no value.
+/// Why a text cannot be converted.
 #[derive(Debug)]
 pub(super) enum Wrong {
-    /// It never will be.
+    /// It is invalid.
     Fault(Fault),
-    /// No entry yet had this owner or group.
+    /// It names an owner or group that no entry so far has.
     Unknown(Fault),
 }
 
 impl Wrong {
-    /// In words.
+    /// The reason as a text.
     pub(super) fn into_fault(self) -> Fault {
         match self {
             Wrong::Fault(fault) | Wrong::Unknown(fault) => fault,
@@ -56,7 +56,7 @@ impl Wrong {
     }
 }
 
-/// Turns an ACL's text form into the value of `system.posix_acl_access` or `_default`.
+/// Converts an ACL's text form to the value of `system.posix_acl_access` or `_default`.
 pub(super) fn from_text(text: &[u8], names: &Names) -> Result<Vec<u8>, Wrong> {
     let malformed = || Wrong::Fault("is no access control list".into());
     const NO_ID: u32 = u32::MAX;

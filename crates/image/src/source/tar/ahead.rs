@@ -1,7 +1,7 @@
-//! Unpacking and taking entries at the same time, in two threads.
+//! Decompressing and reading entries at the same time, in two threads.
 //!
 //! ```text
-//!   unpack ──► [chunk] [chunk] [chunk] [chunk] ──► entries, spool
+//!   decompress ─► [chunk] [chunk] [chunk] [chunk] ──► entries, spool
 //!      ▲                                              │
 //!      └───────────── used chunks ◄───────────────────┘
 //! ```
@@ -12,11 +12,12 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 const CHUNK: usize = 256 << 10;
 const CHUNKS: usize = 4;
 
-/// A chunk and how much of it is filled, or why there is no more.
+/// A chunk and its filled length, or the error that ended the stream.
 type Filled = io::Result<(Vec<u8>, usize)>;
 
-/// Calls `take` with a stream that another thread reads ahead of it from `reader`. Returns when
-/// both are done; a stream that is not read to its end stops the other thread at its next chunk.
+/// Calls `take` with a stream that another thread reads from `reader` in advance. Returns when
+/// both have ended. If `take` does not read the stream to its end, the other thread stops at its
+/// next chunk.
 pub(super) fn read_ahead<'a, T>(
     reader: Box<dyn Read + Send + 'a>,
     take: impl FnOnce(Box<dyn Read + '_>) -> T,
@@ -25,7 +26,7 @@ pub(super) fn read_ahead<'a, T>(
         let (full, filled) = sync_channel(CHUNKS);
         let (used, free) = channel();
         for _ in 0..CHUNKS {
-            // The other end is in scope: this cannot fail.
+            // The receiver exists in this scope, so this cannot fail.
             let _ = used.send(vec![0; CHUNK]);
         }
         scope.spawn(move || fill(reader, &full, &free));
@@ -48,7 +49,7 @@ fn fill(mut reader: impl Read, full: &SyncSender<Filled>, free: &Receiver<Vec<u8
                 }
             }
         }
-        // What came before an error is given first: it may say more than the error.
+        // Bytes read before an error are delivered first: they may explain more than the error.
         if full.send(Ok((chunk, len))).is_err() {
             return;
         }
@@ -79,7 +80,7 @@ impl Read for Ahead {
             }
             let used = std::mem::take(&mut self.chunk);
             if !used.is_empty() {
-                // The other thread may be done: then nobody needs the chunk.
+                // The other thread may have ended. Then no thread needs the chunk.
                 let _ = self.used.send(used);
             }
             match self.filled.recv() {
@@ -108,7 +109,7 @@ mod tests {
         let mut got = Vec::new();
         read_ahead(Box::new(&bytes[..]), |mut stream| stream.read_to_end(&mut got)).unwrap();
         assert!(got == bytes);
-        // Leaving early ends the other thread.
+        // Returning early ends the other thread.
         let first = read_ahead(Box::new(io::repeat(7)), |mut stream| {
             let mut one = [0];
             stream.read_exact(&mut one).map(|()| one[0])

@@ -1,7 +1,7 @@
-//! One entry of an archive: what its headers say, checked, goes into the [`Overlay`].
+//! One entry of an archive: the contents of its headers are checked and added to the [`Overlay`].
 //!
 //! ```text
-//!   header ┐   a PAX record wins over a GNU long name, and that over the header's field
+//!   header ┐   a PAX record wins over a GNU long name, which wins over the header's field
 //!   PAX    ├─► path, kind, owner, times ─► whiteout, hard link, or an entry with its content
 //!   L, K   ┘
 //! ```
@@ -16,15 +16,15 @@ use super::{EXTENDED_MAX, Meaning, Reader, Stop, Unresolved, sparse};
 use crate::entry::{DataRange, ExtraTimes, Kind, Meta, Time};
 use crate::overlay::{Fault, NewEntry, NewKind};
 
-/// Longest path of an entry: a directory of 64 KiB and a name, which is what `extant get --tar` writes.
+/// The longest path of an entry: a directory of 64 KiB and a name, as `extant get --tar` writes.
 const PATH_MAX: usize = (64 << 10) + 1 + 2 * NAME_MAX;
-/// Longest target of a symbolic link: what Linux can follow.
+/// The longest target of a symbolic link that Linux can follow.
 const TARGET_MAX: usize = 4095;
-/// Longest name in a directory.
+/// The longest name in a directory.
 const NAME_MAX: usize = 255;
 
 impl Reader<'_, '_> {
-    /// Puts the entry into the tree, and steps over its data.
+    /// Adds the entry to the tree, and skips its data.
     pub(super) fn take(
         &mut self,
         header: Header,
@@ -38,7 +38,7 @@ impl Reader<'_, '_> {
         let link = pax.link.take().or(long_link).unwrap_or(header.link);
         let size = pax.size.unwrap_or(header.size);
         let kind = match header.kind {
-            // Before POSIX, a directory was a file whose name ends in a slash.
+            // Before POSIX, a directory was a file whose name ended in a slash.
             b'0' | 0 if raw_name.ends_with(b"/") => b'5',
             0 | b'7' => b'0',
             kind => kind,
@@ -85,7 +85,7 @@ impl Reader<'_, '_> {
             b'6' => NewKind::Other(Kind::Fifo),
             b'5' => NewKind::Directory,
             b'D' => {
-                // GNU: a directory with a list of its names as data.
+                // GNU: a directory, with a list of its names as data.
                 self.input.skip(padded(size)?)?;
                 NewKind::Directory
             }
@@ -118,7 +118,7 @@ impl Reader<'_, '_> {
         }
         let entry = NewEntry { kind, meta, times, xattrs: pax.xattr_list() };
         let node = self.overlay.put(&path, entry)?;
-        // A directory told of once more is what it is told to be last.
+        // For a directory that occurs again, the last entry counts.
         self.unresolved.remove(&node);
         if !waiting.is_empty() {
             let (start, entry) = (self.start, self.entry.clone());
@@ -127,7 +127,7 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
-    /// In a layer, does what a whiteout says; true if the name was one.
+    /// In a layer, applies a whiteout. True if the name is one.
     fn whiteout(&mut self, path: &[u8]) -> Result<bool, Stop> {
         if self.meaning == Meaning::Plain {
             return Ok(false);
@@ -140,7 +140,7 @@ impl Reader<'_, '_> {
         if name == b".wh..wh..opq" {
             self.overlay.opaque(dir);
         } else if hidden.starts_with(b".wh.") {
-            // Books that aufs kept for itself.
+            // Internal files of aufs.
         } else if hidden.is_empty() || hidden == b"." || hidden == b".." {
             return Err("whiteout of no name".into());
         } else {
@@ -149,7 +149,7 @@ impl Reader<'_, '_> {
         Ok(true)
     }
 
-    /// Keeps a regular file's data.
+    /// Stores a regular file's data, or its place in the archive.
     fn file(
         &mut self,
         old: &Option<header::OldSparse>,
@@ -203,7 +203,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// Bytes of data up to the next block. Errors: a size that cannot be one.
+/// Length of the data, rounded up to whole blocks. Errors: an impossible size.
 fn padded(size: u64) -> Result<u64, Fault> {
     let padded = size.checked_add(padding(size)).filter(|padded| i64::try_from(*padded).is_ok());
     padded.ok_or_else(|| format!("size {size} is over 63 bits"))
@@ -217,7 +217,8 @@ fn device(number: u64, bits: u32) -> Result<u32, Fault> {
     }
 }
 
-/// Makes an entry's name a path relative to the root, without `.`, doubled or final slashes.
+/// Converts an entry's name to a path relative to the root, without `.`, doubled slashes or a slash
+/// at the end.
 /// Errors: no name, `..`, a NUL, names or paths that are too long.
 fn relative(name: &[u8]) -> Result<Vec<u8>, Fault> {
     if name.is_empty() {

@@ -1,23 +1,23 @@
 //! A tar header: one block that describes one entry.
 //!
 //! ```text
-//!   0     100  108  116  124   136   148   156 157      257    263 265    297    329  337  345   500
-//!   ┌─────┬────┬────┬────┬─────┬─────┬─────┬──┬────────┬──────┬──┬──────┬──────┬────┬────┬──────┐
-//!   │name │mode│uid │gid │size │mtime│check│ty│linkname│magic │vr│uname │gname │maj │min │prefix│
-//!   └─────┴────┴────┴────┴─────┴─────┴─────┴──┴────────┴──────┴──┴──────┴──────┴────┴────┴──────┘
-//!                                                       "ustar\0" POSIX: prefix + "/" + name
-//!                                                       "ustar "  GNU: 345 atime, ctime, sparse
+//! 0     100  108  116  124   136   148   156 157      257    263 265    297    329  337  345   500
+//! ┌─────┬────┬────┬────┬─────┬─────┬─────┬──┬────────┬──────┬──┬──────┬──────┬────┬────┬──────┐
+//! │name │mode│uid │gid │size │mtime│check│ty│linkname│magic │vr│uname │gname │maj │min │prefix│
+//! └─────┴────┴────┴────┴─────┴─────┴─────┴──┴────────┴──────┴──┴──────┴──────┴────┴────┴──────┘
+//!                                                     "ustar\0" POSIX: prefix + "/" + name
+//!                                                     "ustar "  GNU: 345 atime, ctime, sparse
 //! ```
 //!
 //! Numbers are octal digits, or big-endian binary with the top bit of the first byte set. `check`
-//! is the sum of all bytes with itself as eight spaces. Source: POSIX pax, "ustar Interchange
-//! Format"; the GNU tar manual, "Basic Tar Format".
+//! is the sum of all bytes, where its own eight bytes count as spaces. Source: POSIX pax, "ustar
+//! Interchange Format"; the GNU tar manual, "Basic Tar Format".
 
 use super::Fault;
 use super::input::BLOCK;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
-/// A header as it stands in the archive.
+/// A header as it is in the archive.
 #[derive(FromBytes, Immutable, KnownLayout, Unaligned, Clone)]
 #[repr(C)]
 pub(crate) struct RawHeader {
@@ -35,13 +35,13 @@ pub(crate) struct RawHeader {
     gname: [u8; 32],
     major: [u8; 8],
     minor: [u8; 8],
-    /// POSIX: the prefix. GNU: other fields, of which the sparse ones are read.
+    /// POSIX: the prefix. GNU: other fields, of which only the sparse ones are used.
     tail: [u8; 167],
 }
 
 const _: () = assert!(size_of::<RawHeader>() == BLOCK);
 
-/// A header whose checksum is right and whose numbers are numbers.
+/// A header with a right checksum and valid numbers.
 #[derive(Debug, Clone)]
 pub(crate) struct Header {
     pub(crate) kind: u8,
@@ -52,7 +52,7 @@ pub(crate) struct Header {
     pub(crate) gid: u64,
     pub(crate) size: u64,
     pub(crate) mtime: i64,
-    /// Names of owner and group; empty where none are said.
+    /// Names of owner and group; empty where the header has none.
     pub(crate) user: Vec<u8>,
     pub(crate) group: Vec<u8>,
     pub(crate) major: u64,
@@ -69,18 +69,18 @@ pub(crate) struct OldSparse {
     pub(crate) real_size: u64,
 }
 
-/// Checks the sum of a block that may be a header.
+/// Verifies the checksum of a block that may be a header.
 pub(crate) fn checksum_is_right(block: &[u8; BLOCK]) -> bool {
     let Ok(said) = number(&block[148..156]) else { return false };
     let outside = || block[..148].iter().chain(&block[156..]);
     let unsigned: i64 = outside().map(|&b| i64::from(b)).sum();
-    // Some old programs added signed bytes.
+    // Some old programs added up signed bytes.
     let signed: i64 = outside().map(|&b| i64::from(b as i8)).sum();
     said == unsigned + 8 * 32 || said == signed + 8 * 32
 }
 
 impl Header {
-    /// Reads a header block. Errors: a wrong checksum, or a field that is no number.
+    /// Reads a header block. Errors: a wrong checksum, or a field that is not a number.
     pub(crate) fn check(block: &[u8; BLOCK]) -> Result<Header, Fault> {
         if !checksum_is_right(block) {
             return Err("header checksum is wrong: the archive is damaged".into());
@@ -128,8 +128,8 @@ impl Header {
     }
 }
 
-/// The entries of a GNU sparse header or of a block that continues one: offset and length, 12
-/// bytes each; the first empty one ends them.
+/// The entries of a GNU sparse header, or of a block that continues one: offset and length, 12
+/// bytes each. The first empty entry ends them.
 pub(crate) fn sparse_ranges(bytes: &[u8]) -> Result<Vec<(u64, u64)>, Fault> {
     let mut ranges = Vec::new();
     for entry in bytes.chunks_exact(24) {
@@ -145,7 +145,8 @@ pub(crate) fn sparse_ranges(bytes: &[u8]) -> Result<Vec<(u64, u64)>, Fault> {
     Ok(ranges)
 }
 
-/// A number field: octal digits between optional spaces and NULs, or binary. Empty is zero.
+/// A number field: octal digits between optional spaces and NULs, or binary. An empty field is
+/// zero.
 fn number(field: &[u8]) -> Result<i64, ()> {
     if field[0] & 0x80 != 0 {
         let negative = field[0] & 0x40 != 0;

@@ -1,11 +1,11 @@
-//! Where a tar's blocks come from: a file read in place, or a stream whose contents are spooled.
+//! The source of a tar's blocks: a file read in place, or a stream whose file contents are spooled.
 //!
 //! ```text
-//!   plain, seekable   ┌──hdr──┬──data──┬──hdr──┬ …      headers read, data skipped: a span of
-//!                     └───────┴────────┴───────┴ …      the archive itself
+//!   plain, seekable   ┌──hdr──┬──data──┬──hdr──┬ …      headers read, data skipped: content is a
+//!                     └───────┴────────┴───────┴ …      range of the archive itself
 //!
 //!   pipe, gzip, zstd  ──► hdr, data, hdr, data, …       read once, in order
-//!                              └──► spool: an unlinked temporary file; a span of that
+//!                              └──► spool: content is a range of an unlinked temporary file
 //! ```
 
 use std::fs::File;
@@ -14,14 +14,14 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The unit of a tar.
+/// The block size of a tar in bytes.
 pub(crate) const BLOCK: usize = 512;
 
-/// Bytes behind the end mark of a stream that count as padding.
+/// The most bytes after the end mark of a stream that count as padding.
 const TRAIL_MAX: u64 = 1 << 30;
 
-/// A temporary file without a name that holds the contents of files whose archive cannot be read
-/// by position. It grows at its end only.
+/// A temporary file without a name, for file contents of an archive that cannot be read
+/// by position. It only grows at its end.
 #[derive(Debug)]
 pub(crate) struct Spool {
     pub(crate) file: Arc<File>,
@@ -29,12 +29,13 @@ pub(crate) struct Spool {
 }
 
 impl Spool {
-    /// Makes a spool in a directory that has room for it.
+    /// Creates a spool in a directory with enough free space.
     pub(crate) fn new(dir: &Path) -> io::Result<Spool> {
         Ok(Spool { file: Arc::new(tempfile::tempfile_in(dir)?), len: 0 })
     }
 
-    /// Zeros become a hole: what packs well on the way here takes no room either.
+    /// Appends bytes. Zeros become a hole, so data that compresses well needs no space here,
+    /// either.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         if bytes.iter().any(|&b| b != 0) {
             self.file.write_all_at(bytes, self.len)?;
@@ -44,7 +45,7 @@ impl Spool {
     }
 }
 
-/// A part of a file: an archive, or a layer inside one.
+/// A range of a file: an archive, or a layer inside one.
 #[derive(Clone, Debug)]
 pub(crate) struct Region {
     pub(crate) file: Arc<File>,
@@ -53,14 +54,14 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// A file from where it stands to its end.
+    /// A file from its current position to its end.
     pub(crate) fn rest_of(mut file: File) -> io::Result<Region> {
         let start = file.stream_position()?;
         let len = file.metadata()?.len().saturating_sub(start);
         Ok(Region { file: Arc::new(file), start, len })
     }
 
-    /// Reads by position; returns less than asked for only at the region's end.
+    /// Reads by position. Returns fewer bytes than requested only at the region's end.
     pub(crate) fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<usize> {
         let len = self.len.saturating_sub(at).min(buf.len() as u64) as usize;
         let mut done = 0;
@@ -104,16 +105,16 @@ enum Way<'a> {
 pub(crate) struct TarInput<'a> {
     way: Way<'a>,
     at: u64,
-    /// Unpacked bytes beyond which it is refused.
+    /// An archive that unpacks to more bytes is refused.
     limit: u64,
 }
 
-/// Why bytes did not come.
+/// Why a read returned no bytes.
 #[derive(Debug)]
 pub(crate) enum Short {
     /// The archive ends here.
     End,
-    /// More bytes than the limit.
+    /// The archive has more bytes than the limit.
     Limit,
     /// Reading, unpacking or spooling failed.
     Io(io::Error),
@@ -134,7 +135,7 @@ impl<'a> TarInput<'a> {
         TarInput { way: Way::Place { region, window: Vec::new(), window_at: 0 }, at: 0, limit }
     }
 
-    /// A tar that can be read only once, its contents going to `spool`.
+    /// A tar that can be read only once. Its file contents go to `spool`.
     pub(crate) fn stream(
         reader: Box<dyn Read + 'a>,
         spool: &'a mut Spool,
@@ -143,7 +144,7 @@ impl<'a> TarInput<'a> {
         TarInput { way: Way::Stream { reader, spool, chunk: vec![0; 256 << 10] }, at: 0, limit }
     }
 
-    /// Errors: `len` bytes more are over the limit. Asked before they are unpacked.
+    /// Fails if `len` more bytes exceed the limit. Called before they are unpacked.
     fn within_limit(&self, len: u64) -> Result<(), Short> {
         match self.at.checked_add(len) {
             Some(end) if end <= self.limit => Ok(()),
@@ -151,12 +152,12 @@ impl<'a> TarInput<'a> {
         }
     }
 
-    /// Bytes from the start of the unpacked archive.
+    /// Offset in bytes from the start of the unpacked archive.
     pub(crate) fn position(&self) -> u64 {
         self.at
     }
 
-    /// Fills `buf`. `End` if the archive ends before.
+    /// Fills `buf`. Errors: `End` if the archive ends before.
     pub(crate) fn read(&mut self, buf: &mut [u8]) -> Result<(), Short> {
         self.within_limit(buf.len() as u64)?;
         match &mut self.way {
@@ -167,8 +168,8 @@ impl<'a> TarInput<'a> {
                     let here = self.at + done as u64;
                     let inside = here.wrapping_sub(*window_at);
                     if here < *window_at || inside >= window.len() as u64 {
-                        // Large enough that small files come with their headers, small enough
-                        // that a jump over a large one wastes little.
+                        // Large enough that small files are read with their headers, small enough
+                        // that a jump over a large file wastes little.
                         window.resize(32 << 10, 0);
                         let len = region.read_at(here, window)?;
                         window.truncate(len);
@@ -189,10 +190,10 @@ impl<'a> TarInput<'a> {
         Ok(())
     }
 
-    /// Reads the next block; `None` where the archive ends exactly before it.
+    /// Reads the next block. `None` where the archive ends exactly before it.
     pub(crate) fn block(&mut self) -> Result<Option<[u8; BLOCK]>, Short> {
         let mut block = [0; BLOCK];
-        // The first byte alone tells a clean end from a torn block.
+        // Reading one byte first distinguishes a clean end from a cut block.
         match self.read(&mut block[..1]) {
             Err(Short::End) => return Ok(None),
             other => other?,
@@ -201,12 +202,12 @@ impl<'a> TarInput<'a> {
         Ok(Some(block))
     }
 
-    /// Reads `len` bytes and the padding behind them. The caller has bounded `len`.
+    /// Reads `len` bytes and the padding after them. The caller has limited `len`.
     pub(crate) fn bytes(&mut self, len: usize) -> Result<Vec<u8>, Short> {
         let mut bytes = Vec::new();
         let mut left = len;
         while left > 0 {
-            // By steps, so that memory follows what is really there.
+            // In steps, so that memory grows only with the bytes that exist.
             let step = left.min(64 << 10);
             let at = bytes.len();
             bytes.resize(at + step, 0);
@@ -217,7 +218,7 @@ impl<'a> TarInput<'a> {
         Ok(bytes)
     }
 
-    /// Passes over `len` bytes.
+    /// Skips `len` bytes.
     pub(crate) fn skip(&mut self, len: u64) -> Result<(), Short> {
         self.within_limit(len)?;
         match &mut self.way {
@@ -238,7 +239,7 @@ impl<'a> TarInput<'a> {
         Ok(())
     }
 
-    /// Keeps the next `len` bytes as a file's content and passes over them. Returns their place
+    /// Keeps the next `len` bytes as a file's content and moves past them. Returns their offset
     /// in the archive's file or in the spool.
     pub(crate) fn keep(&mut self, len: u64) -> Result<u64, Short> {
         self.within_limit(len)?;
@@ -265,11 +266,11 @@ impl<'a> TarInput<'a> {
         }
     }
 
-    /// Reads a stream to its end, so that its checksums are verified. Errors: a great deal of
-    /// data behind the archive's end, which is no padding; `Limit`.
+    /// Reads a stream to its end, so that its checksums are verified. Errors: more data after the
+    /// archive's end than padding may have; `Limit`.
     pub(crate) fn drain(&mut self) -> Result<(), Short> {
         let Way::Stream { reader, spool, chunk } = &mut self.way else { return Ok(()) };
-        // A hole at the end of the spool was not written: it must read as zeros.
+        // A hole at the end of the spool was not written, so set the length: it must read as zeros.
         spool.file.set_len(spool.len).map_err(Short::Io)?;
         let mut left = TRAIL_MAX;
         loop {
@@ -288,7 +289,7 @@ impl<'a> TarInput<'a> {
         }
     }
 
-    /// The bytes that contents are kept in, for the tree's archives.
+    /// The file that contains the contents, for the tree's archives.
     pub(crate) fn kept_in(&self) -> Arc<File> {
         match &self.way {
             Way::Place { region, .. } => region.file.clone(),

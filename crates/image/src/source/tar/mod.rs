@@ -1,15 +1,16 @@
-//! A tar archive, entry by entry, into an [`Overlay`].
+//! Reads a tar archive, entry by entry, into an [`Overlay`].
 //!
 //! ```text
 //!   ┌─────────┬────────┬─────────┬────────┬───┬─────────┬─────────┐
 //!   │ x: PAX  │records │ header  │ data   │ … │ zeros   │ zeros   │
 //!   └─────────┴────────┴─────────┴────────┴───┴─────────┴─────────┘
-//!    g: for all after    '0' '1' … 'S'          end: two blocks
+//!    g: for all later ones  '0' '1' … 'S'       end: two blocks
 //!    L, K: GNU long name, long link target
 //! ```
 //!
-//! Every rule broken is an error with the entry's name and the place of its first header.
-//! Nothing is ever unpacked: names go to the tree, contents stay where they are or in a spool.
+//! Every violation of the format is an error with the entry's name and the offset of its first
+//! header. Nothing is unpacked to files: names go to the tree, contents stay in the archive or go
+//! to a spool.
 
 mod acl;
 mod ahead;
@@ -34,21 +35,21 @@ use pax::Pax;
 use std::io::{Cursor, Read};
 use std::path::Path;
 
-/// Longest extended header taken: room for attributes and maps of sparse files, a bound for
-/// memory.
+/// The most bytes of an extended header: enough for attributes and maps of sparse files, and a
+/// limit for memory.
 const EXTENDED_MAX: u64 = 16 << 20;
-/// Most that global extended headers may hold in all.
+/// The most bytes that all global extended headers may add.
 const GLOBAL_MAX: usize = 64 << 10;
-/// Whether whiteouts mean something.
+/// Whether whiteouts have a meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Meaning {
-    /// A tar as it is.
+    /// A tar: they have none.
     Plain,
     /// A layer: `.wh.NAME` removes NAME of lower layers, `.wh..wh..opq` all of a directory.
     Layer,
 }
 
-/// Reads a plain tar in a file in place. `name` is what messages call it.
+/// Reads a plain tar from a file, in place. Messages call it `name`.
 pub(crate) fn read_in_place(
     region: Region,
     name: &Path,
@@ -59,8 +60,8 @@ pub(crate) fn read_in_place(
     read(TarInput::in_place(region, overlay.unpacked_left()), name, meaning, overlay, progress)
 }
 
-/// Reads a tar that is unpacked by another thread meanwhile, its contents going to `spool`. The
-/// stream must not wait for anybody: an error would wait for it.
+/// Reads a tar while another thread unpacks it; its file contents go to `spool`. The
+/// stream must not block for long: after an error, this waits for the thread that reads it.
 pub(crate) fn read_ahead<'a>(
     reader: Box<dyn Read + Send + 'a>,
     spool: &mut Spool,
@@ -72,7 +73,7 @@ pub(crate) fn read_ahead<'a>(
     ahead::read_ahead(reader, |stream| read_stream(stream, spool, name, meaning, overlay, progress))
 }
 
-/// Reads an unpacked tar once, front to end, its contents going to `spool`.
+/// Reads an unpacked tar once, front to end; its file contents go to `spool`.
 pub(crate) fn read_stream<'a>(
     reader: Box<dyn Read + 'a>,
     spool: &'a mut Spool,
@@ -119,8 +120,8 @@ fn read(
     }
 }
 
-/// Longest archive without entries, in bytes; tar writes records of 10 KiB unless given another
-/// size.
+/// The most bytes of an archive without entries. By default tar writes records of 10 KiB; another
+/// size is possible.
 const EMPTY_MAX: u64 = 64 << 10;
 
 const NO_ARCHIVE: &str = "no tar archive: it starts with zeros, as disk images do";
@@ -156,16 +157,16 @@ struct Reader<'r, 'a> {
     overlay: &'r mut Overlay,
     archive: ArchiveId,
     global: Pax,
-    /// Where the entry's first header stands.
+    /// Offset of the entry's first header.
     start: u64,
     /// The entry's name, for messages.
     entry: Vec<u8>,
     names: Names,
-    /// Nodes with access lists that name somebody whom no entry so far belongs to.
+    /// Nodes with access control lists that name a user or group that no entry so far has.
     unresolved: HashMap<u32, Unresolved>,
 }
 
-/// What waits for the names of all entries.
+/// Access control lists that wait for the owners of all entries.
 struct Unresolved {
     start: u64,
     entry: Vec<u8>,
@@ -199,7 +200,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// Takes the next entry with all headers that belong to it; false at the archive's end.
+    /// Reads the next entry with all headers that belong to it. False at the archive's end.
     fn next(&mut self) -> Result<bool, Stop> {
         self.entry.clear();
         self.start = self.input.position();
@@ -227,7 +228,7 @@ impl Reader<'_, '_> {
             })?;
             match header.kind {
                 b'x' | b'X' | b'g' | b'L' | b'K' => {
-                    // A bound for what belongs to one entry, so that a chain of headers ends.
+                    // Limits the headers of one entry, so that a chain of headers ends.
                     extended += header.size.max(1);
                     if header.size > EXTENDED_MAX || extended > 2 * EXTENDED_MAX {
                         return Err(format!(
@@ -240,7 +241,7 @@ impl Reader<'_, '_> {
                     match header.kind {
                         b'g' => {
                             self.global.read(&bytes)?;
-                            // Every later entry is given these: they must not outweigh it.
+                            // Each later entry gets a copy of these, so they must be small.
                             if self.global.weight() > GLOBAL_MAX {
                                 return Err("global headers hold more than 64 KiB".into());
                             }
@@ -262,7 +263,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// One zero block was read: another, or the end of the file, must follow.
+    /// Called after one zero block: another one, or the end of the file, must follow.
     fn end(&mut self) -> Result<bool, Stop> {
         match self.input.block()? {
             None => Ok(false),
@@ -273,8 +274,8 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// The first two blocks are zeros: an archive without entries, unless data or more zeros
-    /// follow than tar pads an archive with. Disk images start with zeros, too.
+    /// Called when the first two blocks are zeros. It is an archive without entries, unless data
+    /// follows, or more zeros than the padding of an archive. Disk images start with zeros, too.
     fn empty(&mut self) -> Result<bool, Stop> {
         while let Some(block) = self.input.block()? {
             if self.input.position() > EMPTY_MAX || block.iter().any(|&b| b != 0) {
@@ -310,7 +311,7 @@ fn until_nul(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Reads `data` as a plain tar and as a layer; for fuzzing. Nothing may panic, hang or take memory
+/// Reads `data` as a plain tar and as a layer, for fuzzing. It must not panic, hang or use memory
 /// out of proportion.
 pub fn fuzz_tar(data: &[u8]) {
     for meaning in [Meaning::Plain, Meaning::Layer] {

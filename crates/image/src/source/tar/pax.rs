@@ -1,5 +1,5 @@
-//! PAX extended headers: `len key=value\n` records that overrule fields of the next header, or of
-//! all that follow.
+//! PAX extended headers: `len key=value\n` records that replace fields of the next header, or of
+//! all later ones.
 //!
 //! ```text
 //!   "30 mtime=1700000000.123456789\n"    len counts the whole record, itself included
@@ -16,7 +16,7 @@ use base64::alphabet;
 use base64::engine::{DecodePaddingMode, Engine, GeneralPurpose, GeneralPurposeConfig};
 use std::collections::BTreeMap;
 
-/// Base64 with the usual alphabet; what is read may be padded or not.
+/// Base64 with the standard alphabet; input may be padded or not.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -24,7 +24,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// What extended headers say. A field that is `None` leaves the header's own.
+/// The contents of extended headers. Where a field is `None`, the header's own field counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pax {
     pub(crate) path: Option<Vec<u8>>,
@@ -38,7 +38,7 @@ pub(crate) struct Pax {
     pub(crate) user: Option<Vec<u8>>,
     pub(crate) group: Option<Vec<u8>>,
     pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Access control lists in text, by the attribute they are the value of.
+    /// Access control lists as text, by the attribute that they become.
     pub(crate) acls: BTreeMap<&'static [u8], Vec<u8>>,
     pub(crate) sparse: PaxSparse,
 }
@@ -51,16 +51,16 @@ pub(crate) struct PaxSparse {
     pub(crate) name: Option<Vec<u8>>,
     /// `GNU.sparse.size` (0.0, 0.1) or `GNU.sparse.realsize` (1.0).
     pub(crate) real_size: Option<u64>,
-    /// Offsets and lengths of 0.0 and 0.1, in turn.
+    /// Offsets and lengths of formats 0.0 and 0.1, alternating.
     pub(crate) numbers: Vec<u64>,
 }
 
 const XATTR_VALUE_MAX: usize = 65536;
 
 impl Pax {
-    /// Adds the records of one extended header to what is known.
+    /// Adds the records of one extended header.
     pub(crate) fn read(&mut self, mut bytes: &[u8]) -> Result<(), Fault> {
-        // A new sparse map replaces one that a global header may have brought.
+        // A new sparse map replaces one from a global header.
         let mut new_map = true;
         while !bytes.is_empty() {
             let (key, value, rest) =
@@ -143,7 +143,7 @@ impl Pax {
         Ok(())
     }
 
-    /// Bytes of memory, roughly.
+    /// Approximate memory use in bytes.
     pub(crate) fn weight(&self) -> usize {
         let texts = [&self.path, &self.link, &self.user, &self.group, &self.sparse.name];
         let texts = texts.into_iter().flatten().map(Vec::len).sum::<usize>();
@@ -152,7 +152,7 @@ impl Pax {
         texts + acls + xattrs.sum::<usize>() + self.sparse.numbers.len() * 8
     }
 
-    /// The attributes in order.
+    /// The attributes, sorted by name.
     pub(crate) fn xattr_list(&self) -> Vec<Xattr> {
         let xattr = |(name, value): (&Vec<u8>, &Vec<u8>)| Xattr {
             name: name.as_slice().into(),
@@ -162,7 +162,7 @@ impl Pax {
     }
 }
 
-/// Splits the first record off: key, value, rest.
+/// Splits off the first record: key, value, rest.
 fn record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let space = bytes.iter().take(20).position(|&b| b == b' ')?;
     let len = usize::try_from(decimal(&bytes[..space])?).ok()?;
@@ -174,7 +174,7 @@ fn record(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((&body[..equals], &body[equals + 1..], &bytes[len..]))
 }
 
-/// Decimal digits and nothing else.
+/// A number of decimal digits and nothing else.
 pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -192,8 +192,8 @@ fn natural(value: &[u8]) -> Result<Option<u64>, Fault> {
     }
 }
 
-/// Seconds with an optional fraction; a fraction counts away from zero, as the sign stands before
-/// the whole. Digits below a nanosecond are dropped.
+/// Seconds with an optional fraction. The sign applies to the whole number, so the fraction counts
+/// away from zero. Digits below a nanosecond are dropped.
 fn time(value: &[u8]) -> Result<Option<Time>, Fault> {
     if value.is_empty() {
         return Ok(None);
@@ -218,7 +218,7 @@ fn time(value: &[u8]) -> Result<Option<Time>, Fault> {
     Ok(Some(time))
 }
 
-/// `%41` is `A`; anything else stays. libarchive's names of attributes.
+/// `%41` is `A`; all other text stays. libarchive writes attribute names in this way.
 fn percent_decoded(text: &[u8]) -> Vec<u8> {
     decoded(text, |digits| {
         let [high, low] = digits.map(|digit| (digit as char).to_digit(16));
@@ -226,7 +226,8 @@ fn percent_decoded(text: &[u8]) -> Vec<u8> {
     })
 }
 
-/// `%25` is `%` and `%3D` is `=`; anything else stays, `%3d` too. GNU tar's names of attributes.
+/// `%25` is `%` and `%3D` is `=`; all other text stays, even `%3d`. GNU tar writes attribute names
+/// in this way.
 fn gnu_decoded(text: &[u8]) -> Vec<u8> {
     decoded(text, |digits| match &digits {
         b"25" => Some(b'%'),
@@ -235,7 +236,7 @@ fn gnu_decoded(text: &[u8]) -> Vec<u8> {
     })
 }
 
-/// Puts the byte that `byte_of` says in the place of `%` and two bytes behind it.
+/// Replaces each `%` and the two bytes after it by the byte that `byte_of` returns, if any.
 fn decoded(text: &[u8], byte_of: impl Fn([u8; 2]) -> Option<u8>) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;

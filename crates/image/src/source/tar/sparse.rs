@@ -1,12 +1,12 @@
-//! Sparse files in tars: which bytes of the file the stored bytes are.
+//! Sparse files in tars: which ranges of the file the stored bytes belong to.
 //!
 //! ```text
 //!   stored   ┌─ A ─┬─ B ─┐
 //!            └──┬──┴──┬──┘
 //!   file     ┌──▼──┬··▼··┬─────┬·······┐      ranges (0, A) (x, B), real size
 //!
-//!   old GNU   in the header and blocks behind it, type S
-//!   0.0, 0.1  in extended records: GNU.sparse.offset and .numbytes in turn, or GNU.sparse.map
+//!   old GNU   in the header and the blocks after it, type S
+//!   0.0, 0.1  in extended records: GNU.sparse.offset and .numbytes alternating, or GNU.sparse.map
 //!   1.0       decimal lines at the start of the data, padded to a block
 //! ```
 
@@ -14,10 +14,11 @@ use super::Fault;
 use super::input::{BLOCK, Short, TarInput};
 use crate::entry::DataRange;
 
-/// Checks a map and gives it the form of the tree: adjacent ranges joined, empty ones dropped.
+/// Checks a map and converts it to the form of the tree: adjacent ranges joined, empty ones
+/// dropped.
 ///
-/// Errors: ranges that overlap or go back, or end past `real_size`; a sum that differs from the
-/// `stored` bytes of the archive.
+/// Errors: ranges that overlap or go backwards, or end after `real_size`; a total length that
+/// differs from the `stored` bytes of the archive.
 pub(crate) fn check(
     ranges: &[(u64, u64)],
     real_size: u64,
@@ -48,18 +49,18 @@ pub(crate) fn check(
     Ok(checked)
 }
 
-/// Offsets and lengths, and how many bytes of the archive told them.
+/// Offsets and lengths, and the number of bytes in the archive that described them.
 pub(crate) type Map = (Vec<(u64, u64)>, u64);
 
 /// Reads the map at the start of the data of a 1.0 sparse file of `stored` bytes. Returns the
-/// ranges and how many bytes the map took.
+/// ranges and the length of the map in bytes.
 pub(crate) fn read_map(input: &mut TarInput<'_>, stored: u64) -> Result<Result<Map, Fault>, Short> {
     let mut lines = Lines { input, left: stored, used: 0, block: [0; BLOCK], at: BLOCK };
     let count = match lines.number()? {
         Ok(count) => count,
         Err(fault) => return Ok(Err(fault)),
     };
-    // Each pair takes four bytes or more: the data there is bounds the count.
+    // Each pair takes at least four bytes, so the length of the data limits the count.
     if count > stored / 4 {
         return Ok(Err(format!("sparse map claims {count} ranges in {stored} bytes")));
     }

@@ -1,4 +1,4 @@
-//! Tars made by hand, byte by byte, and by another crate; good ones, odd ones and hostile ones.
+//! Tars made by hand, byte by byte, and by another crate: good, unusual and hostile ones.
 
 use super::*;
 use crate::entry::{Kind, Meta, NodeId, Time, Xattr};
@@ -14,7 +14,7 @@ pub(crate) struct Hand {
 }
 
 impl Hand {
-    /// Adds one header with its data, whatever they say.
+    /// Adds one header with its data, without any check.
     pub(crate) fn entry(mut self, kind: u8, name: &str, link: &str, data: &[u8]) -> Hand {
         self.header(kind, name, link, data.len() as u64, |_| {});
         self.data(data);
@@ -92,7 +92,7 @@ fn seal(h: &mut [u8; 512]) {
     h[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
 }
 
-/// Reads a tar both ways, in place and as a stream; both must agree.
+/// Reads a tar in place and as a stream. Both results must agree.
 fn read_both(bytes: &[u8]) -> Result<Tree, SourceError> {
     let dir = std::env::temp_dir();
     let name = Path::new("t.tar");
@@ -117,7 +117,7 @@ fn read_both(bytes: &[u8]) -> Result<Tree, SourceError> {
             }
         }
         (Err(a), Err(b)) => {
-            // The place where a torn archive ends is told in different words.
+            // The position where a truncated archive ends has different words in the two messages.
             let head = |e: &SourceError| e.to_string().split("truncated").next().map(str::to_owned);
             assert_eq!(head(a), head(b));
         }
@@ -228,7 +228,7 @@ fn is_the_sparse_file(tree: &Tree, path: &str) {
     want[50..52].copy_from_slice(b"de");
     assert_eq!(tree.reader().read(id).unwrap(), want);
     assert_eq!(tree.data_map(id).ranges().collect::<Vec<_>>(), [(10, 3), (50, 2)]);
-    // Every place alone, to cross every border.
+    // Read from every position, to cross every border.
     let mut reader = tree.reader();
     for at in 0..102u64 {
         let mut two = [9; 2];
@@ -421,7 +421,7 @@ fn an_archive_cut_off_anywhere_is_an_error() {
         .file("c", b"3")
         .dir("d")
         .end();
-    // Without any end mark but whole: cut right before the zeros.
+    // Complete, but without any end mark: cut directly before the zeros.
     let body = tar.len() - 1024;
     for cut in (0..=body).step_by(512) {
         let error = fault(&tar[..cut]);
@@ -430,7 +430,7 @@ fn an_archive_cut_off_anywhere_is_an_error() {
     for cut in [1, 511, 513, 1100, 1537, 2100, body - 1, body + 5, body + 511, body + 1023] {
         assert!(fault(&tar[..cut]).contains("truncated"), "{cut}");
     }
-    // One block of zeros at the end is a mark, if a poor one.
+    // One block of zeros is accepted as an end mark.
     assert!(read_both(&tar[..body + 512]).is_ok());
     let error = fault(&tar[..body]);
     assert!(error.contains(&format!("at byte {body}")), "{error}");
@@ -459,7 +459,7 @@ fn flipped_bits_never_panic_or_hang() {
             bent[at] ^= 1 << random.random_range(0..8);
         }
         if random.random_range(0..4) > 0 {
-            // Let most past the checksum, to reach what is behind it.
+            // Correct the checksum of most blocks, so that the code after the check is reached.
             for block in bent.chunks_exact_mut(512) {
                 if block[257..262] == *b"ustar" {
                     seal(block.try_into().unwrap());
@@ -547,7 +547,7 @@ fn names_in_access_lists_are_found_among_the_owners() {
         });
         hand
     };
-    // One is owned before, one by the file itself, one only later.
+    // One user owns an earlier entry, one owns the file itself, one owns only a later entry.
     let mut hand = owned(Hand::default(), "first", "joe", "0000021");
     for (name, who) in [("a", "user:joe"), ("b", "user:eve"), ("c", "group:staff")] {
         hand = hand.pax(b'x', &[("SCHILY.acl.access", list(who).as_bytes())]).file(name, b"");
