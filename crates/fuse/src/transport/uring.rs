@@ -3,7 +3,7 @@
 //! ```text
 //!   kernel: a queue a CPU ──► entries that wait ──► our threads, each with a ring and one entry
 //!
-//!     prepare ──► rings set up ──► INIT answered ──► go ──► REGISTER ► request ─► COMMIT_AND_FETCH ► …
+//!     prepare ─► rings set up ─► INIT answered ─► go ─► REGISTER ─► request ─► COMMIT_AND_FETCH …
 //!        └── one fails: nothing was requested from the kernel yet, /dev/fuse serves
 //!
 //!   entry:  ┌──────────────┬───────────┬────────────┐   ┌───────────────────────────────┐
