@@ -1,7 +1,7 @@
 //! The method of the published kernel series, rebuilt from its description as a rival to measure.
 //!
 //! ```text
-//!   shift by 2^k bits   register ─► 8 nibbles ─► 8 rows of 16 words ─► xor  19 matrices, 9728 bytes
+//!   shift by 2^k bits   register ─► 8 nibbles ─► 8 rows of 16 words ─► xor  19 matrices, 9728 B
 //!   shift by n bits     one such step for each set bit of n
 //!   ones(n)             for each set bit of n: shift, then xor ones(2^k)    20 words
 //!   flip                shift(ones(count), bits after the range)

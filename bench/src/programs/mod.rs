@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!   a round, for each store and subject: an empty volume, mounted alone
-//!     sqlite               one row per transaction, each made durable             python3's sqlite3
-//!     oltp_…               sysbench on MariaDB, its data directory on the mount   mariadbd, sysbench
-//!     4 KiB, 1 MiB         reads, writes, writes that are synced                   fio
+//!     sqlite               one row per transaction, each made durable           python3's sqlite3
+//!     oltp_…               sysbench on MariaDB, its data directory on the mount mariadbd, sysbench
+//!     4 KiB, 1 MiB         reads, writes, writes that are synced                 fio
 //!
 //!   store    memory: the image in a tmpfs, where the byte log's ring is mapped
 //!            disk: the image in a file on the disk

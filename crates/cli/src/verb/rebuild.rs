@@ -157,7 +157,7 @@ impl Args {
         // A member newer than IMG is in use without IMG.
         index(&image.path)?;
         let index = index(&self.member)?;
-        // After a crash, a new member that lacks data could become the source for the others.
+        // After a crash, the new member may be the source from which the others would be copied.
         (new.rebuilding || mirror.behind_bytes() == 0).then_some((mirror, index))
     }
 
