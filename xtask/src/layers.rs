@@ -33,8 +33,8 @@ const FLOORS: &[(&str, u32)] = &[
     ("extant-capi", 6),
 ];
 
-/// Crates that only test or serve the project. They may depend on any crate. Other crates may
-/// depend on them only by dev-dependencies.
+/// Crates that only test or serve the project, besides all that are named `*-tests`. They may
+/// depend on any crate. Other crates may depend on them only by dev-dependencies.
 const ASIDE: &[&str] = &[
     "extant-testkit",
     "extant-compat-tests",

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Many threads call every method at the same time. A method that waits blocks one thread. Names
-//! are single components: `dispatch` rejects empty names and names with '/' or NUL; "." and ".."
-//! occur only in `lookup`.
+//! are single components: the decoder of requests rejects empty names and names with '/' or NUL;
+//! "." and ".." occur only in `lookup`.
 
 pub use extant::Timestamp;
 use rustix::io::Errno;
@@ -221,8 +221,8 @@ pub trait Listing {
     fn add_entry(&mut self, name: &OsStr, entry: &Entry, next: u64);
 }
 
-/// A filesystem. A method without an implementation returns `ENOSYS`; where the protocol says so,
-/// the kernel then never sends that operation again.
+/// A filesystem. A method without an implementation returns `ENOSYS` (`control`: `ENOTTY`). Where
+/// the protocol says so, the kernel never sends an operation again that was answered with `ENOSYS`.
 #[allow(unused_variables)]
 pub trait Operations: Send + Sync {
     /// Settings to negotiate with the kernel. Called once.

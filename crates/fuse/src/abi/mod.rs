@@ -3,7 +3,7 @@
 //! ```text
 //!   request   ┌───────────┬──────────────────┬───────────────────────────┐
 //!             │ InHeader  │ the operation's  │ names, each ended by NUL; │
-//!             │ 40 bytes  │ struct, 0..=104  │ or data                   │
+//!             │ 40 bytes  │ struct, 0..=88   │ or data                   │
 //!             └───────────┴──────────────────┴───────────────────────────┘
 //!   reply     ┌───────────┬──────────────────────────────────────────────┐
 //!             │ OutHeader │ nothing after an error, else a struct, data, │
