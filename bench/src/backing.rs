@@ -1,8 +1,9 @@
-//! Files that benches put volumes on: all their blocks there, so that nobody waits for them.
+//! Files that benches put volumes on. All their blocks are allocated, so that no measurement
+//! includes that.
 //!
 //! ```text
-//!   direct(path)          small transfers by the kernel's cache, as extant opens files
-//!   Past(direct(path))    each transfer that lies well past it, however small
+//!   direct(path)          small transfers through the kernel's cache, as extant opens files
+//!   Past(direct(path))    every aligned transfer past that cache, however small
 //!   Kept(device)          without discards, for mkfs
 //! ```
 
@@ -16,18 +17,18 @@ use extant_blockdev::{
     Access, AlignedBuf, Descriptor, FileDevice, Memory, Request, Span, transfer,
 };
 
-/// Makes a file of `len` bytes that has all its blocks.
+/// Creates a file of `len` bytes with all its blocks allocated.
 pub(crate) fn file(path: &Path, len: u64) -> Result<()> {
     FileOptions::new().write(true).create(path, len)?;
     fill(&*direct(path)?, len)
 }
 
-/// Opens it, around the kernel's cache.
+/// Opens it past the kernel's cache.
 pub(crate) fn direct(path: &Path) -> Result<Arc<FileDevice>> {
     Ok(Arc::new(FileOptions::new().write(true).direct(true).open(path)?))
 }
 
-/// Writes everything once.
+/// Writes the whole device once.
 pub(crate) fn fill(device: &dyn BlockDevice, len: u64) -> Result<()> {
     let mut bytes = AlignedBuf::zeroed(4 << 20);
     bytes.fill(1);
@@ -38,7 +39,7 @@ pub(crate) fn fill(device: &dyn BlockDevice, len: u64) -> Result<()> {
     Ok(device.flush()?)
 }
 
-/// A device that keeps its blocks: what is discarded or zeroed is not given back to the disk.
+/// A device that keeps its blocks: discarded or zeroed ranges are not returned to the disk.
 pub(crate) struct Kept(pub Arc<dyn BlockDevice>);
 
 impl BlockDevice for Kept {
@@ -59,7 +60,7 @@ impl BlockDevice for Kept {
     }
 }
 
-/// A file that no transfer reaches by the kernel's cache, if its place, length and memory allow it.
+/// A file whose transfers bypass the kernel's cache if their offset, length and memory permit it.
 pub(crate) struct Past(pub Arc<FileDevice>);
 
 impl Past {

@@ -1,13 +1,14 @@
-//! `extant-bench build`: an image from a real tree, its check, and reading all of it.
+//! `extant-bench build`: builds an image from a real tree, checks it, and reads all of it.
 //!
 //! ```text
-//!   tree    SRC ─► image, durable      extant build │ mke2fs -d │ tar -c (no image, the floor)
+//!   tree    SRC ─► image, durable      extant build │ mke2fs -d │ tar (no image: lower bound)
 //!   check   image ─► verdict           extant check │ e2fsck -fn
 //!   walk    image ─► every byte read   extant's library │ the kernel's mount, read-only
 //! ```
 //!
-//! All write to one directory of one disk; each is done when its output is flushed. Sources are
-//! read once before the first round, so every subject finds them in the page cache.
+//! All subjects write to the same directory of the same disk, and the time includes the flush of
+//! the output. Sources are read once before the first round, so every subject finds them in the
+//! page cache.
 
 use std::ffi::OsString;
 use std::fs;
@@ -59,7 +60,7 @@ impl Plan {
     }
 }
 
-/// Where the `extant` program is: named by `EXTANT_BIN`, or beside this one.
+/// Path of the `extant` program: from `EXTANT_BIN`, or in the directory of this program.
 fn extant_program() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("EXTANT_BIN") {
         return Ok(path.into());
@@ -124,7 +125,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
             let cost = run(
                 Command::new("tar").arg("-cf").arg(&output).arg("-C").arg(&plan.source).arg("."),
                 Some(&output),
-                // 1: a file changed while it was read.
+                // Status 1: a file changed while tar read it.
                 |status| status <= 1,
             )?;
             report.sample(&key("tree", "tar", "wall_s"), cost.wall_s);
@@ -176,7 +177,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
     Ok(report)
 }
 
-/// Reads everything below `path` once; how many entries and bytes of data there are.
+/// Reads everything below `path` once. Returns the number of entries and of data bytes.
 fn warm(path: &Path) -> Result<(u64, u64)> {
     let (mut entries, mut bytes) = (0, 0);
     let mut buffer = vec![0; 1 << 20];
@@ -201,10 +202,10 @@ fn warm(path: &Path) -> Result<(u64, u64)> {
     Ok((entries, bytes))
 }
 
-/// Threads that read a tree.
+/// Number of threads that read a tree.
 const READERS: usize = 2;
 
-/// Reads all files of `list` with `read`, on [`READERS`] threads; the sum of bytes.
+/// Reads all files of `list` with `read`, on [`READERS`] threads. Returns the number of bytes.
 fn read_all<T: Sync>(
     list: &[T],
     read: impl Fn(&T, &mut [u8]) -> Result<u64> + Sync,
@@ -224,7 +225,7 @@ fn read_all<T: Sync>(
     Ok(sum.into_inner())
 }
 
-/// Walks and reads the image with extant's library; bytes and seconds.
+/// Walks and reads the image with extant's library. Returns bytes and seconds.
 fn walk_extant(image: &Path) -> Result<(u64, f64)> {
     let start = Instant::now();
     let fs = Filesystem::open(image)?;
@@ -261,7 +262,7 @@ fn read_mounted(dir: &Path) -> Result<(u64, f64)> {
     while let Some(path) = stack.pop() {
         for entry in fs::read_dir(&path)? {
             let entry = entry?;
-            // The metadata is asked for, as extant's walk does.
+            // Metadata is requested because extant's walk does it too.
             let meta = entry.metadata()?;
             if meta.is_dir() {
                 stack.push(entry.path());

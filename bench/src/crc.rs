@@ -1,22 +1,24 @@
-//! CRC32C whole, and after a change: `full`, `flip`, `splice_12`, `splice_264`, `combine`.
+//! CRC32C of whole messages, and updates after a change: `full`, `flip`, `splice_12`, `splice_264`,
+//! `combine`.
 //!
 //! ```text
-//!   ns_throughput   call(input 0)   call(input 1)   call(input 2) …     independent, back to back
-//!   ns_latency      call(input 0) ─► call(input 1) ─► call(input 2) …   each input waits for the last result
+//!   ns_throughput   call(input 0)   call(input 1)   call(input 2) …     independent calls
+//!   ns_latency      call(input 0) ─► call(input 1) ─► call(input 2) …   each input waits for the
+//!                                                                       last result
 //! ```
 //!
-//! What waits is what a chain of such calls passes on:
+//! The dependent input is the one that a chain of such calls passes on:
 //!
 //! | case | waits for the last result |
 //! |---|---|
-//! | `full` | the seed and the place of the message: a new sum waits for the change it sums |
+//! | `full` | the seed and the location of the message: a checksum waits for the change it covers |
 //! | `flip` | the range |
 //! | `splice` | the range and both regions |
-//! | `combine` | the first sum |
+//! | `combine` | the first checksum |
 //!
-//! Inputs are random ranges of a buffer of `bytes`; one thread; code, tables and buffer warm in
-//! the caches. The calls are those a user makes: choice of backend and checks of bounds included.
-//! Before any clock runs, all subjects of a case must give the same result.
+//! Inputs are random ranges of a buffer of `bytes`. There is one thread, and code, tables and
+//! buffer are warm in the caches. The calls are those that a user makes, with the choice of backend
+//! and the bounds checks. Before any clock runs, all subjects of a case must give the same result.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -36,13 +38,13 @@ const LATENCY: &str = "ns_latency";
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plan {
     rounds: usize,
-    /// Time for one sample.
+    /// Duration of one sample.
     sample_ns: f64,
     sizes: &'static [usize],
 }
 
 impl Plan {
-    /// The whole bench, or what ends within 60 s.
+    /// The whole bench, or one that ends within 60 s.
     pub(crate) fn new(quick: bool) -> Self {
         const SIZES: [usize; 9] = [8, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 524_288];
         if quick {
@@ -53,20 +55,20 @@ impl Plan {
     }
 }
 
-/// One figure to be: `run(n)` makes n calls and returns the xor of their results.
+/// One figure to measure: `run(n)` makes n calls and returns the xor of their results.
 struct Subject {
     key: Key,
     run: Box<dyn Fn(usize) -> u32>,
     calls: usize,
 }
 
-/// Inputs a sample runs over, again and again: too many to be learned by a branch predictor.
+/// Number of inputs that a sample cycles through: too many for a branch predictor to learn.
 const INPUTS: usize = 4096;
 
-/// Where the regions of a splice stand.
+/// Size of the window that contains the regions of a splice.
 const WINDOW_BYTES: usize = 4096;
 
-/// What the subjects of all cases read.
+/// Data that the subjects of all cases read.
 #[derive(Clone)]
 struct Setting {
     bytes: usize,
@@ -80,7 +82,7 @@ struct Setting {
 struct Range {
     bit_offset: u32,
     bit_count: u32,
-    /// Bytes behind, for `splice` and `combine`.
+    /// Bytes after it, for `splice` and `combine`.
     trailing: u32,
     crcs: [u32; 2],
 }
@@ -112,7 +114,7 @@ impl Setting {
                 bit_offset: bit_offset as u32,
                 bit_count: (1 + random(&mut state) % (bits - bit_offset)) as u32,
                 trailing,
-                // The raw CRC of no bytes is 0, and some count on it.
+                // The raw CRC of no bytes is 0, and some subjects rely on it.
                 crcs: [
                     random(&mut state) as u32,
                     (random(&mut state) as u32) * u32::from(trailing != 0),
@@ -121,8 +123,8 @@ impl Setting {
         };
         let ranges = Box::new(std::array::from_fn(range));
         let mut buffer = || -> &'static [u8] {
-            // Room behind the buffer for regions that start anywhere in it. The few buffers of a run are
-            // never given back.
+            // Extra bytes after the buffer, for regions that start anywhere in it. The few buffers
+            // of a run are never freed.
             (0..bytes.max(WINDOW_BYTES) + 512)
                 .map(|_| random(&mut state) as u8)
                 .collect::<Vec<_>>()
@@ -132,8 +134,8 @@ impl Setting {
     }
 }
 
-/// The two subjects, throughput and latency, of a call that takes an input, a sum, and a zero. For latency
-/// the sum is the last result, and the zero is only known when the last call is done.
+/// The two subjects, throughput and latency, of a call that takes an input, a checksum and a zero.
+/// For latency, the checksum is the last result, and the zero is known only after the last call.
 fn subjects<T>(
     case: &'static str,
     subject: &'static str,
@@ -205,7 +207,7 @@ fn full(setting: &Setting, all: &mut Vec<Subject>) {
     add(
         all,
         subjects("full", "crc32c", bytes, ranges, move |_, sum, zero| {
-            // This crate takes and gives inverted registers.
+            // This crate uses inverted registers.
             !crc32c::crc32c_append(!(sum), message(zero))
         }),
     );
@@ -235,8 +237,8 @@ fn splice(setting: &Setting, case: &'static str, len: usize, all: &mut Vec<Subje
     if bytes < len {
         return;
     }
-    // The regions stand in a window of 4 KiB, wherever the range is said to be: their bytes were just
-    // written, and would be in the first cache.
+    // The regions are in a window of 4 KiB, whatever the range: their bytes were just written and
+    // would be in the first-level cache.
     let region = |range: &Range| {
         let place = range.bit_count as usize % WINDOW_BYTES;
         Region {
@@ -294,7 +296,7 @@ fn combine(setting: &Setting, all: &mut Vec<Subject>) {
 
 /// Runs the bench.
 ///
-/// Errors: two subjects of one case that do not give the same result.
+/// Errors: two subjects of one case give different results.
 pub(crate) fn run(plan: Plan) -> Result<Report> {
     let settings: Vec<Setting> = plan.sizes.iter().map(|bytes| Setting::new(*bytes)).collect();
     let mut subjects: Vec<Subject> = settings.iter().flat_map(all_subjects).collect();
@@ -323,7 +325,7 @@ fn timed(subject: &Subject, calls: usize) -> f64 {
     start.elapsed().as_nanos() as f64
 }
 
-/// Calls that fill `sample_ns`. Warms up on the way.
+/// Number of calls that fill `sample_ns`. Warms up at the same time.
 fn calls_for(subject: &Subject, sample_ns: f64) -> usize {
     let mut calls = 64;
     loop {
@@ -336,7 +338,7 @@ fn calls_for(subject: &Subject, sample_ns: f64) -> usize {
     }
 }
 
-/// Holds every subject of a case against the first one, and sums up what they agree on.
+/// Compares every subject of a case with the first one. Returns a hash of the common results.
 fn agreed_hash(subjects: &[Subject]) -> Result<u32> {
     const CALLS: usize = 100;
     let mut hash = !0;
@@ -377,7 +379,7 @@ fn publish(report: &mut Report, plan: Plan) {
     }
 }
 
-/// What the figures say about each other.
+/// Compares the figures with each other.
 fn compare(report: &mut Report, plan: Plan) {
     for metric in [THROUGHPUT, LATENCY] {
         for bytes in plan.sizes.iter().copied().filter(|bytes| *bytes >= 1024) {

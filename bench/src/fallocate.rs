@@ -1,16 +1,17 @@
-//! `extant-bench fallocate`: space for a file, 64 KiB at a time, one call after the other.
+//! `extant-bench fallocate`: allocates space for a file, 64 KiB at a time, one call after the
+//! other.
 //!
 //! ```text
 //!   image  made ─► filled to N % ─► a round: create, allocate … allocate │ sync, remove
 //!          65,536-byte holes at random      └────────── timed ─────────┘
-//!   extant           the library, free space by tree, sums by flip and splice
-//!   extant-without   the same library: bitmap searched for the free run, whole blocks summed
+//!   extant           the library: free space by tree, checksums by flip and splice
+//!   extant-without   the same library: searches the bitmap, computes checksums of whole blocks
 //!   kernel-ext4      fallocate(2) on a loop mount of the same image
 //! ```
 //!
-//! All subjects use one image in turns; what a round allocated is removed before the next, so each
-//! finds the same free space. Nothing waits for the disk inside the time; everything is durable
-//! before the next subject begins. Published figures are of other machines.
+//! All subjects use the same image in turns. What a round allocated is removed before the next one,
+//! so each finds the same free space. The measured time includes no wait for the disk; everything
+//! is durable before the next subject begins. Published figures are from other machines.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -61,7 +62,7 @@ impl Plan {
     }
 }
 
-/// One volume to measure on.
+/// One volume to measure.
 struct Setting {
     block_bytes: u32,
     blocks_per_group: u32,
@@ -80,7 +81,7 @@ impl Setting {
     }
 }
 
-/// Block size, blocks of a group, percent in use. 1 %: nothing but the volume's own metadata.
+/// Block size, blocks per group, percent in use. 1 % means only the volume's own metadata.
 const SETTINGS: [(u32, u32, u64); 11] = [
     (1024, 8192, 1),
     (4096, 32_768, 1),
@@ -95,7 +96,8 @@ const SETTINGS: [(u32, u32, u64); 11] = [
     (65_536, 524_288, 99),
 ];
 
-/// What the kernel series published, GB/s: block size, blocks of a group, before, with all parts.
+/// Figures of the published kernel series, GB/s: block size, blocks per group, before, with all
+/// patches.
 const PUBLISHED: [(u32, u32, f64, f64); 5] = [
     (1024, 8192, 14.9, 15.3),
     (4096, 32_768, 16.8, 18.4),
@@ -161,7 +163,7 @@ fn sample(report: &mut Report, setting: &Setting, subject: &'static str, seconds
     report.sample(&key(setting, subject, "gb_per_s"), bytes / seconds / 1e9);
 }
 
-/// Makes a volume and fills it: everything, then random pieces are given back.
+/// Makes a volume and fills it completely, then frees random pieces.
 fn prepare(
     scratch: &Scratch,
     plan: &Plan,
@@ -176,7 +178,7 @@ fn prepare(
     if full_percent > 1 {
         let fs = OpenOptions::new().write(true).open(&image)?;
         let filler = fs.create_file("/filler", &NewFile::default())?.open()?;
-        // Fails for want of space in the end; what was given stays.
+        // Fails with ENOSPC at the end. What was allocated remains.
         let _ = filler.allocate(FallocateMode::Allocate, 0, VOLUME_BYTES);
         let mut pieces: Vec<u64> = (0..filler.metadata().len() / PIECE).collect();
         shuffle(&mut pieces);
@@ -187,12 +189,12 @@ fn prepare(
         drop(filler);
         fs.close()?;
     }
-    // Not the last of the free space: some is kept back for metadata.
+    // Not the last of the free space: some is reserved for metadata.
     let calls = plan.calls.min((free_pieces / 2).max(1));
     Ok(Setting { block_bytes, blocks_per_group, full_percent, image, calls })
 }
 
-/// The same order every time.
+/// Shuffles in an order that is the same every time.
 fn shuffle(pieces: &mut [u64]) {
     let mut seed = 0x5eed_u64;
     for n in (1..pieces.len()).rev() {
@@ -205,7 +207,7 @@ fn shuffle(pieces: &mut [u64]) {
 fn extant(setting: &Setting, short_cuts: bool) -> Result<f64> {
     let fs = OpenOptions::new().write(true).short_cuts(short_cuts).open(&setting.image)?;
     let file = fs.create_file("/timed", &NewFile::default())?.open()?;
-    // The group of the first calls is read before.
+    // Reads the group of the first calls before the clock starts.
     file.allocate(FallocateMode::Allocate, 0, PIECE)?;
     let start = Instant::now();
     for n in 1..=setting.calls {
@@ -237,14 +239,14 @@ fn kernel(setting: &Setting, dir: &Path) -> Result<f64> {
     Ok(seconds)
 }
 
-/// The volume must be whole after all that.
+/// Checks that the volume is consistent afterwards.
 fn judge(setting: &Setting) -> Result<()> {
     let device = Arc::new(FileDevice::open_rw(&setting.image)?);
     let found = check_device(device, &check::Options::default(), &())?;
     if let Some(finding) = found.findings.first().filter(|_| !found.clean) {
         bail!("{}: {finding:?}", setting.image.display());
     }
-    // e2fsck knows no larger groups.
+    // e2fsck does not support larger groups.
     let checked = Command::new("e2fsck").arg("-fn").arg(&setting.image).output();
     let Ok(checked) = checked else { return Ok(()) };
     if setting.blocks_per_group <= 65_528 && !checked.status.success() {

@@ -1,10 +1,11 @@
-//! A run that is ended from outside leaves nothing behind.
+//! A run that a signal ends leaves nothing behind.
 //!
 //! ```text
-//!   SIGINT, SIGTERM, SIGHUP ─► children killed ─► mounts below the scratch directories ─► loop devices ─► directories
+//!   SIGINT, SIGTERM, SIGHUP ─► children killed ─► mounts below the scratch directories unmounted
+//!                           ─► loop devices detached ─► directories removed
 //! ```
 //!
-//! Killed by SIGKILL it leaves them: `extant-*-PID` where `--scratch` says.
+//! After SIGKILL they remain, as `extant-*-PID` in the directory of `--scratch`.
 
 use std::fs;
 use std::io::Read;
@@ -23,10 +24,10 @@ use crate::rig::{Scratch, run};
 /// The exit status of a program that Ctrl-C ended.
 const ENDED: i32 = 130;
 
-/// Whether a signal came.
+/// Whether a signal arrived.
 static CAME: AtomicBool = AtomicBool::new(false);
 
-/// From now on a signal that ends the program has it tidied before.
+/// From now on, a signal that ends the program cleans up first.
 pub(crate) fn watch() -> Result<()> {
     let (mut out, into) = UnixStream::pair().context("cannot listen for signals")?;
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -43,7 +44,8 @@ pub(crate) fn watch() -> Result<()> {
     Ok(())
 }
 
-/// The bench has come to its end, or failed because what it used was taken away: does not return then.
+/// Called at the end of the bench, which may have failed because the clean-up removed what it used.
+/// If a signal arrived, does not return, and leaves the exit to the clean-up.
 pub(crate) fn let_tidy() {
     while CAME.load(Ordering::SeqCst) {
         std::thread::sleep(Duration::from_secs(1));
@@ -53,7 +55,8 @@ pub(crate) fn let_tidy() {
 fn tidy() {
     let dirs = Scratch::all();
     let is_ours = |path: &Path| dirs.iter().any(|dir| path.starts_with(dir));
-    // What still ends one child and starts the next finds no place for it after a while.
+    // Repeated, because the bench may still start a next child; after a while that finds no
+    // directory.
     for _ in 0..10 {
         children().into_iter().for_each(|child| {
             let _ = kill_process(child, Signal::KILL);
@@ -78,13 +81,13 @@ fn tidy() {
     }
 }
 
-/// Processes that this one has started and that have not ended.
+/// Running processes that this one has started.
 fn children() -> Vec<Pid> {
     let own = std::process::id().to_string();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let child = |name: &str| {
         let stat = fs::read_to_string(format!("/proc/{name}/stat")).ok()?;
-        // The program's name, in parentheses, may hold anything; behind it: state, parent.
+        // The program's name, in parentheses, may hold any bytes. After it: state, parent.
         let (_, rest) = stat.rsplit_once(')')?;
         let mut words = rest.split_whitespace();
         let is_dead = words.next() == Some("Z");
@@ -94,14 +97,14 @@ fn children() -> Vec<Pid> {
     processes.filter_map(|process| child(process.file_name().to_str()?)).collect()
 }
 
-/// Where something is mounted, in the order in which it was.
+/// Directories with mounts, in the order of mounting.
 fn mounts() -> Vec<PathBuf> {
     let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let place = |line: &str| Some(line.split(' ').nth(4)?.replace("\\040", " ").into());
     text.lines().filter_map(place).collect()
 }
 
-/// Loop devices, and the files behind them.
+/// Loop devices, and their files.
 fn loop_devices() -> Vec<(PathBuf, PathBuf)> {
     let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let attached = |device: fs::DirEntry| {

@@ -1,11 +1,12 @@
-//! `extant-bench`: extant's mechanisms against rivals, on one machine, in one run.
+//! `extant-bench`: measures extant's mechanisms against rivals, on one machine, in one run.
 //!
 //! ```text
 //!   extant-bench VERB ──► a bench fills a Report with samples, round by round
 //!                            │
 //!                            ├── a table for people         standard output
 //!                            ├── --json FILE                one object a bench, a line each
-//!                            └── --report DIR               DIR/VERB.txt, DIR/VERB.json, and DIR/report.html of all
+//!                            └── --report DIR               DIR/VERB.txt, DIR/VERB.json, and one
+//!                                                           DIR/report.html
 //! ```
 
 #![forbid(unsafe_code)]
@@ -174,7 +175,7 @@ macro_rules! planned {
                 vec![Verb::Crc, $(Verb::$variant($module::Plan::standard())),*]
             }
 
-            /// With less work, for a look.
+            /// With less work, for a check.
             fn quick(self) -> Verb {
                 match self {
                     $(Verb::$variant(plan) => Verb::$variant(plan.quick()),)*
@@ -182,7 +183,7 @@ macro_rules! planned {
                 }
             }
 
-            /// Runs it. `None`: it measures nothing.
+            /// Runs it. Returns `None` if it measures nothing.
             fn run(&self, quick: bool) -> Result<Option<Report>> {
                 match self {
                     Verb::Crc => crc::run(crc::Plan::new(quick)).map(Some),
@@ -217,7 +218,7 @@ impl Verb {
             .collect()
     }
 
-    /// With this directory as the tree, where it takes one.
+    /// Uses this directory as the tree, if the bench needs one.
     fn of_tree(mut self, dir: &Path) -> Verb {
         if let Verb::Build(plan) = &mut self {
             plan.source = dir.to_path_buf();
@@ -225,7 +226,7 @@ impl Verb {
         self
     }
 
-    /// In so many rounds, where it has any.
+    /// Sets the number of rounds, if the bench has rounds.
     fn in_rounds(mut self, n: usize) -> Verb {
         match &mut self {
             Verb::Build(build::Plan { rounds, .. })
@@ -246,7 +247,7 @@ impl Verb {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match cli.verb {
-        // Parts of a bench end with it.
+        // These are parts of a bench and end with it.
         Verb::Serve(_) | Verb::ScalePart(_) => run(&cli),
         _ => interrupt::watch().and_then(|()| run(&cli)),
     };
@@ -262,7 +263,7 @@ fn main() -> ExitCode {
 
 fn run(cli: &Cli) -> Result<()> {
     let host = Host::of_this_machine();
-    // Opened first: a bad path should not cost a long run.
+    // Opened first, so that a wrong path does not cost a long run.
     let mut json = cli.json.as_deref().map(create).transpose()?;
     if let Some(dir) = &cli.report {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
@@ -339,7 +340,7 @@ mod tests {
         let run = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/benchmarks/run");
         let kept = dir.path().join("kept");
         Kept { from: run.into(), keep: Some(kept.clone()) }.draw().expect("kept");
-        // What was kept of what was kept is the same.
+        // Keeping from a kept run changes nothing.
         for name in ["plot.svg", "fuse.json"] {
             let read = |dir: &Path| fs::read_to_string(dir.join(name)).expect(name);
             assert!(read(&kept) == read(Path::new(run)), "{name}");

@@ -1,14 +1,14 @@
-//! `extant-bench metadata`: names made, looked up and removed, against the kernel's ext4.
+//! `extant-bench metadata`: names created, looked up and removed, against the kernel's ext4.
 //!
 //! ```text
-//!   create_unlink   each thread in a directory of its own: make a file, remove it, again
+//!   create_unlink   each thread in its own directory: create a file, remove it, repeat
 //!   lookup          each thread looks up names of one directory, in random order
-//!   big_dir         one directory: all names made, all looked up, all removed, in random order
+//!   big_dir         one directory: all names created, all looked up, all removed, in random order
 //! ```
 //!
-//! Both work on equal volumes in files of one directory of one disk, and nothing is synced inside
-//! the time. The kernel is asked with `mknodat`, `statx` and `unlinkat` relative to the directory:
-//! the cheapest calls that do the same.
+//! Both subjects work on equal volumes in files of the same directory of the same disk, and the
+//! time includes no sync. For the kernel the bench uses `mknodat`, `statx` and `unlinkat` relative
+//! to the directory: the cheapest calls that do the same.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -59,21 +59,21 @@ impl Plan {
     }
 }
 
-/// Names in the directory that lookups search.
+/// Number of names in the directory for lookups.
 const LOOKUP_NAMES: usize = 10_000;
 
-/// One directory, in the hands of one thread.
+/// A directory that one thread uses.
 trait Dir: Send {
     fn create(&self, name: &str) -> Result<()>;
     fn lookup(&self, name: &str) -> Result<()>;
     fn unlink(&self, name: &str) -> Result<()>;
 }
 
-/// A volume that somebody has mounted or opened.
+/// A volume that is mounted or open.
 trait Subject {
     const NAME: &'static str;
     type Dir: Dir;
-    /// Makes the directory unless it is there, and opens it.
+    /// Creates the directory if it does not exist, and opens it.
     fn dir(&self, name: &str) -> Result<Self::Dir>;
 }
 
@@ -243,8 +243,8 @@ fn run<S: Subject>(subject: &S, plan: &Plan, report: &mut Report) -> Result<()> 
     Ok(())
 }
 
-/// Runs `work` in as many threads as there are directories; operations a second in all, `each` a
-/// thread.
+/// Runs `work` in one thread for each directory, `each` times in each thread. Returns the
+/// operations per second of all threads.
 fn in_threads<D: Dir>(
     dirs: Vec<D>,
     each: usize,

@@ -1,4 +1,4 @@
-//! A volume that programs of a bench use through a mount.
+//! A volume that the programs of a bench use through a mount.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use anyhow::Result;
 use crate::rig::Mount;
 use crate::serve::{Serve, Server};
 
-/// A mounted volume; unmounted, with its server ended, when it is dropped.
+/// A mounted volume. Dropping it unmounts and ends the server.
 pub(crate) struct Mounted {
     dir: PathBuf,
     _held: Held,
 }
 
-/// What keeps the mount there.
+/// Keeps the mount alive.
 #[expect(dead_code, reason = "held until it is dropped")]
 enum Held {
     Kernel(Mount),
@@ -23,7 +23,8 @@ enum Held {
 }
 
 impl Mounted {
-    /// The kernel's ext4 on `dir`, which is made if it is missing, as for all.
+    /// The kernel's ext4 mounted on `dir`, which is created if it does not exist, as by the other
+    /// functions.
     pub(crate) fn kernel(image: &Path, dir: &Path) -> Result<Mounted> {
         fs::create_dir_all(dir)?;
         let held = Held::Kernel(Mount::image(image, dir, "ext4", false)?);

@@ -1,15 +1,15 @@
-//! `extant-bench overwrite`: small writes over the bytes of a file that is in the cache.
+//! `extant-bench overwrite`: small writes over bytes of a file that is in the cache.
 //!
 //! ```text
-//!   a file of 10 MiB, made by writes of folio_bytes, so that folios are as large
-//!   write_*    at the cursor, back to the start at the end      writev_*   10 pieces a call, so too
-//!   pwrite_*   always at one place; offsets=random: anywhere
+//!   a file of 10 MiB, made by writes of folio_bytes, so that its folios have that size
+//!   write_*    at the cursor, which returns to the start at the end   writev_*  10 pieces a call
+//!   pwrite_*   always at the same offset; offsets=random: anywhere
 //! ```
 //!
-//! The cases are libMicro's, and so is the figure: the median of batches of calls; two
-//! threads on two files, or on the halves of one, stand beside. Nothing is synced
-//! inside the time; what the subjects write back meanwhile is theirs. The kernel is asked by system
-//! calls, which extant has none of: it is in the process.
+//! The cases are those of libMicro, and so is the figure: the median of batches of calls. Further
+//! cases use two threads on two files, or on the halves of one. The time includes no sync, and each
+//! subject's own write-back runs at the same time. The kernel is measured through system calls;
+//! extant runs in the process and needs none.
 
 mod target;
 
@@ -58,7 +58,7 @@ impl Plan {
 
 const FILE_BYTES: u64 = 10 << 20;
 const VOLUME_BYTES: u64 = 512 << 20;
-/// Calls between two looks at the clock.
+/// Calls between two reads of the clock.
 const BATCH: usize = 100;
 const FOLIOS: [u64; 4] = [4 << 10, 64 << 10, 1 << 20, 2 << 20];
 const PIECES: usize = 10;
@@ -71,7 +71,7 @@ enum Way {
     Vectored,
 }
 
-/// Name, how, bytes of a call or of its pieces.
+/// Name, access pattern, and bytes of a call or of its pieces.
 const CASES: [(&str, Way, usize); 8] = [
     ("write_u1k", Way::Cursor, 1 << 10),
     ("write_u10k", Way::Cursor, 10 << 10),
@@ -83,7 +83,8 @@ const CASES: [(&str, Way, usize); 8] = [
     ("writev_u10k", Way::Vectored, 10 << 10),
 ];
 
-/// libMicro, µs a call: the machine of the series before and after it, then 6.12, 6.18, 6.18 with it.
+/// libMicro, µs per call: the machine of the series before and after it, then 6.12, 6.18, 6.18 with
+/// it.
 const PUBLISHED: [(&str, [Option<f64>; 5]); 6] = [
     ("write_u1k", [Some(1.418), Some(0.3405), Some(0.609), Some(4.659), Some(0.528)]),
     ("write_u10k", [Some(1.887), Some(0.4175), Some(1.408), Some(4.869), Some(0.809)]),
@@ -95,7 +96,7 @@ const PUBLISHED: [(&str, [Option<f64>; 5]); 6] = [
 const PUBLISHED_SUBJECTS: [&str; 5] =
     ["before the series", "after it", "Linux 6.12", "6.18", "6.18 with it"];
 
-/// A volume, open or mounted.
+/// A volume that is open or mounted.
 struct Subject {
     name: &'static str,
     place: Place,
@@ -104,7 +105,7 @@ struct Subject {
 enum Place {
     Extant(extant::Filesystem),
     Kernel(Mount),
-    /// None: only copies.
+    /// No volume: only copies.
     Memory,
 }
 
@@ -130,7 +131,7 @@ impl Subject {
         })
     }
 
-    /// Makes a file by writes of `folio_bytes`, in place before anything is measured.
+    /// Makes a file by writes of `folio_bytes`, before anything is measured.
     fn fill(&self, name: &str, folio_bytes: u64) -> Result<()> {
         self.make(name)?;
         let mut file = self.open(name)?;
@@ -199,7 +200,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
     Ok(report)
 }
 
-/// Everybody who can take part; who cannot is named.
+/// All subjects that can take part. The others are reported.
 fn subjects(scratch: &Scratch, report: &mut Report) -> Result<Vec<Subject>> {
     let image = scratch.join("extant.img");
     volume(&image)?;
@@ -246,7 +247,7 @@ fn volume(image: &Path) -> Result<()> {
     Ok(())
 }
 
-/// One kind of call, again and again, within a part of a file.
+/// One kind of call, repeated within a part of a file.
 struct Calls {
     file: Box<dyn Target>,
     way: Way,
@@ -266,7 +267,7 @@ impl Calls {
             Way::Cursor => self.at_cursor(false),
             Way::Vectored => self.at_cursor(true),
             Way::Fixed => {
-                // Within a folio of any size, not at a block's start.
+                // Within a folio of any size, not at the start of a block.
                 let at = (self.part.start + self.part.end) / 2 + 1024;
                 (0..BATCH).try_for_each(|_| self.at(at))
             }
@@ -281,7 +282,7 @@ impl Calls {
         }
     }
 
-    /// Seconds of a call: the median of batches.
+    /// Seconds per call: the median of batches.
     fn median(&mut self, time: Duration) -> Result<f64> {
         let (begin, mut batches) = (Instant::now(), Vec::new());
         while begin.elapsed() < time || batches.len() < 3 {
@@ -317,7 +318,7 @@ impl Calls {
     }
 }
 
-/// Seconds of a call.
+/// Seconds per call.
 fn one_thread(file: Box<dyn Target>, way: Way, bytes: usize, time: Duration) -> Result<f64> {
     std::thread::scope(|scope| {
         let work = scope.spawn(|| {
@@ -330,12 +331,13 @@ fn one_thread(file: Box<dyn Target>, way: Way, bytes: usize, time: Duration) -> 
     })
 }
 
-/// Case, whether the threads share a file.
+/// Case, and whether the threads share a file.
 const THREADS: [(&str, bool); 2] = [("different_files", false), ("one_file", true)];
-/// Folios of the files that threads write to.
+/// Folio size of the files that threads write to.
 const THREADS_FOLIO: u64 = 1 << 20;
 
-/// Calls a second of all threads together by the medians of each, which works writing at random within its own half.
+/// Calls per second of all threads together, from the median of each thread. Each writes at random
+/// offsets within its own half.
 fn together(
     subject: &Subject,
     threads: usize,

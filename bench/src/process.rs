@@ -1,4 +1,4 @@
-//! Running a rival as a whole process: wall time until its result is durable, and peak memory.
+//! Runs a rival as a process: wall time until its result is durable, and peak memory.
 
 use std::fs::File;
 use std::path::Path;
@@ -7,18 +7,18 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
-/// What one run cost.
+/// The cost of one run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
-    /// Seconds from start until the process has ended and its output is on the device.
+    /// Seconds from the start until the process has ended and its output is durable.
     pub wall_s: f64,
     /// Largest resident memory, MiB.
     pub peak_mib: f64,
 }
 
-/// Runs `command` to its end, then makes `output` durable, all inside the time.
+/// Runs `command` to its end, then makes `output` durable. The time includes both.
 ///
-/// Errors: when it cannot be started or exits with a status that `fine` refuses.
+/// Errors: it cannot be started, or exits with a status that `fine` refuses.
 pub(crate) fn run(
     command: &mut Command,
     output: Option<&Path>,
@@ -52,17 +52,17 @@ pub(crate) fn run(
     Ok(Cost { wall_s, peak_mib: peak_kib as f64 / 1024.0 })
 }
 
-/// The largest resident memory that a process (a number, or `self`) has had, in KiB.
+/// The peak resident memory of a process (a number, or `self`), in KiB.
 pub(crate) fn peak_kib(process: &str) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Waits for the child; its exit status (-1 for a signal) and peak memory in KiB.
+/// Waits for the child. Returns its exit status (-1 for a signal) and its peak memory in KiB.
 ///
-/// The memory is read while the process runs, from what the kernel keeps of its peak, so that the
-/// program needs no unsafe call of its own.
+/// The memory is read from the kernel's peak value while the process runs, so that this program
+/// needs no unsafe call.
 fn wait(child: &mut std::process::Child) -> Result<(i32, u64)> {
     let mut peak = 0;
     let mut nap = std::time::Duration::from_millis(1);

@@ -1,20 +1,21 @@
 //! The method of the published kernel series, rebuilt from its description as a rival to measure.
 //!
 //! ```text
-//!   shift by 2^k bits     register ─► 8 nibbles ─► 8 rows of 16 words ─► xor      19 matrices, 9728 bytes
-//!   shift by n bits       one such step for each set bit of n
-//!   ones(n)               for each set bit of n: shift, then xor ones(2^k)        20 words
-//!   flip                  shift(ones(count), bits behind the range)
+//!   shift by 2^k bits   register ─► 8 nibbles ─► 8 rows of 16 words ─► xor  19 matrices, 9728 B
+//!   shift by n bits     one such step for each set bit of n
+//!   ones(n)             for each set bit of n: shift, then xor ones(2^k)    20 words
+//!   flip                shift(ones(count), bits after the range)
 //! ```
 //!
-//! It serves bitmaps of up to 64 KiB; its cost grows with the set bits of the two lengths.
+//! It supports bitmaps of up to 64 KiB. Its cost grows with the number of set bits in the two
+//! lengths.
 
-/// The greatest number of bits it serves.
+/// The largest supported number of bits.
 pub(crate) const MOST_BITS: u32 = 1 << 19;
 
 const P: u32 = 0x82F6_3B78;
 
-/// `[k][nibble][value]`: what a nibble of the register becomes after 2^k zero bits.
+/// `[k][nibble][value]`: the result for a nibble of the register after 2^k zero bits.
 type Matrices = [[[u32; 16]; 8]; 19];
 
 static SHIFTS: Matrices = shifts();
@@ -69,20 +70,20 @@ fn shift(mut crc: u32, mut bits: u32) -> u32 {
     crc
 }
 
-/// The register, from 0, after `bits` one-bits, at most [`MOST_BITS`].
+/// The register, starting from 0, after `bits` one-bits, at most [`MOST_BITS`].
 fn ones(mut bits: u32) -> u32 {
     let mut crc = 0;
     while bits != 0 {
         let k = bits.trailing_zeros() as usize;
-        // The greatest power stands alone; any other finds a shorter run before it.
+        // The highest power needs no shift, because nothing precedes it.
         crc = if crc == 0 { ONES[k] } else { apply(&SHIFTS[k], crc) ^ ONES[k] };
         bits &= bits - 1;
     }
     crc
 }
 
-/// The sum after `count` bits from `offset` on were inverted. A range outside `total` bits, or a `total`
-/// above [`MOST_BITS`], leaves it as it is.
+/// The checksum after `count` bits from `offset` on were inverted. With a range outside `total`
+/// bits, or a `total` above [`MOST_BITS`], returns the old one.
 pub(crate) fn flip_range(old: u32, total: u32, offset: u32, count: u32) -> u32 {
     if total > MOST_BITS || offset > total || count > total - offset || count == 0 {
         return old;
@@ -90,13 +91,13 @@ pub(crate) fn flip_range(old: u32, total: u32, offset: u32, count: u32) -> u32 {
     old ^ shift(ones(count), total - offset - count)
 }
 
-/// The sum after a region with `trailing` bytes behind it changed.
+/// The checksum after a region that is followed by `trailing` bytes changed.
 pub(crate) fn splice(old: u32, trailing: u32, old_region: &[u8], new_region: &[u8]) -> u32 {
     let changed = extant_crc32c::crc32c(0, old_region) ^ extant_crc32c::crc32c(0, new_region);
     if changed == 0 { old } else { old ^ shift(changed, 8 * trailing) }
 }
 
-/// The sum of two messages one after the other.
+/// The checksum of two consecutive messages.
 pub(crate) fn combine(crc1: u32, crc2: u32, len2: u32) -> u32 {
     shift(crc1, 8 * len2) ^ crc2
 }

@@ -1,7 +1,7 @@
-//! What benches stand on: a directory that is removed, volumes that the kernel mounts, processors.
+//! The environment of benches: a temporary directory, volumes that the kernel mounts, processors.
 //!
 //! ```text
-//!   Scratch ── image ── loop device ── mount      each undone when it is dropped, the last made first
+//!   Scratch ── image ── loop device ── mount      each is undone when dropped, the last made first
 //! ```
 
 use std::fs;
@@ -14,14 +14,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
-/// A directory for one run, removed with all in it, also when the bench fails.
+/// A directory for one run. It is removed with its contents, also when the bench fails.
 pub(crate) struct Scratch(PathBuf);
 
-/// Those that are there now.
+/// The existing scratch directories.
 static SCRATCH: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 impl Scratch {
-    /// Makes the directory in `parent`.
+    /// Creates the directory in `parent`.
     pub(crate) fn new(parent: &Path, bench: &str) -> Result<Scratch> {
         let dir = parent.join(format!("extant-{bench}-{}", std::process::id()));
         fs::create_dir(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
@@ -30,7 +30,7 @@ impl Scratch {
         Ok(Scratch(dir))
     }
 
-    /// All of this process that are there now.
+    /// All existing scratch directories of this process.
     pub(crate) fn all() -> Vec<PathBuf> {
         lock(&SCRATCH).clone()
     }
@@ -52,14 +52,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sees that what was written to the filesystem that `path` lies on is on its disk. Others are left alone: the sync of all
-/// waits for whatever this machine has mounted.
+/// Syncs the filesystem that contains `path`. Others are left alone: a sync of all of them would
+/// wait for everything that this machine has mounted.
 pub(crate) fn sync_filesystem(path: &Path) -> Result<()> {
     let file = fs::File::open(path)?;
     rustix::fs::syncfs(file).with_context(|| format!("cannot sync {}", path.display()))
 }
 
-/// Those of `all` that `--only` names; all where it names none.
+/// Those of `all` that `--only` names, or all if it names none.
 pub(crate) fn chosen<S: Copy>(
     only: &[String],
     all: &[S],
@@ -86,16 +86,16 @@ pub(crate) fn is_root() -> bool {
 /// A volume that the kernel has mounted.
 pub(crate) struct Mount {
     dir: PathBuf,
-    /// Behind the mount; detached after it.
+    /// The device of the mount, detached after unmounting.
     device: Option<LoopDevice>,
 }
 
 impl Mount {
-    /// Mounts an image by a loop device, which opens it with `O_DIRECT` if `direct`.
+    /// Mounts an image through a loop device, which opens it with `O_DIRECT` if `direct`.
     ///
-    /// Errors: when `losetup` or `mount` refuse, in their words.
+    /// Errors: `losetup` or `mount` fails; the error holds its message.
     pub(crate) fn image(image: &Path, dir: &Path, kind: &str, direct: bool) -> Result<Mount> {
-        // The kernel would clear the inode tables while others are measured.
+        // Otherwise the kernel would initialise the inode tables while other subjects are measured.
         let options = if kind == "ext4" { "noatime,noinit_itable" } else { "noatime" };
         Mount::image_with(image, dir, kind, direct, options)
     }
@@ -113,7 +113,7 @@ impl Mount {
         Mount::new(&from, dir, kind, options, Some(device))
     }
 
-    /// A filesystem in memory, with large folios for large writes as disk filesystems have them.
+    /// A filesystem in memory, with large folios for large writes as in disk filesystems.
     pub(crate) fn tmpfs(dir: &Path, bytes: u64) -> Result<Mount> {
         Mount::new(
             Path::new("tmpfs"),
@@ -142,13 +142,14 @@ impl Mount {
         self.dir.join(name)
     }
 
-    /// Where the system counts what the volume's device did, if it has one.
+    /// The system's statistics file for the volume's device, if it has one.
     pub(crate) fn block_stat(&self) -> Option<PathBuf> {
         let LoopDevice(device) = self.device.as_ref()?;
         Some(Path::new("/sys/block").join(device.file_name()?).join("stat"))
     }
 
-    /// Lets as many dirty bytes wait as `bytes`, if the system knows limits of a device; whether it does.
+    /// Limits dirty bytes of the device to `bytes`. Returns whether the system supports such
+    /// limits.
     pub(crate) fn limit_dirty(&self, bytes: u64) -> bool {
         let Some(LoopDevice(device)) = &self.device else { return false };
         let Some(name) = device.file_name().and_then(|name| name.to_str()) else { return false };
@@ -160,7 +161,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        // Something may still look at a fresh mount.
+        // Another process may still look at a fresh mount.
         for _ in 0..50 {
             if run(Command::new("umount").arg(&self.dir)).is_ok() {
                 return;
@@ -185,7 +186,7 @@ impl LoopDevice {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
-        // Limits stay with the device's number.
+        // The limits would stay with the device's number.
         if let Some(name) = self.0.file_name().and_then(|name| name.to_str()) {
             let limits = PathBuf::from(format!("/sys/block/{name}/bdi"));
             let _ = fs::write(limits.join("strict_limit"), "0");
@@ -197,9 +198,9 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Runs a command to its end; what it says.
+/// Runs a command to its end and returns its output.
 ///
-/// Errors: when it cannot be started or fails, with its own words.
+/// Errors: it cannot be started, or fails; the error holds its message.
 pub(crate) fn run(command: &mut Command) -> Result<String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let done = command.output().with_context(|| format!("cannot run {name}"))?;
@@ -209,23 +210,24 @@ pub(crate) fn run(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }
 
-/// Keeps the calling thread on the `n`-th processor, counted round; threads it starts inherit that.
+/// Binds the calling thread to the `n`-th processor, modulo their number. Threads it starts inherit
+/// that.
 pub(crate) fn pin(n: usize) {
     let count = std::thread::available_parallelism().map_or(1, usize::from);
     let mut set = CpuSet::new();
     set.set(n % count);
-    // A wish: figures are the same, only less steady.
+    // Errors are ignored: the figures are the same, only less steady.
     let _ = sched_setaffinity(None, &set);
 }
 
-/// The `n`-th of `count` numbers in an order that jumps about and meets each once.
+/// The `n`-th of `count` numbers in a scattered order that contains each once.
 pub(crate) fn scatter(n: usize, count: usize) -> usize {
-    // A prime larger than any count here has no factor in common with it; 2^31 - 1 would walk backwards through
-    // every power of two.
+    // A prime that is larger than any count here has no factor in common with it. 2^31 - 1 would
+    // count backwards for every power of two.
     (n as u64 * 2_654_435_761 % count as u64) as usize
 }
 
-/// What else the machine does, in words.
+/// The machine's load, in words.
 pub(crate) fn load() -> String {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     match text.split(' ').next() {

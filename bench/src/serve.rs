@@ -1,8 +1,8 @@
-//! The server of a mount, in a process of its own, until it is unmounted.
+//! The server of a mount, in a process of its own, until the mount is unmounted.
 //!
 //! ```text
-//!   bench ── Server::start ──► process: Serve::run, or a rival's ── mount ◄── programs of the bench
-//!     └───── dropped: umount ──► the server writes what is left, and ends
+//!   bench ── Server::start ──► process: Serve::run, or a rival's ── mount ◄── the bench's programs
+//!     └───── dropped: umount ──► the server writes the remaining data and ends
 //! ```
 
 use std::ffi::OsString;
@@ -81,7 +81,7 @@ impl Serve {
                 Ok(fs.close()?)
             }
             Served::Null => {
-                // What the engine asks of the kernel, the limit asks, too.
+                // The limit negotiates the same settings with the kernel as the engine.
                 let blank = extant_fuse::null::Null::new(extant_fuse::Settings {
                     every_read: false,
                     writeback_cache: false,
@@ -115,17 +115,17 @@ impl Serve {
         Serve { served, image: image.into(), dir: dir.into(), uring, idle, syncs: Syncs::Fast }
     }
 
-    /// Where it is mounted.
+    /// The directory of the mount.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// As it is, with another way to make an fsync durable.
+    /// The same with another way to make an fsync durable.
     pub(crate) fn syncs(self, syncs: Syncs) -> Serve {
         Serve { syncs, ..self }
     }
 
-    /// The arguments that make a process do this.
+    /// The arguments with which a process of this program serves the same mount.
     pub(crate) fn arguments(&self) -> Vec<OsString> {
         let word = |value: Option<PossibleValue>| value.expect("none is hidden").get_name().into();
         let mut arguments = vec!["serve".into(), word(self.served.to_possible_value())];
@@ -139,20 +139,20 @@ impl Serve {
     }
 }
 
-/// A server that runs, and its mount; both end when it is dropped.
+/// A running server and its mount. Dropping it ends both.
 pub(crate) struct Server {
     dir: PathBuf,
     process: Child,
 }
 
 impl Server {
-    /// Starts this program as `serve` says.
+    /// Starts this program with the arguments of `serve`.
     pub(crate) fn own(serve: &Serve) -> Result<Server> {
         Server::start(Command::new(std::env::current_exe()?).args(serve.arguments()), &serve.dir)
     }
 
-    /// Starts a server that mounts on `dir`, which is there, and stays in the foreground; returns when the
-    /// mount can be used.
+    /// Starts a server that stays in the foreground and mounts on the existing directory `dir`.
+    /// Returns when the mount can be used.
     pub(crate) fn start(command: &mut Command, dir: &Path) -> Result<Server> {
         let before = device_of(dir)?;
         let name = command.get_program().to_string_lossy().into_owned();
@@ -178,7 +178,7 @@ impl Drop for Server {
             let ended = matches!(self.process.try_wait(), Ok(Some(_)));
             let unmounted = run(Command::new("umount").arg(&self.dir)).is_ok();
             if unmounted {
-                // It ends when the volume is written.
+                // It ends after the volume is written.
                 let _ = self.process.wait();
             }
             if ended || unmounted {

@@ -1,7 +1,7 @@
-//! The crates' arrows point down only.
+//! Checks that dependencies between crates point down only.
 //!
 //! ```text
-//!   6   cli  capi                    the doors        aside: test suites, testkit, xtask
+//!   6   cli  capi                    front ends       aside: test suites, testkit, xtask
 //!   5   bench
 //!   4   image  fuse
 //!   3   extant (crates/fs)
@@ -9,14 +9,14 @@
 //!   1   blockdev  ondisk
 //!   0   base  crc32c
 //! ```
-//! A crate may depend (dev-dependencies aside) on crates of lower floors only. A crate that this
-//! table does not know is an error: give it a floor.
+//! Apart from dev-dependencies, a crate may depend only on crates of lower layers. A crate that is
+//! not in the table is an error: add it with a layer.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Every crate of the workspace and its floor.
+/// Every crate of the workspace and its layer.
 const FLOORS: &[(&str, u32)] = &[
     ("extant-base", 0),
     ("extant-crc32c", 0),
@@ -33,8 +33,8 @@ const FLOORS: &[(&str, u32)] = &[
     ("extant-capi", 6),
 ];
 
-/// Crates that only test or serve the project. They may use anything, nothing may use them except
-/// each other and dev-dependencies.
+/// Crates that only test or serve the project, besides all that are named `*-tests`. They may
+/// depend on any crate. Other crates may depend on them only by dev-dependencies.
 const ASIDE: &[&str] = &[
     "extant-testkit",
     "extant-compat-tests",
@@ -47,7 +47,7 @@ const ASIDE: &[&str] = &[
     "xtask",
 ];
 
-/// Asks cargo for the workspace and reports every arrow that points up or sideways.
+/// Reads the workspace from cargo and reports every dependency that points up or sideways.
 pub fn check() -> Result<(), String> {
     let mut command = Command::new(super::cargo());
     let out = command.args(["metadata", "--format-version", "1", "--no-deps"]).output();
@@ -68,7 +68,7 @@ pub fn check() -> Result<(), String> {
 
 type Arrow = (String, String);
 
-/// The arrows between crates of the workspace, dev-dependencies left out, and all crates.
+/// The dependencies between crates of the workspace without dev-dependencies, and all crates.
 fn arrows(metadata: &Value) -> Result<(Vec<Arrow>, Vec<String>), String> {
     let packages = metadata["packages"].as_array().ok_or("cargo metadata names no packages")?;
     let name = |v: &Value| v["name"].as_str().unwrap_or_default().to_owned();

@@ -1,13 +1,15 @@
-//! `cargo xtask licences`: every crate that is built is under a licence that permits what ours do.
+//! `cargo xtask licences`: checks that every crate that is built has a licence compatible with
+//! ours.
 //!
-//! Asks cargo for all packages of `Cargo.lock`, for every target, and reads each one's expression:
-//! a choice (`OR`, or `/` as older crates write) needs one permitted licence, an `AND` all.
+//! Reads from cargo all packages of `Cargo.lock`, for every target, and evaluates each one's
+//! licence expression: a choice (`OR`, or `/` as older crates write) needs one permitted licence,
+//! `AND` needs all.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-/// What a crate may be under. `WITH` an exception permits more, never less.
+/// The permitted licences. `WITH` an exception permits more, never less.
 const PERMITTED: &[&str] = &[
     "0BSD",
     "Apache-2.0",
@@ -44,7 +46,7 @@ pub fn check() -> Result<(), String> {
     Err(format!("licences that are not permitted:\n  {}", wrong.join("\n  ")))
 }
 
-/// Whether an SPDX expression leaves a way that is permitted. What cannot be read does not.
+/// Whether an SPDX expression has a permitted choice. An expression that cannot be parsed has none.
 fn permits(expression: &str) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();

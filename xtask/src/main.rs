@@ -1,12 +1,13 @@
-//! `cargo xtask check`: what every commit must pass, the same command everywhere.
+//! `cargo xtask check`: the checks that every commit must pass, the same on every machine.
 //!
 //! ```text
 //!   layers ──► licences ──► fmt ──► clippy ──► docs ──► miri ──► tests
 //! ```
-//! `cargo xtask check --fast` leaves Miri and the tests out. `cargo xtask layers` checks the arrows between
-//! the crates and between the modules of each (`--report` prints every arrow up and every cycle),
-//! `cargo xtask licences` the licences of all that is built, `cargo xtask miri` the memory accesses of the
-//! lower crates (`--all`: more of them).
+//! `cargo xtask check --fast` omits Miri and the tests. `cargo xtask layers` checks the
+//! dependencies between the crates and between the modules of each (`--report` prints every one
+//! that points up, and every cycle). `cargo xtask licences` checks the licences of everything that
+//! is built. `cargo xtask miri` checks the memory accesses of the lower crates (`--all`: more of
+//! them).
 #![forbid(unsafe_code)]
 
 mod layers;
@@ -60,7 +61,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// All but what runs the code.
+/// All steps except those that run the code.
 fn fast() -> Result<(), String> {
     layers::check()
         .and_then(|()| strata::check(false))
@@ -68,7 +69,8 @@ fn fast() -> Result<(), String> {
         .and_then(|()| steps(STEPS))
 }
 
-/// The toolchain whose lints the project keeps clean; newer ones have more, which only warn.
+/// The toolchain for which the project is free of lint warnings. Newer ones have more lints, which
+/// only warn.
 const LINTS_OF: &str = "cargo 1.95.";
 
 /// Whether lints of this toolchain are errors.
@@ -77,22 +79,23 @@ fn lints_are_errors() -> bool {
     version.is_ok_and(|out| out.stdout.starts_with(LINTS_OF.as_bytes()))
 }
 
-/// How long a step may take with `CI=true`, as `timeout` reads it: about twice what the longest needs
-/// on two processors.
+/// Time limit of a step with `CI=true`, in the syntax of `timeout`: about twice what the longest
+/// step needs on two processors.
 const LIMIT: &str = "65m";
 
-/// What `timeout` ends with when time was over: the command ended at its signal, or had to be killed.
+/// Exit statuses of `timeout` after its limit: the command ended at the signal, or was killed.
 const ENDED_BY_TIMEOUT: [i32; 2] = [124, 137];
 
-/// How long a part of Miri's step may take with `CI=true`: minutes are enough.
+/// Time limit of a part of the Miri step with `CI=true`. A part needs a few minutes.
 const LIMIT_OF_MIRI: &str = "20m";
 
-/// Whether nothing may be left out.
+/// Whether this is CI, where no step may be omitted.
 fn in_ci() -> bool {
     std::env::var_os("CI").is_some_and(|ci| ci == "true")
 }
 
-/// A program, with `CI=true` ended after `limit`: a run that hangs says where, and is not only cut off.
+/// A command. With `CI=true`, `timeout` ends it after `limit`, so that a run that hangs reports the
+/// step.
 fn limited(program: impl AsRef<OsStr>, limit: &str) -> Command {
     if !in_ci() {
         return Command::new(program);

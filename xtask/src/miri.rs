@@ -1,4 +1,4 @@
-//! `cargo xtask miri`: the memory of the lower crates under Miri, which finds undefined behaviour.
+//! `cargo xtask miri`: runs tests of the lower crates under Miri, which finds undefined behaviour.
 //!
 //! ```text
 //!   PARTS ──► two at a time: cargo +nightly miri test -p PACKAGE --lib -- FILTERS
@@ -10,23 +10,24 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// The toolchain whose Miri the project is run under; `tests/setup-rust` installs it.
+/// The toolchain whose Miri runs the tests. `tests/setup-rust` installs it.
 const TOOLCHAIN: &str = "nightly-2026-05-20";
-/// What is taken where that one is missing.
+/// The toolchain to use if that one is missing.
 const FALLBACK: &str = "nightly";
 
 /// Tests of one package.
 struct Part {
     package: &'static str,
-    /// Names that are run in every check; none: all.
+    /// Name filters of the tests for every check; empty means all tests.
     quick: &'static [&'static str],
-    /// Names that are run with `--all`: those that need no call that Miri does not know; none: all.
+    /// Name filters for `--all`: tests that use no system call unknown to Miri. Empty means all
+    /// tests.
     all: &'static [&'static str],
-    /// Names that Miri cannot run, or not within an hour.
+    /// Tests that Miri cannot run, or not within an hour.
     skipped: &'static [&'static str],
 }
 
-/// Those with the longest time first.
+/// The parts, the longest first.
 const PARTS: &[Part] = &[
     Part {
         package: "extant-pagecache",
@@ -60,7 +61,8 @@ const MEMORY_OF_BLOCKDEV: &[&str] = &[
     "what_may_only_be_read_is_not_filled",
 ];
 
-/// Runs the quick tests, or all that Miri can run. Without Miri: an error in CI, a line elsewhere.
+/// Runs the quick tests, or all that Miri can run. If Miri is missing, that is an error in CI and a
+/// message elsewhere.
 pub fn check(all: bool) -> Result<(), String> {
     let began = Instant::now();
     let Some(toolchain) = [TOOLCHAIN, FALLBACK].into_iter().find(|name| has_miri(name)) else {
@@ -99,7 +101,7 @@ pub fn check(all: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a toolchain has it.
+/// Whether a toolchain has Miri.
 fn has_miri(toolchain: &str) -> bool {
     let mut command = Command::new("rustup");
     command.args(["run", toolchain, "cargo-miri", "miri", "--version"]);
@@ -107,19 +109,20 @@ fn has_miri(toolchain: &str) -> bool {
     status.is_ok_and(|status| status.success())
 }
 
-/// `cargo miri` of a toolchain: not by the path of the cargo that runs this program, which is another toolchain's.
+/// `cargo miri` of a toolchain. It runs through `rustup`, because the cargo that runs this program
+/// belongs to another toolchain.
 fn cargo_miri(toolchain: &str) -> Command {
     let mut command = limited("rustup", LIMIT_OF_MIRI);
     command.args(["run", toolchain, "cargo", "miri"]);
     for name in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN", "RUSTFLAGS"] {
         command.env_remove(name);
     }
-    // Tests ask for the time and make folders.
+    // Tests read the clock and create directories.
     command.env("MIRIFLAGS", "-Zmiri-disable-isolation");
     command
 }
 
-/// Runs to the end; what was printed is shown where it failed.
+/// Runs a command to its end and prints its output if it fails.
 fn run(command: &mut Command, what: &str) -> Result<(), String> {
     let out = command.output().map_err(|e| format!("rustup: {e}"))?;
     if out.status.success() {

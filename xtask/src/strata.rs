@@ -1,4 +1,4 @@
-//! The modules of a crate use their own stratum and those below.
+//! Checks that the modules of a crate use only their own stratum and those below.
 //!
 //! ```text
 //!   use crate::space::Space     in crates/fs/src/map/change.rs     an arrow  map ──► space
@@ -7,26 +7,27 @@
 //!   modules that reach each other                                            a cycle, a defect
 //! ```
 //!
-//! A module here is a file or folder directly under `src`. Arrows are read from `crate::` paths of the
-//! sources, without tests; a name that the crate root re-exports counts for its module. Methods that a
-//! module adds to a type of another one are not seen.
+//! A module here is a file or folder directly under `src`. Arrows are read from the `crate::` paths
+//! of the sources, tests excluded. A name that the crate root re-exports counts for its module.
+//! Methods that a module adds to a type of another module are not detected.
 //!
-//! A crate that is not clean yet has a limit: what it has today. The check fails when a crate exceeds its
-//! limit, and when it is better than its limit, so that the limit follows. Limits only go down.
+//! A crate that still has defects has a limit: the number that it has today. The check fails if a
+//! crate has more, and also if it has fewer, so that the limit is lowered with it. Limits only
+//! decrease.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What the check knows of a crate.
+/// A crate and its limits.
 struct Crate {
-    /// Its folder.
+    /// Its directory.
     dir: &'static str,
-    /// Its strata from the lowest, each a list of modules; empty where only cycles count.
+    /// Its strata from the lowest, each a list of modules. Empty if only cycles count.
     strata: &'static [&'static [&'static str]],
-    /// Arrows that still point up.
+    /// Number of arrows that still point up.
     up: usize,
-    /// Modules that are still part of a cycle.
+    /// Number of modules that are still part of a cycle.
     in_cycles: usize,
 }
 
@@ -100,7 +101,7 @@ const CRATES: &[Crate] = &[
     only_cycles("bench", 0),
 ];
 
-/// Arrows between modules: from, to, and the files that make them.
+/// Arrows between modules: from, to, and the files that contain them.
 type Arrows = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
 /// Checks every crate against its limit; with `report`, prints each arrow up and each cycle.
@@ -150,7 +151,7 @@ struct Source {
 }
 
 impl Source {
-    /// The file or folder directly under `src`; none for the crate root.
+    /// The file or folder directly under `src`. `None` for the crate root.
     fn module(&self) -> Option<&str> {
         let first = self.path.split('/').next()?.trim_end_matches(".rs");
         (!matches!(first, "lib" | "main")).then_some(first)
@@ -211,7 +212,7 @@ fn module_names(sources: &[Source]) -> BTreeSet<&str> {
     sources.iter().filter_map(Source::module).collect()
 }
 
-/// Names that the crate root re-exports, and the module of each.
+/// The names that the crate root re-exports, with the module of each.
 fn re_exports(sources: &[Source]) -> BTreeMap<String, String> {
     let root = sources.iter().find(|source| source.path == "lib.rs");
     let text = root.map(|source| source.text.as_str()).unwrap_or_default();

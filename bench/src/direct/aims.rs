@@ -1,11 +1,11 @@
-//! What direct I/O is to reach, how far a run's figures do, and what others published.
+//! Goals of direct I/O, how far the figures of a run reach them, and figures that others published.
 
 use super::subject::Subject;
 use super::work::{Case, Setting};
 use super::{Plan, key};
 use crate::report::{Report, digits};
 
-/// One aim: how a subject stands to another.
+/// One goal: a ratio of one subject to another.
 struct Aim {
     own: Subject,
     against: Subject,
@@ -59,7 +59,7 @@ const AIMS: [Aim; 6] = [
     },
 ];
 
-/// Says how many figures reach each aim, and which is worst.
+/// Reports how many figures reach each goal, and the worst one.
 pub(crate) fn conclude(plan: &Plan, report: &mut Report) {
     for aim in &AIMS {
         let mut ratios: Vec<(f64, Setting)> = Vec::new();
@@ -88,7 +88,7 @@ pub(crate) fn conclude(plan: &Plan, report: &mut Report) {
     }
 }
 
-/// Adds the published figures: btrfs, random writes, depth 64, MiB a second brought to 10^6 bytes.
+/// Adds the published figures: btrfs, random writes, depth 64, MiB/s converted to 10^6 bytes.
 pub(crate) fn publish(report: &mut Report) {
     for (call_bytes, [zero_copy, buffered, bounce]) in
         [(4 << 10, [35.1, 17.1, 33.8]), (64 << 10, [522.0, 251.0, 492.0])]

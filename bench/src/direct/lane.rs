@@ -1,4 +1,4 @@
-//! Transfers of one size, started and waited for.
+//! Starts transfers of one size and waits for them.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -10,46 +10,46 @@ use extant_blockdev::{Access, BufPool, FileDevice, Memory, Queue, QueueWay, Requ
 
 use super::work::Setting;
 
-/// See the module. Who starts more at a time than the setting has is made to wait.
+/// Transfers of one subject. A call that exceeds the setting's depth waits.
 pub(crate) trait Lane {
     fn start(&mut self, at: u64) -> Result<()>;
-    /// Waits for one that is over.
+    /// Waits for one transfer to end.
     fn wait(&mut self) -> Result<()>;
-    /// Makes what was written durable.
+    /// Makes earlier writes durable.
     fn sync(&mut self) -> Result<()>;
 }
 
-/// A buffer with something in it.
+/// A buffer with non-zero content.
 fn filled(len: usize) -> AlignedBuf {
     let mut buf = AlignedBuf::zeroed(len);
     buf.fill(0x5A);
     buf
 }
 
-/// As a program makes the bytes it writes: a word in each line of memory changes.
+/// Changes one byte in each cache line, as a program does that produces the bytes it writes.
 fn make(bytes: &mut [u8], setting: Setting) {
     if setting.touched && setting.case.writes() {
         bytes.iter_mut().step_by(LINE).for_each(|byte| *byte = byte.wrapping_add(1));
     }
 }
 
-/// As a program looks at what it read.
+/// Reads one byte in each cache line, as a program does that uses what it read.
 fn look(bytes: &[u8], setting: Setting) {
     if setting.touched && !setting.case.writes() {
         black_box(bytes.iter().step_by(LINE).fold(0, |sum: u8, byte| sum ^ byte));
     }
 }
 
-/// Bytes of a line of a processor's caches.
+/// Size of a line of the processor's caches in bytes.
 const LINE: usize = 64;
 
-/// A file or device as it is.
+/// The backing file or device alone.
 pub(crate) struct Raw {
     device: Arc<FileDevice>,
     queue: Queue<'static>,
     pool: BufPool,
     setting: Setting,
-    /// Transfers that are over and were not waited for.
+    /// Transfers that have ended and were not waited for.
     over: usize,
 }
 
@@ -85,7 +85,7 @@ impl Lane for Raw {
     }
 
     fn wait(&mut self) -> Result<()> {
-        // All that are over, so that as many are sent off together.
+        // Takes all that have ended, so that as many are submitted together.
         if self.over == 0 {
             let mut next = self.queue.wait();
             while let Some(done) = next {
@@ -187,7 +187,7 @@ impl Lane for Queued {
     }
 }
 
-/// extant's page cache, each write sent to the device at once.
+/// extant's page cache; each write is sent to the device immediately.
 pub(crate) struct Buffered {
     file: extant::File,
     buf: AlignedBuf,

@@ -1,13 +1,16 @@
-//! `extant-bench direct`: reads and writes past the page cache, with copies, without, and through it.
+//! `extant-bench direct`: reads and writes past the page cache with and without copies, and through
+//! it.
 //!
 //! ```text
-//!   for each subject a backing file, all its blocks there, opened with O_DIRECT ─► an empty volume ─► one file, written
+//!   for each subject a backing file, all blocks allocated, opened with O_DIRECT ─► an empty volume
+//!     ─► one file, written
 //!   for each setting, rounds: every subject for some time, each round another one first
-//!     writes are of bytes that are there, and are synced inside the time
+//!     writes replace existing bytes, and the time includes a sync
 //! ```
 //!
-//! The caller uses his memory as programs do: before a write he changes a word in each line of it, after a read he
-//! looks at one. Else a device that is another processor's work would find in its own caches what it took last time.
+//! The caller uses its memory as programs do: before a write it changes one byte in each cache
+//! line, and after a read it reads one. Otherwise a device that is emulated on another processor
+//! would find the bytes of the last transfer in its own caches.
 
 mod aims;
 mod lane;
@@ -59,11 +62,11 @@ pub(crate) struct Plan {
     only: Vec<String>,
 }
 
-/// Bytes of a transfer.
+/// Size of a transfer in bytes.
 const SIZES: [usize; 3] = [4 << 10, 64 << 10, 1 << 20];
-/// Until a disk that was written to much is as it always is.
+/// Time until a disk has recovered from many writes.
 const SETTLE: Duration = Duration::from_secs(2);
-/// Transfers at a time.
+/// Transfers in flight.
 const DEPTHS: [usize; 2] = [1, 64];
 
 impl Plan {
@@ -142,7 +145,8 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
             Err(error) => eprintln!("extant-bench: {} left out: {error:#}", subject.name()),
         }
     }
-    // What was filled is on its way to the disk; what is mounted was synced by itself.
+    // Data of the backing files is still being written to the disk; mounted volumes were synced
+    // separately.
     sync_filesystem(&scratch.join(""))?;
     std::thread::sleep(SETTLE);
     for setting in plan.settings() {

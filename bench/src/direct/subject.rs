@@ -1,4 +1,4 @@
-//! Who moves the bytes: the backing file alone, extant in its ways, the kernel's filesystems.
+//! The subjects: the backing file alone, extant in its variants, the kernel's filesystems.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ use super::work::Setting;
 use crate::backing::{Kept, Past, direct};
 use crate::rig::{Mount, run, sync_filesystem};
 
-/// Everybody, in the order of the table.
+/// All subjects, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Subject {
     Device,
@@ -57,7 +57,7 @@ impl Subject {
         matches!(self, Subject::KernelExt4 | Subject::KernelBtrfsCsum | Subject::KernelBtrfsNocsum)
     }
 
-    /// Makes a volume in `store` and a file of `len` bytes in it, all written.
+    /// Makes a volume in `store` and a file of `len` written bytes in it.
     pub(crate) fn open(self, store: &Path, len: u64) -> Result<Volume> {
         Ok(match self {
             Subject::Device => Volume::Raw(direct(store)?, None),
@@ -85,7 +85,7 @@ impl Subject {
     }
 }
 
-/// A volume on the kernel's side, and the file in it.
+/// A volume mounted by the kernel, and the file in it.
 fn mounted(store: &Path, len: u64, kind: &'static str, options: &str) -> Result<Volume> {
     match kind {
         "ext4" => {
@@ -109,9 +109,9 @@ fn mounted(store: &Path, len: u64, kind: &'static str, options: &str) -> Result<
     Ok(Volume::Raw(file, Some(mount)))
 }
 
-/// A subject, ready.
+/// A subject that is ready to measure.
 pub(crate) enum Volume {
-    /// A file, closed before what it lies on.
+    /// A file, which is closed before its mount.
     Raw(Arc<FileDevice>, #[allow(dead_code, reason = "kept mounted")] Option<Mount>),
     Extant {
         fs: extant::Filesystem,
@@ -121,7 +121,7 @@ pub(crate) enum Volume {
 }
 
 impl Volume {
-    /// The way for a setting.
+    /// The transfers of this subject for a setting.
     pub(crate) fn lane(&self, setting: Setting) -> Result<Box<dyn Lane + '_>> {
         Ok(match self {
             Volume::Raw(file, _) => Box::new(Raw::new(Arc::clone(file), setting)),

@@ -1,4 +1,4 @@
-//! What is done in a setting, and how fast that was.
+//! The work of a setting, and its speed.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::lane::Lane;
 use crate::rig::scatter;
 
-/// What is done.
+/// The access pattern.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Case {
     RandWrite,
@@ -38,26 +38,27 @@ impl Case {
     }
 }
 
-/// A case, the bytes of a transfer, and how many there are at a time.
+/// A case, the size of a transfer, and the number in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
     pub case: Case,
     pub call_bytes: usize,
     pub depth: usize,
-    /// Whether the caller uses his memory between transfers.
+    /// Whether the caller uses its memory between transfers.
     pub touched: bool,
 }
 
-/// What came out: 10^6 bytes, and transfers, a second.
+/// The result: 10^6 bytes and transfers per second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
     pub mb_per_s: f64,
     pub iops: f64,
-    /// The transfer to go on with.
+    /// The next transfer to continue with.
     pub reached: usize,
 }
 
-/// Transfers in a file of `len` bytes for so long, and until they are over; the first is the `first`-th.
+/// Makes transfers in a file of `len` bytes for `millis`, starting with the `first`-th, and waits
+/// until they have ended.
 pub(crate) fn run(
     mut lane: Box<dyn Lane + '_>,
     setting: Setting,

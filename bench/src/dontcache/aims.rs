@@ -1,4 +1,4 @@
-//! What the flusher is to reach, and how far a run's figures do.
+//! Goals of the flusher, and how far the figures of a run reach them.
 
 use extant::DontCachePolicy;
 
@@ -7,13 +7,13 @@ use super::work::Job;
 use super::{Plan, copy_key, settings};
 use crate::report::{Key, Report, digits};
 
-/// One aim: how a figure of the flusher stands to another's, or to a bound.
+/// One goal: a ratio of a figure of the flusher to another's figure, or a bound.
 struct Aim {
     text: &'static str,
     metric: &'static str,
     against: Option<&'static str>,
     bound: f64,
-    /// Whether more is better.
+    /// Whether a larger figure is better.
     more: bool,
 }
 
@@ -62,7 +62,7 @@ const AIMS: [Aim; 6] = [
     },
 ];
 
-/// Says how far every aim is met.
+/// Reports how far every goal is met.
 pub(super) fn conclude(plan: &Plan, report: &mut Report) {
     let own = Subject::Policy(DontCachePolicy::Flusher).name();
     let mut findings = Vec::new();
@@ -117,7 +117,7 @@ pub(super) fn conclude(plan: &Plan, report: &mut Report) {
     }
 }
 
-/// In how many settings an aim holds, and the worst of them.
+/// In how many settings a goal is met, and the worst of them.
 fn verdict(store: &str, case: &str, aim: &Aim, found: &[(f64, &Job)]) -> Option<String> {
     let worse = |a: f64, b: f64| if aim.more { a < b } else { a > b };
     let mut worst = found.first()?;

@@ -1,14 +1,14 @@
-//! `extant-bench dontcache`: writes of bytes that shall not stay in the cache, by policy.
+//! `extant-bench dontcache`: writes whose bytes must not stay in the cache, by policy.
 //!
 //! ```text
 //!   a round, for each store and setting:
-//!     each subject:  an empty volume ─► seq_write │ sync ─► opened anew ─► rand_write │ sync
+//!     each subject:  an empty volume ─► seq_write │ sync ─► opened again ─► rand_write │ sync
 //!                                       └──── timed ────┘                 └──── timed ────┘
 //!     reader_beside_writer: one writer, and one ordinary reader of another file, not in the cache
 //! ```
 //!
-//! All subjects write to one store with equal limits, and sync inside the time. Published figures are
-//! of other machines.
+//! All subjects write to the same store with equal limits, and the time includes the sync.
+//! Published figures are from other machines.
 
 mod aims;
 mod store;
@@ -71,7 +71,7 @@ impl Plan {
     }
 
     fn limits(&self) -> Limits {
-        // Small, or much of a run is over before anybody is slowed down.
+        // Small, or much of a run would end before any writer is throttled.
         let dirty = (self.total() / 8).max(64 << 20);
         Limits { cache: (self.total() / 2).max(dirty), dirty }
     }
@@ -89,7 +89,7 @@ impl Plan {
             for call_bytes in [64 << 10, 1 << 20] {
                 for shared_file in [false, true] {
                     let alone = writers == 1 && shared_file;
-                    // One of each kind.
+                    // One setting of each kind.
                     let left_out = self.few && (call_bytes == 1 << 20) != (writers != 32);
                     let other = self.writers.is_some_and(|only| only != writers);
                     if !(alone || left_out || other || self.few && writers == 32 && shared_file) {
@@ -103,9 +103,10 @@ impl Plan {
     }
 }
 
-/// Subject, and its megabytes a second, p99 and p99.9 in µs.
+/// Subject, its megabytes per second, and its p99 and p99.9 in µs.
 type Published = (&'static str, Option<f64>, Option<f64>, Option<f64>);
-/// Writers, bytes of a call, and what the published series had there, each writer with a file.
+/// Writers, bytes per call, and the figures of the published series, in which each writer has its
+/// own file.
 const PUBLISHED: [(usize, usize, [Published; 3]); 3] = [
     (
         1,
@@ -219,7 +220,8 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// Runs `work` unless the subject cannot take part; a kernel that cannot is named and left out.
+    /// Runs `work` unless the subject cannot take part. A kernel without the feature is reported
+    /// and skipped.
     fn attempt(
         &mut self,
         store: &Store,
@@ -273,7 +275,7 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// A file from start to end, written and synced, then read by who has nothing of it in memory.
+    /// Writes and syncs a file from start to end. Then a reader without cached data reads it.
     fn copies(&mut self, store: &Store, subject: Subject) -> Result<()> {
         let (total, call_bytes) = (self.plan.total(), 1 << 20);
         let job = Job { random: false, writers: 1, call_bytes, shared_file: false, total };

@@ -1,8 +1,8 @@
-//! What all subjects write to.
+//! The stores that all subjects write to.
 //!
 //! ```text
 //!   file        a file on disk, opened with O_DIRECT; the kernel: a loop device that does so
-//!   simulated   memory behind one lane of fixed width, then a fixed way
+//!   simulated   memory behind one channel of fixed bandwidth, then a fixed latency
 //!
 //!        free at ─────┬── bytes / bandwidth ──┬── latency ──►  done
 //!                     └ the next transfer begins here
@@ -20,14 +20,14 @@ use extant_base::ByteOffset;
 
 use crate::backing::{self, Kept};
 
-/// Where a run takes place.
+/// The storage of a run.
 pub(crate) enum Store {
     File(PathBuf),
     Simulated(Arc<Simulated>),
 }
 
 impl Store {
-    /// A file of `len` bytes that has all its blocks, so that nobody waits for them.
+    /// A file of `len` bytes with all its blocks allocated, so that no measurement includes that.
     pub(crate) fn file(path: PathBuf, len: u64) -> Result<Store> {
         backing::file(&path, len)?;
         Ok(Store::File(path))
@@ -40,7 +40,7 @@ impl Store {
         Ok(Store::Simulated(Arc::new(device)))
     }
 
-    /// As `store` of a row.
+    /// The name in the column `store`.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Store::File(_) => "file",
@@ -48,7 +48,7 @@ impl Store {
         }
     }
 
-    /// Opens it, around the kernel's cache.
+    /// Opens it past the kernel's cache.
     pub(crate) fn device(&self) -> Result<Arc<dyn BlockDevice>> {
         Ok(match self {
             Store::File(path) => backing::direct(path)?,
@@ -64,19 +64,19 @@ impl Store {
     }
 }
 
-/// See the picture above.
+/// The simulated device of the picture above.
 pub(crate) struct Simulated {
     memory: MemoryDevice,
     free_at: Mutex<Option<Instant>>,
 }
 
 impl Simulated {
-    /// Bytes a second.
+    /// Bytes per second.
     pub(crate) const BANDWIDTH: u64 = 500_000_000;
-    /// From the last byte to the answer.
+    /// Time from the last byte to the completion.
     pub(crate) const LATENCY: Duration = Duration::from_micros(100);
 
-    /// Waits as long as the transfer of so many bytes takes.
+    /// Waits as long as the transfer of `bytes` takes.
     fn transfer(&self, bytes: usize) {
         let wide = Duration::from_nanos(bytes as u64 * 1_000_000_000 / Self::BANDWIDTH);
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! Who writes: extant by each policy, the kernel both ways, and the bare device for the limit.
+//! The subjects: extant with each policy, the kernel with both, and the bare device as the limit.
 
 use std::collections::HashMap;
 use std::fs;
@@ -19,42 +19,42 @@ use rustix::io::{ReadWriteFlags, pwritev2};
 use super::store::Store;
 use crate::rig::Mount;
 
-/// A file in the hands of the threads of a run.
+/// A file that the threads of a run use.
 pub(crate) trait Handle: Send + Sync {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
-    /// How many; 0 at the end.
+    /// Returns the number of bytes; 0 at the end of the file.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
     fn sync(&self) -> Result<()>;
 }
 
-/// Most bytes that were there at once.
+/// Largest amounts at any time, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peaks {
     pub dirty: u64,
     pub cache: u64,
 }
 
-/// A store, opened for one run.
+/// A store that is opened for one run.
 pub(crate) trait Volume {
-    /// Makes a file, to be `len` bytes long, for a writer.
+    /// Creates a file that will be `len` bytes long, for a writer.
     fn create(&self, name: &str, len: u64) -> Result<Arc<dyn Handle>>;
     /// Opens a file for a writer.
     fn open(&self, name: &str) -> Result<Arc<dyn Handle>>;
-    /// Opens a file for a reader, who uses the cache in the ordinary way.
+    /// Opens a file for a reader, which uses the cache in the ordinary way.
     fn reader(&self, name: &str) -> Result<Arc<dyn Handle>> {
         self.open(name)
     }
-    /// Since the volume was opened, where that can be told.
+    /// The peaks since the volume was opened, if they are known.
     fn peaks(&self) -> Option<Peaks> {
         None
     }
-    /// Leaves it, everything on the device.
+    /// Makes everything durable and closes the volume.
     fn close(self: Box<Self>) -> Result<()> {
         Ok(())
     }
 }
 
-/// Everybody, in the order of the table.
+/// All subjects, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Subject {
     Buffered,
@@ -94,7 +94,7 @@ impl Subject {
         matches!(self, Subject::KernelBuffered | Subject::KernelDontCache)
     }
 
-    /// Opens `store`, which has a volume; the kernel mounts it at `dir`.
+    /// Opens `store`, which contains a volume. The kernel mounts it at `dir`.
     pub(crate) fn volume(
         self,
         store: &Store,
@@ -129,7 +129,7 @@ impl Subject {
     }
 }
 
-/// What every cache is given.
+/// Limits that every cache gets.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub cache: u64,
@@ -201,7 +201,7 @@ impl Volume for Mounted {
     }
 
     fn open(&self, name: &str) -> Result<Arc<dyn Handle>> {
-        // RWF_DONTCACHE, newer than the names that rustix knows.
+        // RWF_DONTCACHE, which is newer than the names in rustix.
         let bits = if self.dont_cache { 0x80 } else { 0 };
         self.handle(name, ReadWriteFlags::from_bits_retain(bits))
     }
@@ -253,7 +253,8 @@ impl Volume for PlainFile {
     }
 }
 
-/// Looks at the whole machine's cache every few milliseconds: what others do there counts too.
+/// Samples the cache of the whole machine every few milliseconds, including what other processes
+/// use.
 struct Watch {
     seen: Arc<Seen>,
     thread: Option<JoinHandle<()>>,
@@ -299,7 +300,7 @@ impl Drop for Watch {
     }
 }
 
-/// Bytes that the kernel has dirty or on their way, and in its page cache.
+/// Bytes that the kernel has dirty or in write-back, and bytes in its page cache.
 fn memory() -> (u64, u64) {
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let field = |name: &str| {
@@ -335,7 +336,7 @@ impl Volume for Bare {
 
     fn open(&self, name: &str) -> Result<Arc<dyn Handle>> {
         let starts = self.starts.lock().expect("nobody panics with the ranges in hand");
-        // A file of an earlier run: all lie from the start on.
+        // A file of an earlier run. All files start at the beginning.
         let start = starts.1.get(name).copied().unwrap_or(0);
         Ok(Arc::new(Range { device: Arc::clone(&self.device), start }))
     }

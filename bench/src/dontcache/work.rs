@@ -1,4 +1,4 @@
-//! One run: writers, each through its part of the bytes, then everything durable.
+//! One run: each writer writes its part of the bytes, then everything is made durable.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
@@ -9,27 +9,27 @@ use extant_blockdev::AlignedBuf;
 
 use super::subject::{Handle, Volume};
 
-/// What a run does.
+/// Parameters of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Job {
     pub random: bool,
     pub writers: usize,
     pub call_bytes: usize,
     pub shared_file: bool,
-    /// Written in all.
+    /// Bytes written by all writers.
     pub total: u64,
 }
 
-/// What a run took.
+/// Results of a run.
 pub(crate) struct Outcome {
-    /// From the first call until all is durable.
+    /// From the first call until everything is durable.
     pub seconds: f64,
-    /// Of each call, in ascending order.
+    /// Duration of each call, in ascending order.
     pub latencies: Vec<f64>,
 }
 
 impl Outcome {
-    /// Seconds that `share` (0..=1) of the calls took at most.
+    /// Duration in seconds that `share` (0..=1) of the calls did not exceed.
     pub(crate) fn quantile(&self, share: f64) -> f64 {
         let last = self.latencies.len().saturating_sub(1);
         self.latencies.get((share * last as f64).ceil() as usize).copied().unwrap_or(f64::NAN)
@@ -41,7 +41,7 @@ fn name(job: &Job, writer: usize) -> String {
     format!("file{}", if job.shared_file { 0 } else { writer })
 }
 
-/// Makes or opens the files of all writers.
+/// Creates or opens the files of all writers.
 fn handles(volume: &dyn Volume, job: &Job) -> Result<Vec<Arc<dyn Handle>>> {
     let files = if job.shared_file { 1 } else { job.writers };
     let len = job.total / files as u64;
@@ -56,12 +56,12 @@ fn handles(volume: &dyn Volume, job: &Job) -> Result<Vec<Arc<dyn Handle>>> {
     Ok(handles)
 }
 
-/// Where a writer writes, call by call.
+/// Offsets of a writer's calls, in order.
 fn offsets(job: &Job, writer: usize) -> Vec<u64> {
     let calls = job.total / job.call_bytes as u64;
     let each = calls / job.writers as u64;
     let mut all: Vec<u64> = match (job.shared_file, job.random) {
-        // All threads scatter over the same bytes; none twice.
+        // All threads write at random offsets in the same range, none twice.
         (true, true) => (0..calls).collect(),
         (true, false) => (writer as u64 * each..(writer as u64 + 1) * each).collect(),
         (false, _) => (0..each).collect(),
@@ -75,7 +75,7 @@ fn offsets(job: &Job, writer: usize) -> Vec<u64> {
     all.into_iter().map(|call| call * job.call_bytes as u64).collect()
 }
 
-/// The same order every time.
+/// Shuffles in an order that is the same every time.
 fn shuffle(calls: &mut [u64]) {
     let mut seed = 0x5eed_u64;
     for n in (1..calls.len()).rev() {
@@ -130,7 +130,7 @@ pub(crate) fn write(volume: &dyn Volume, job: &Job) -> Result<Outcome> {
     Ok(Outcome { seconds, latencies })
 }
 
-/// Reads the first `len` bytes of the first writer's file, from start to end; seconds.
+/// Reads the first `len` bytes of the first writer's file, from start to end. Returns seconds.
 pub(crate) fn read(volume: &dyn Volume, job: &Job) -> Result<f64> {
     let file = volume.reader(&name(job, 0))?;
     let mut buf = AlignedBuf::zeroed(job.call_bytes);
@@ -144,11 +144,11 @@ pub(crate) fn read(volume: &dyn Volume, job: &Job) -> Result<f64> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// The file that readers read.
+/// Name of the file that readers read.
 const READ: &str = "read";
 const READ_CALL: usize = 64 << 10;
 
-/// Makes the reader's file.
+/// Creates the reader's file.
 pub(crate) fn prepare_reader(volume: &dyn Volume, len: u64) -> Result<()> {
     let file = volume.create(READ, len)?;
     let bytes = AlignedBuf::zeroed(1 << 20);
@@ -158,8 +158,8 @@ pub(crate) fn prepare_reader(volume: &dyn Volume, len: u64) -> Result<()> {
     file.sync()
 }
 
-/// Runs the writers and one ordinary reader of a file that is not in the cache; the writers' outcome,
-/// and the reader's: its seconds are for as many bytes as its second value tells.
+/// Runs the writers and one ordinary reader of a file that is not in the cache. Returns the
+/// writers' result, the reader's result, and the number of bytes that the reader's seconds are for.
 pub(crate) fn write_and_read(volume: &dyn Volume, job: &Job) -> Result<(Outcome, Outcome, u64)> {
     let file = volume.reader(READ)?;
     let over = AtomicBool::new(false);

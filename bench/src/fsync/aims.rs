@@ -1,4 +1,5 @@
-//! What the byte log is to reach, how far a run's figures do, and what others published.
+//! Goals of the byte log, how far the figures of a run reach them, and figures that others
+//! published.
 
 use super::store::Price;
 use super::subject::Subject;
@@ -6,7 +7,7 @@ use super::work::Case;
 use super::{Plan, THREADS, key};
 use crate::report::{Key, Report, digits};
 
-/// One aim: how a figure of the byte log stands to another subject's.
+/// One goal: a ratio of a figure of the byte log to another subject's.
 struct Aim {
     metric: &'static str,
     against: Subject,
@@ -95,7 +96,7 @@ const AIMS: [Aim; 9] = [
     },
 ];
 
-/// Says how many figures reach each aim, and which is worst.
+/// Reports how many figures reach each goal, and the worst one.
 pub(crate) fn conclude(plan: &Plan, report: &mut Report) {
     for aim in &AIMS {
         let more = aim.metric == "ops_per_s";
@@ -130,7 +131,7 @@ pub(crate) fn conclude(plan: &Plan, report: &mut Report) {
 
 /// Adds the published figures: 15 workers on a virtual machine's persistent memory.
 pub(crate) fn publish(report: &mut Report) {
-    // Case, operations a second before and after, p99 in us before and after.
+    // Case, operations per second before and after, p99 in µs before and after.
     let published: [(usize, [f64; 4]); 5] = [
         (2, [11_000.0, 10_900.0, 1876.0, 963.0]),
         (4, [14_600.0, 14_600.0, 2933.0, 1548.0]),

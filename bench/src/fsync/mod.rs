@@ -1,16 +1,17 @@
-//! `extant-bench fsync`: what it costs to make a small change durable.
+//! `extant-bench fsync`: the cost of making a small change durable.
 //!
 //! ```text
 //!   a round, for each store, number of threads and subject: an empty volume
-//!     create_unlink_fsyncN      make a file, remove it, again; every N-th is synced while it is there
-//!     randwrite_f…sync16        4 KiB anywhere in a file that is there; every 16th is synced
-//!     sqlite_txn                a rollback journal made, written and synced, its directory synced; two
-//!                               pages written over and synced; the journal removed
-//!     chmod_fsync               the mode of a file, synced: the smallest change there is
+//!     create_unlink_fsyncN      create a file, remove it, repeat; every N-th is synced in between
+//!     randwrite_f…sync16        4 KiB anywhere in an existing file; every 16th is synced
+//!     sqlite_txn                a rollback journal created, written and synced, its directory
+//!                               synced; two pages overwritten and synced; the journal removed
+//!     chmod_fsync               the mode of a file, synced: the smallest possible change
 //! ```
 //!
-//! Stores lie in memory, so that what is measured is the subject: a file in a tmpfs, the kernel's by a loop
-//! device on one; and the same file behind the price of a virtual disk, which the kernel cannot pay.
+//! Stores are in memory, so that the figures show the subject and not a disk: a file in a tmpfs,
+//! which the kernel uses through a loop device; and the same file with the simulated cost of a
+//! virtual disk, which is not possible for the kernel.
 
 mod aims;
 mod store;
@@ -139,7 +140,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
     Ok(report)
 }
 
-/// All cases on one volume, one after the other.
+/// Runs all cases on one volume, one after the other.
 fn run(
     plan: &Plan,
     volume: &dyn Volume,

@@ -1,9 +1,10 @@
-//! What extant writes to: a file in memory, what reaches it counted, at the price of a disk where wished.
+//! The store that extant writes to: a file in memory with counters and, on request, the cost of a
+//! disk.
 //!
 //! ```text
-//!   write    bytes ─► counted ─► 1 GB/s, one lane ─► the file
-//!   flush    one   ─► counted ─► 20 us             ─► the file
-//!   ring     lines written back, counted           ─► the file's own memory: what that really takes
+//!   write    bytes ─► counted ─► 1 GB/s, one channel ─► the file
+//!   flush    one   ─► counted ─► 20 us                ─► the file
+//!   ring     lines written back, counted              ─► the file's own memory, at its real cost
 //! ```
 
 use std::io::IoSlice;
@@ -17,16 +18,16 @@ use extant::{BlockDevice, DaxMode, FileOptions};
 use extant_base::ByteOffset;
 use extant_blockdev::{Dax, PersistenceDomain, Way};
 
-/// What a write and a flush cost besides what the file itself takes.
+/// Cost of a write and a flush in addition to that of the file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Price {
     None,
-    /// What a virtual disk charges.
+    /// The cost on a virtual disk.
     Disk,
 }
 
 impl Price {
-    /// As `store` of a row.
+    /// The name in the column `store`.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Price::None => "tmpfs",
@@ -35,18 +36,18 @@ impl Price {
     }
 }
 
-/// What has reached a device.
+/// Totals that have reached a device.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub bytes: u64,
     pub flushes: u64,
 }
 
-/// See the picture above.
+/// The store of the picture above.
 pub(crate) struct Store {
     file: Arc<dyn BlockDevice>,
     price: Price,
-    /// When the lane is free again.
+    /// When the channel is free again.
     lane: Mutex<Option<Instant>>,
     bytes: Arc<AtomicU64>,
     flushes: AtomicU64,
@@ -55,10 +56,10 @@ pub(crate) struct Store {
 impl Store {
     /// Nanoseconds for each byte.
     const BYTE_NANOS: u64 = 1;
-    /// A flush.
+    /// Duration of a flush.
     const FLUSH: Duration = Duration::from_micros(20);
 
-    /// Opens the file, which may be reached as memory.
+    /// Opens the file, which can be mapped as memory.
     pub(crate) fn open(path: &Path, price: Price) -> Result<Arc<Store>> {
         let file = Arc::new(FileOptions::new().write(true).dax(DaxMode::Always).open(path)?);
         let lane = Mutex::new(None);
@@ -66,7 +67,7 @@ impl Store {
         Ok(Arc::new(Store { file, price, lane, bytes, flushes }))
     }
 
-    /// What has reached it.
+    /// Totals that have reached it.
     pub(crate) fn counts(&self) -> Counts {
         Counts {
             bytes: self.bytes.load(Ordering::Relaxed),
@@ -88,8 +89,8 @@ impl Store {
         }
     }
 
-    /// Takes the lane for `time`. A sleep so short takes several times as long, so short ones are awake; others may
-    /// have the processor meanwhile.
+    /// Occupies the channel for `time`. Sleeping for so short a time takes several times as long,
+    /// so short waits spin and yield the processor.
     fn pass(&self, time: Duration) {
         let until = {
             let mut lane = self.lane.lock().expect("nobody panics with the lane in hand");
@@ -144,7 +145,7 @@ impl BlockDevice for Store {
     }
 }
 
-/// A window whose lines are counted when they are written back.
+/// A mapped window that counts lines when they are written back.
 struct Counted {
     window: Arc<dyn Dax>,
     bytes: Arc<AtomicU64>,

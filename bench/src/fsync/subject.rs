@@ -1,4 +1,4 @@
-//! Who makes things durable: extant in three ways, the kernel in two.
+//! The subjects: extant in three variants, the kernel in two.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -14,23 +14,23 @@ use extant::{
 use super::store::{Counts, Price, Store};
 use crate::rig::{Mount, Scratch};
 
-/// A volume, opened for one setting.
+/// A volume that is open for one setting.
 pub(crate) trait Volume: Sync {
-    /// Makes the directory unless it is there, and opens it.
+    /// Creates the directory if it does not exist, and opens it.
     fn dir(&self, name: &str) -> Result<Box<dyn Dir>>;
-    /// What has reached the device, where that can be told.
+    /// Totals that have reached the device, if they are known.
     fn counts(&self) -> Option<Counts>;
 }
 
-/// A directory in the hands of one thread.
+/// A directory that one thread uses.
 pub(crate) trait Dir: Send {
-    /// Makes a file, or opens the one that is there.
+    /// Creates a file, or opens the existing one.
     fn create(&self, name: &str) -> Result<Box<dyn File>>;
     fn unlink(&self, name: &str) -> Result<()>;
     fn sync(&self) -> Result<()>;
 }
 
-/// An open file in the hands of one thread.
+/// An open file that one thread uses.
 pub(crate) trait File: Send {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()>;
     fn chmod(&self, mode: u16) -> Result<()>;
@@ -38,7 +38,7 @@ pub(crate) trait File: Send {
     fn sync_data(&self) -> Result<()>;
 }
 
-/// Everybody, in the order of the table.
+/// All subjects, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Subject {
     FullCommit,
@@ -93,7 +93,7 @@ pub(crate) fn open(subject: Subject, scratch: &Scratch, price: Price) -> Result<
     let mut options = OpenOptions::new();
     options.write(true).fast_commits(subject != Subject::FullCommit);
     options.byte_log(match subject {
-        // What lies in memory outlives the process, as the other subjects' bytes do here.
+        // Memory outlives the process here, as the bytes of the other subjects do.
         Subject::ByteLog => ByteLogMode::Force,
         _ => ByteLogMode::Off,
     });
@@ -174,7 +174,7 @@ pub(crate) struct Mounted {
 
 impl Mounted {
     fn new(image: &Path, dir: &Path) -> Result<Mounted> {
-        // A tmpfs has no direct transfers: the loop device works through its memory.
+        // A tmpfs does not support direct I/O: the loop device uses its page cache.
         Ok(Mounted { mount: Mount::image(image, dir, "ext4", false)? })
     }
 }
@@ -188,7 +188,8 @@ impl Volume for Mounted {
     }
 
     fn counts(&self) -> Option<Counts> {
-        // Fields of /sys/block/NAME/stat: 7 sectors written, 16 flushes; see the kernel's Documentation/block/stat.
+        // Fields of /sys/block/NAME/stat: 7 sectors written, 16 flushes; see the kernel's
+        // Documentation/block/stat.
         let stat = fs::read_to_string(self.mount.block_stat()?).ok()?;
         let fields: Vec<u64> =
             stat.split_whitespace().filter_map(|word| word.parse().ok()).collect();

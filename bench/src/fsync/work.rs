@@ -1,4 +1,4 @@
-//! What the threads of a setting do, and how long each sync took.
+//! The work of the threads of a setting, and the duration of each sync.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -9,12 +9,12 @@ use super::store::Counts;
 use super::subject::{Dir, File, Volume};
 use crate::rig::scatter;
 
-/// What is done.
+/// The operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Case {
-    /// Made and removed, synced every so many.
+    /// Create and remove; every n-th file is synced.
     CreateUnlink(usize),
-    /// 4 KiB written anywhere, synced every 16: all of it, or only the data.
+    /// Write 4 KiB anywhere, with a sync after every 16: of everything, or only of the data.
     RandWrite {
         data_only: bool,
     },
@@ -23,7 +23,7 @@ pub(crate) enum Case {
 }
 
 impl Case {
-    /// All of them, in the order of the table.
+    /// All cases, in the order of the table.
     pub(crate) fn all() -> impl Iterator<Item = Case> {
         let creates = [2, 4, 8, 16, 32].into_iter().map(Case::CreateUnlink);
         let writes = [false, true].into_iter().map(|data_only| Case::RandWrite { data_only });
@@ -45,7 +45,7 @@ impl Case {
     }
 }
 
-/// What came out.
+/// The result.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
     pub ops_per_s: f64,
@@ -56,13 +56,13 @@ pub(crate) struct Outcome {
 }
 
 const PAGE: [u8; 4096] = [7; 4096];
-/// Of the file that is written anywhere in.
+/// Size in pages of the file with random writes.
 const PAGES: usize = 4096;
 
-/// One thread's part.
+/// State of one thread.
 struct Worker {
     dir: Box<dyn Dir>,
-    /// The file that is there from the start.
+    /// The file that exists from the start.
     file: Box<dyn File>,
     syncs: Vec<Duration>,
     ops: usize,
@@ -81,7 +81,7 @@ impl Worker {
     }
 
     fn work(&mut self, case: Case, until: Instant) -> Result<()> {
-        // One step before the clock is asked again.
+        // One step between two reads of the clock.
         while Instant::now() < until {
             match case {
                 Case::CreateUnlink(each) => self.create_unlink(each)?,
@@ -149,7 +149,7 @@ impl Worker {
     }
 }
 
-/// Does `case` in so many threads for so long.
+/// Runs `case` in `threads` threads for `millis`.
 pub(crate) fn run(volume: &dyn Volume, case: Case, threads: usize, millis: u64) -> Result<Outcome> {
     let workers: Vec<Worker> =
         (0..threads).map(|n| Worker::new(volume, case, n)).collect::<Result<_>>()?;

@@ -1,17 +1,18 @@
-//! `extant-bench fuse`: the same programs' work on mounts of equal volumes.
+//! `extant-bench fuse`: the same work of programs on mounts of equal volumes.
 //!
 //! ```text
-//!   extant, extant-uring   the engine behind /dev/fuse, behind io_uring
+//!   extant, extant-uring   the engine over /dev/fuse, over io_uring
 //!   extant-fast-commit     the engine on a volume with fast commits; sqlite_commits only
-//!   null-fuse              files in memory behind the same transport: the limit
-//!   fuse2fs                the engine of e2fsprogs behind libfuse
+//!   null-fuse              files in memory over the same transport: the limit
+//!   fuse2fs                the engine of e2fsprogs over libfuse
 //!   kernel-ext4            a loop mount
 //!                   each in a process of its own, one mounted at a time, images in one directory
 //! ```
 //!
-//! Names: made, looked at, listed, removed; what the kernel keeps of them is dropped between the steps.
-//! Content: 1 MiB streams, 4 KiB at random places, direct and through the kernel's cache, which is dropped
-//! before reads. Nothing is synced inside the time, but by `sqlite_commits`.
+//! Names are created, looked up, listed and removed; the kernel's caches of them are dropped
+//! between the steps. Content is 1 MiB streams, and 4 KiB at random offsets, direct and through the
+//! kernel's cache, which is dropped before reads. Only `sqlite_commits` syncs within the measured
+//! time.
 
 mod subject;
 mod work;
@@ -80,7 +81,7 @@ impl Plan {
     }
 }
 
-/// Where figures of one subject go.
+/// Receives the figures of one subject.
 struct Samples<'a> {
     report: &'a mut Report,
     subject: &'static str,
@@ -129,7 +130,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
     Ok(report)
 }
 
-/// Ratios to the rivals and to the limit, a line a figure.
+/// Reports ratios to the rivals and to the limit, one line for each figure.
 fn conclude(report: &mut Report) {
     let rows = report.keys();
     for key in rows.into_iter().filter(|key| key.subject == "extant") {

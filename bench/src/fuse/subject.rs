@@ -1,4 +1,4 @@
-//! Who is measured: a mount of a fresh volume, and what is behind it.
+//! The subjects: mounts of a fresh volume, and their servers.
 
 use std::fs;
 use std::path::Path;
@@ -13,10 +13,10 @@ use crate::mounted::Mounted;
 use crate::rig::Scratch;
 use crate::serve::{Serve, Served};
 
-/// Where the kernel says whether it offers FUSE over io_uring.
+/// The kernel's setting for FUSE over io_uring.
 const URING: &str = "/sys/module/fuse/parameters/enable_uring";
 
-/// A rival.
+/// A subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Extant,
@@ -31,7 +31,7 @@ impl Kind {
     pub(super) const ALL: [Kind; 6] =
         [Kind::Extant, Kind::Uring, Kind::FastCommit, Kind::Fuse2fs, Kind::Null, Kind::Kernel];
 
-    /// Whether it differs from the others in `sqlite_commits` alone.
+    /// Whether it differs from the others only in `sqlite_commits`.
     pub(super) fn syncs_only(self) -> bool {
         self == Kind::FastCommit
     }
@@ -71,7 +71,7 @@ pub(super) fn mount(kind: Kind, scratch: &Scratch, plan: &Plan) -> Result<Mounte
 fn make_volume(path: &Path, plan: &Plan, fast_commits: bool) -> Result<()> {
     let _ = fs::remove_file(path);
     let inodes = plan.files as u64 * 3 + 50_000;
-    // A group of 128 MiB has at most 32,768 inodes; small files take a block each.
+    // A group of 128 MiB has at most 32,768 inodes. Small files take a block each.
     let bytes = (((inodes >> 15) + 8) << 27).max((plan.mib << 20) * 3);
     let mut options = MkfsOptions::new().inodes(InodeCount::AtLeast(inodes as u32));
     if fast_commits {

@@ -1,4 +1,4 @@
-//! What is done on each mount.
+//! The work on each mount.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -19,17 +19,17 @@ use crate::report::Params;
 use crate::rig::{run as run_command, scatter};
 
 const MIB: usize = 1 << 20;
-/// Bytes of an access at a random place.
+/// Size of a random access in bytes.
 const PAGE: usize = 4096;
-/// Threads that keep a queue of so many requests.
+/// Numbers of threads, which keep that many requests in flight.
 const DEPTHS: [usize; 2] = [1, 32];
-/// Directories of the archive, and bytes of a file in it.
+/// Number of directories in the archive, and the size of its files.
 const ARCHIVE_DIRS: usize = 200;
 const ARCHIVE_FILE_BYTES: usize = 1500;
 /// `O_DIRECT`.
 const DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
 
-/// Does everything the plan wants on one mount.
+/// Runs everything that the plan includes on one mount.
 pub(super) fn run(
     kind: Kind,
     subject: &Mounted,
@@ -58,13 +58,13 @@ fn threads(threads: usize) -> Params {
     Params::from([("threads", json!(threads))])
 }
 
-/// The kernel keeps names and inodes no longer.
+/// Drops the kernel's cache of names and inodes.
 fn drop_names() {
-    // As far as it can be told; the figures say how long it took to ask again.
+    // Errors are ignored: the figures show how long the new requests took.
     let _ = fs::write("/proc/sys/vm/drop_caches", "2");
 }
 
-/// Makes, looks at, lists and removes files, in one directory a thread.
+/// Creates, stats, lists and removes files, one directory for each thread.
 fn names(subject: &Mounted, plan: &Plan, samples: &mut Samples<'_>) -> Result<()> {
     for count in [1, 2] {
         if !["create", "stat", "readdir", "unlink"].iter().any(|case| plan.wants(case)) {
@@ -111,7 +111,7 @@ fn name(dir: &Path, n: usize) -> PathBuf {
     dir.join(format!("file{n:06}"))
 }
 
-/// Unpacks an archive, has git look at it, removes it: with the programs that people use.
+/// Unpacks an archive, runs git on it, and removes it, with ordinary programs.
 fn tree(subject: &Mounted, plan: &Plan, archive: &Path, samples: &mut Samples<'_>) -> Result<()> {
     if !["untar", "git_status", "rm_r"].iter().any(|case| plan.wants(case)) {
         return Ok(());
@@ -173,14 +173,14 @@ fn streams(subject: &Mounted, plan: &Plan, samples: &mut Samples<'_>) -> Result<
     Ok(())
 }
 
-/// The kernel's cache of this file goes; what the server has stays.
+/// Drops the kernel's cache of this file. The server keeps its own.
 fn forget_content(file: &File) -> Result<()> {
     file.sync_all()?;
     rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?;
     Ok(())
 }
 
-/// Reads and writes 4 KiB at random places of a file.
+/// Reads and writes 4 KiB at random offsets of a file.
 fn pages(subject: &Mounted, plan: &Plan, samples: &mut Samples<'_>) -> Result<()> {
     if !["rand_read_4k", "rand_write_4k"].iter().any(|case| plan.wants(case)) {
         return Ok(());
@@ -233,7 +233,7 @@ fn at_random(path: &Path, pages: usize, depth: usize, direct: bool, writes: bool
     })
 }
 
-/// Transactions of one row each, durable one by one.
+/// Transactions of one row each, each made durable.
 fn sqlite(subject: &Mounted, plan: &Plan, samples: &mut Samples<'_>) -> Result<()> {
     for (mode, threads_like) in [("delete", 1), ("wal", 1)] {
         let base = subject.join(&format!("base-{mode}.db"));
@@ -261,7 +261,7 @@ fn sqlite(subject: &Mounted, plan: &Plan, samples: &mut Samples<'_>) -> Result<(
     Ok(())
 }
 
-/// An archive of small files in directories.
+/// Makes an archive of small files in directories.
 pub(super) fn make_archive(path: &Path, files: usize) -> Result<()> {
     let dir = path.with_extension("dir");
     for n in 0..ARCHIVE_DIRS {
@@ -276,7 +276,8 @@ pub(super) fn make_archive(path: &Path, files: usize) -> Result<()> {
     Ok(())
 }
 
-/// Runs `work` in a thread for each part; seconds from the first start to the last end.
+/// Runs `work` in one thread for each part. Returns the seconds from the first start to the last
+/// end.
 fn in_threads<T: Sync>(parts: &[T], work: impl Fn(&T) -> Result<()> + Sync) -> Result<f64> {
     let barrier = Barrier::new(parts.len());
     std::thread::scope(|scope| {

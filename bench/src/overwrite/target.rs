@@ -1,4 +1,4 @@
-//! What is written to: a file of extant's or of the kernel's, or plain memory.
+//! The target of writes: a file of extant or of the kernel, or plain memory.
 
 use std::fs::File;
 use std::io::{IoSlice, Seek, SeekFrom, Write};
@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use anyhow::{Context, Result};
 
-/// One opening of a file, in the hands of one thread.
+/// An opening of a file that one thread uses.
 pub(super) trait Target: Send {
     /// Moves the cursor to the start.
     fn rewind(&mut self) -> Result<()>;
@@ -14,11 +14,11 @@ pub(super) trait Target: Send {
     fn write(&mut self, bytes: &[u8]) -> Result<usize>;
     /// Writes several pieces at the cursor, in one call.
     fn writev(&mut self, pieces: &[IoSlice<'_>]) -> Result<usize>;
-    /// Writes at a place of its own.
+    /// Writes at an offset, without the cursor.
     fn pwrite(&mut self, offset: u64, bytes: &[u8]) -> Result<usize>;
 }
 
-/// What the two kinds of file do not share.
+/// The operation in which the two kinds of file differ.
 pub(super) trait WriteAt {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize>;
 }
@@ -54,14 +54,14 @@ impl<F: Write + Seek + WriteAt + Send> Target for F {
     }
 }
 
-/// Bytes in memory, each copied with nothing around it: what no subject can be faster than.
+/// Bytes in memory that are only copied. No subject can be faster.
 pub(super) struct Plain {
     bytes: Vec<u8>,
     cursor: usize,
 }
 
 impl Plain {
-    /// So many.
+    /// A buffer of `len` bytes.
     pub(super) fn new(len: usize) -> Plain {
         Plain { bytes: vec![1; len], cursor: 0 }
     }

@@ -1,11 +1,11 @@
-//! What the byte log gives programs, and what others published of that.
+//! The effect of the byte log on programs, and the published figures for it.
 
 use super::fio::Job;
 use super::key;
 use super::subject::{Kind, Store};
 use crate::report::{Key, Report, digits};
 
-/// Adds the published figures: a virtual machine's persistent memory, both ways by the kernel.
+/// Adds the published figures: persistent memory of a virtual machine, both subjects by the kernel.
 pub(super) fn publish(report: &mut Report) {
     let mut add = |case, metric, [before, after]: [f64; 2]| {
         let own = key(case, Kind::ByteLog.name(), metric, Store::Memory);
@@ -19,12 +19,12 @@ pub(super) fn publish(report: &mut Report) {
     add(Job::DeepFdatasync.name(), "p99_us", [137_400.0, 137_400.0]);
 }
 
-/// Published for databases, which are ratios only.
+/// Published figures for databases, which are only ratios.
 const PUBLISHED: &str = "published, byte log to fast commits of the kernel: MariaDB 1.0245 of the transactions, 0.70 of the \
      longest (269 to 189 ms); sysbench 1.0088, p99 1.018; SQLite 0.9914";
 
-/// Ratios of the byte log to the others in memory, and of fast commits to the others on the disk; a line a
-/// figure.
+/// Ratios of the byte log to the others in memory, and of fast commits to the others on the disk,
+/// one line for each figure.
 pub(super) fn conclude(report: &mut Report) {
     for (store, own, others) in [
         (

@@ -1,4 +1,4 @@
-//! fio: reads and writes of a file that is there, with and without syncs.
+//! fio: reads and writes of an existing file, with and without syncs.
 
 use std::fs::File;
 use std::io::Write;
@@ -16,10 +16,10 @@ pub(super) const CONDITION: &str = "fio on a file of 256 MiB that was written be
      randwrite_4k_fdatasync by pwrite through the kernel's cache, with a sync after each; d64: io_uring, direct, \
      64 requests on their way, a sync after each 16th; randread_4k and the 1 MiB streams direct, one request at a time";
 
-/// Bytes of the file.
+/// Size of the file in bytes.
 const FILE_BYTES: usize = 256 << 20;
 
-/// What fio does.
+/// The job of fio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Job {
     RandWriteFdatasync,
@@ -40,7 +40,7 @@ impl Job {
         Job::SeqRead,
     ];
 
-    /// The one that says most of syncs.
+    /// The job that shows the cost of syncs best.
     pub(super) const SYNCED: Job = Job::DeepFdatasync;
 
     pub(super) const fn name(self) -> &'static str {
@@ -99,7 +99,7 @@ pub(super) fn run(plan: &Plan, on: &Mounted, samples: &mut Samples<'_>) -> Resul
     write(&path)?;
     for job in Job::ALL.into_iter().filter(|job| plan.wants(job.name())) {
         let mut fio = Command::new("fio");
-        // `ioengine` last counts: a job may name another.
+        // The last `ioengine` counts: a job may name another one.
         fio.args(["--name=job", "--output-format=json", "--ioengine=psync", "--time_based"]);
         fio.arg(format!("--filename={}", path.display())).arg(format!("--size={FILE_BYTES}"));
         fio.arg(format!("--runtime={}ms", plan.millis)).args(job.arguments());
@@ -127,19 +127,19 @@ fn write(path: &Path) -> Result<()> {
     Ok(file.sync_all()?)
 }
 
-/// What fio says of a job.
+/// fio's figures for a job.
 #[derive(Debug, PartialEq)]
 struct Figures {
     per_s: f64,
     bytes_per_s: f64,
-    /// Of a read or write, without the sync behind it.
+    /// For reads or writes, without the following sync.
     p99_us: f64,
-    /// Of the syncs, where there are any.
+    /// For the syncs, if there are any.
     sync_p99_us: Option<f64>,
 }
 
 fn figures(said: &str, side: &str) -> Result<Figures> {
-    // It may say notes before.
+    // Notes may precede the JSON.
     let start = said.find('{').context("no JSON")?;
     let said: Value = serde_json::from_str(&said[start..])?;
     let job = &said["jobs"][0];

@@ -1,8 +1,10 @@
-//! sysbench on MariaDB: a server with a socket and a data directory of its own, as no service of the system.
+//! sysbench on MariaDB: a server with its own socket and data directory, not a service of the
+//! system.
 //!
 //! ```text
 //!   Template::new   mariadb-install-db, sysbench prepare: once, in memory
-//!   Template::run   copied to the mount, synced ─► mariadbd there ─► sysbench run, a case each ─► SIGTERM
+//!   Template::run   copied to the mount, synced ─► mariadbd there ─► sysbench run for each case ─►
+//!                   SIGTERM
 //! ```
 
 use std::fs::{self, File};
@@ -22,7 +24,7 @@ pub(super) const CASES: [&str; 2] = ["oltp_write_only", "oltp_read_write"];
 pub(super) const CONDITION: &str = "sysbench with 4 threads on 2 tables of 20,000 rows, InnoDB with its log \
      flushed at each commit and 128 MiB of buffers, no binary log";
 
-/// A data directory with the tables in it.
+/// A data directory that contains the tables.
 pub(super) struct Template {
     data: PathBuf,
     socket: PathBuf,
@@ -47,7 +49,7 @@ impl Template {
         Ok(template)
     }
 
-    /// Both cases on one mount.
+    /// Runs both cases on one mount.
     pub(super) fn run(&self, plan: &Plan, on: &Mounted, samples: &mut Samples<'_>) -> Result<()> {
         let data = on.join("data");
         copy(&self.data, &data)?;
@@ -82,7 +84,7 @@ fn option(name: &str, value: &Path) -> String {
     format!("--{name}={}", value.display())
 }
 
-/// A server that runs; ended when it is dropped.
+/// A running server. Dropping it ends the server.
 struct Server(Child);
 
 impl Server {
@@ -143,7 +145,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What sysbench says of a run.
+/// sysbench's figures for a run.
 #[derive(Debug, PartialEq)]
 struct Figures {
     per_s: f64,

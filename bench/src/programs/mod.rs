@@ -1,15 +1,17 @@
-//! `extant-bench programs`: what databases and fio get from a mount, by how its fsync is made durable.
+//! `extant-bench programs`: speed of databases and fio on a mount, by how its fsync becomes
+//! durable.
 //!
 //! ```text
 //!   a round, for each store and subject: an empty volume, mounted alone
-//!     sqlite               a row in a transaction, the next when it is durable       python3's sqlite3
-//!     oltp_…               sysbench on MariaDB, its data directory on the mount      mariadbd, sysbench
-//!     4 KiB, 1 MiB         reads, writes, writes that are synced                     fio
+//!     sqlite               one row per transaction, each made durable           python3's sqlite3
+//!     oltp_…               sysbench on MariaDB, its data directory on the mount mariadbd, sysbench
+//!     4 KiB, 1 MiB         reads, writes, writes that are synced                 fio
 //!
-//!   store    memory: the image in a tmpfs, where the byte log's ring is mapped; disk: in a file of the disk
+//!   store    memory: the image in a tmpfs, where the byte log's ring is mapped
+//!            disk: the image in a file on the disk
 //! ```
 //!
-//! A program that this machine does not have is named in a finding, and its cases are left out.
+//! If this machine lacks a program, a finding reports that, and its cases are skipped.
 
 mod conclude;
 mod fio;
@@ -99,7 +101,7 @@ impl Plan {
     }
 }
 
-/// Where figures of one subject in one store go.
+/// Receives the figures of one subject in one store.
 struct Samples<'a> {
     report: &'a mut Report,
     subject: &'static str,
@@ -117,7 +119,7 @@ fn key(case: &'static str, subject: &'static str, metric: &'static str, store: S
     Key { case, subject, metric, params }
 }
 
-/// The programs that are here, with what they need.
+/// The available programs, with what they need.
 struct Programs {
     sqlite: bool,
     fio: bool,
@@ -140,7 +142,7 @@ impl Programs {
             answers(fio::Job::ALL.iter().any(|j| plan.wants(j.name())), "fio", &["--version"]);
         let oltp = wants(&mariadb::CASES);
         let mut mariadb = None;
-        // Each is asked, so that each that is missing is named.
+        // Both are tried, so that each missing one is reported.
         if answers(oltp, "mariadbd", &["--version"]) & answers(oltp, "sysbench", &["--version"]) {
             match Template::new(scratch) {
                 Ok(template) => mariadb = Some(template),
@@ -207,7 +209,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
     Ok(report)
 }
 
-/// All cases on one mount, one after the other; what fails does not keep the others from it.
+/// Runs all cases on one mount, one after the other. A failure does not prevent the other cases.
 fn run(plan: &Plan, programs: &Programs, on: &Mounted, mut samples: Samples<'_>) -> Result<()> {
     let samples = &mut samples;
     let sqlite = match programs.sqlite {

@@ -1,4 +1,4 @@
-//! SQLite: one row a transaction, the next when it is durable, in both of its journals.
+//! SQLite: one row per transaction, each made durable, with both kinds of journal.
 
 use std::fs;
 use std::process::Command;
@@ -14,7 +14,7 @@ pub(super) const CASES: [&str; 2] = ["sqlite_wal", "sqlite_delete"];
 pub(super) const CONDITION: &str =
     "SQLite in python3's process, synchronous=FULL, an insert of 100 bytes a transaction";
 
-/// Says: transactions, seconds, the 99th percentile and the longest in microseconds.
+/// Prints: transactions, seconds, the 99th percentile and the longest in microseconds.
 const SCRIPT: &str = "
 import sqlite3, sys, time
 base = sqlite3.connect(sys.argv[1], isolation_level=None)

@@ -1,4 +1,4 @@
-//! Who is measured: a mount of a fresh volume, by how an fsync of it becomes durable.
+//! The subjects: mounts of a fresh volume, by how an fsync becomes durable.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Store {
     }
 }
 
-/// Everybody, in the order of the table.
+/// All subjects, in the order of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     FullCommit,
@@ -68,8 +68,9 @@ impl Kind {
         }
     }
 
-    /// The byte log is durable where its mapped bytes are: on memory, which outlives the process as the other
-    /// subjects' bytes do here, not on a file of a disk.
+    /// Whether the subject works in this store. The byte log is durable where its mapped bytes are:
+    /// in memory, which outlives the process as the bytes of the other subjects do here, but not in
+    /// a file on a disk.
     pub(super) fn can_be_in(self, store: Store) -> bool {
         self != Kind::ByteLog || store == Store::Memory
     }
@@ -90,7 +91,7 @@ impl Kind {
     }
 }
 
-/// Makes the volume anew, in the file of the one before, and mounts it.
+/// Makes a new volume in the file of the previous one, and mounts it.
 pub(super) fn mount(kind: Kind, scratch: &Scratch) -> Result<Mounted> {
     let (image, dir) = (scratch.join("volume.img"), scratch.join("mnt"));
     make_volume(&image, kind)?;

@@ -1,4 +1,4 @@
-//! Figures read back from the objects that `--json` writes.
+//! Reads figures from the objects that `--json` writes.
 
 use serde_json::Value;
 
@@ -9,11 +9,11 @@ pub(super) struct Row<'a> {
     pub(super) metric: &'a str,
     pub(super) params: &'a Value,
     pub(super) value: f64,
-    /// Of one round nothing is known.
+    /// `None` for a single round.
     pub(super) spread: Option<f64>,
 }
 
-/// The figures in one of a bench's lists, `rows` or `published`, that can be drawn.
+/// The figures of a bench's list `rows` or `published` that can be drawn.
 pub(super) fn rows<'a>(bench: &'a Value, list: &str) -> Vec<Row<'a>> {
     let each = bench[list].as_array().map(Vec::as_slice).unwrap_or_default().iter();
     each.filter_map(|row| {
@@ -29,7 +29,7 @@ pub(super) fn rows<'a>(bench: &'a Value, list: &str) -> Vec<Row<'a>> {
     .collect()
 }
 
-/// Whether less of it is better.
+/// Whether a smaller figure is better.
 pub(super) fn less_is_better(metric: &str) -> bool {
     ["_us", "_s", "_mib", "per_call"].iter().any(|end| metric.ends_with(end))
         && !metric.contains("per_s")

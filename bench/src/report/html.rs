@@ -1,10 +1,11 @@
-//! Figures as one page of pictures that needs nothing but itself.
+//! The figures as one self-contained page of pictures.
 //!
 //! ```text
-//!   objects of --json ──► head: who measured where
+//!   objects of --json ──► head: the machine and the date
 //!                         ten jobs in one picture, which README shows, too
 //!                         all in one picture: extant to each rival, least ── middle ── most
-//!                         a section a bench: a dot plot for each case and metric, conditions, findings, figures
+//!                         a section a bench: a dot plot for each case and metric, conditions,
+//!                         findings, figures
 //! ```
 
 use std::fmt::Write;
@@ -17,7 +18,7 @@ use super::jobs;
 use super::plot::{Dots, Kind, Line, Spans, legend};
 use super::words;
 
-/// The page of these benches, each an object as `--json` writes it. `command` is what made them.
+/// The page for these benches, each an object as `--json` writes it. `command` produced them.
 pub(crate) fn page(benches: &[Value], command: &str) -> String {
     let mut out = String::from(HEAD);
     let host = benches.first().map(|bench| &bench["host"]);
@@ -62,11 +63,11 @@ pub(crate) fn page(benches: &[Value], command: &str) -> String {
     out
 }
 
-/// The ways of extant that stand for it where it has several and none goes by its bare name.
+/// The variants that represent extant in a bench that has several and none with the bare name.
 const OWN: [&str; 5] =
     ["extant-flusher", "extant-byte-log", "extant-zero-copy", "extant-fast-commit", "extant-uring"];
 
-/// Figures that say how fast, of those that a bench has.
+/// Whether a metric is a measure of speed.
 fn tells_speed(metric: &str) -> bool {
     matches!(
         metric,
@@ -210,7 +211,7 @@ fn list(items: &Value, class: &str, out: &mut String) {
     out.push_str("</ul>\n");
 }
 
-/// Params as the table has them.
+/// Parameters in the form of the table.
 fn params(params: &Value) -> String {
     let pairs = params.as_object().into_iter().flatten();
     super::params_words(pairs.map(|(name, value)| (name.as_str(), value)))
@@ -221,7 +222,7 @@ fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_string)
 }
 
-/// Text in HTML.
+/// Escapes text for HTML.
 pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,4 +1,4 @@
-//! Ten jobs in one picture, for README: a bar for each, against the tool used today.
+//! Ten jobs in one picture for README: a bar for each, against the tool in common use.
 //!
 //! ```text
 //!   Untar    fuse2fs                      job, and the tool it is compared with
@@ -8,8 +8,8 @@
 //!   ───┴─────┴────────┴───                logarithmic: 0.5, 1, 2, 5, 10 times
 //! ```
 //!
-//! README shows the SVG as `<img>`, often 330 pixels wide and on a dark page. The type is therefore large,
-//! and the colours, the background included, are in the file itself.
+//! README shows the SVG as `<img>`, often 330 pixels wide and on a dark page. The type is therefore
+//! large, and all colours, including the background, are in the file itself.
 
 use std::fmt::Write;
 
@@ -20,9 +20,10 @@ use super::figures::{Row, less_is_better, rows};
 use super::html::escape;
 use super::plot::Axis;
 
-/// A job that a user waits for, and where its figures are.
+/// A job that a user waits for, and the location of its figures.
 ///
-/// Its ratio is the geometric mean over all figures of `cases` and `metric` whose params include `params`.
+/// Its ratio is the geometric mean over all figures of `cases` and `metric` whose params include
+/// `params`.
 struct Job {
     name: &'static str,
     bench: &'static str,
@@ -30,7 +31,7 @@ struct Job {
     metric: &'static str,
     params: &'static [(&'static str, &'static str)],
     own: &'static str,
-    /// Subject that it is compared with, and that tool's name in the picture.
+    /// The subject that it is compared with, and that tool's name in the picture.
     rival: (&'static str, &'static str),
 }
 
@@ -100,14 +101,15 @@ const NATIVE: [Job; 7] = [
     },
 ];
 
-/// Those on a mount.
+/// The jobs on a mount.
 const MOUNTED: [Job; 3] = [
     mounted("SQLite commits", &["sqlite_commits"], "ops_per_s", FUSE2FS),
     mounted("Untar", &["untar"], "ops_per_s", FUSE2FS),
     mounted("List names", &["readdir"], "ops_per_s", FUSE2FS),
 ];
 
-/// Those on a mount against the kernel's, which needs no second process: in words below the bars.
+/// Jobs on a mount against the kernel's, which needs no second process. Text below the bars shows
+/// them.
 const MOUNTED_KERNEL: [Job; 4] = [
     mounted("SQLite", &["sqlite_commits"], "ops_per_s", KERNEL),
     mounted("untar", &["untar"], "ops_per_s", KERNEL),
@@ -128,7 +130,7 @@ const fn mounted(
 }
 
 impl Job {
-    /// Whether a figure is one of the job's, of either subject.
+    /// Whether a figure belongs to the job, of either subject.
     fn takes(&self, row: &Row<'_>) -> bool {
         self.cases.contains(&row.case)
             && row.metric == self.metric
@@ -136,7 +138,7 @@ impl Job {
             && self.params.iter().all(|(name, value)| row.params[*name] == *value)
     }
 
-    /// How many times as fast extant is; `None` where a subject was not measured.
+    /// How many times as fast extant is. `None` if a subject was not measured.
     fn ratio(&self, benches: &[Value]) -> Option<f64> {
         let bench = benches.iter().find(|bench| bench["bench"] == self.bench)?;
         let rows: Vec<Row<'_>> =
@@ -155,7 +157,7 @@ impl Job {
     }
 }
 
-/// A bench's object without the rows that the picture does not show; `None` where it shows none.
+/// A bench's object with only the rows that the picture shows. `None` if it shows none.
 pub(crate) fn kept(bench: &Value) -> Option<Value> {
     let jobs = || NATIVE.iter().chain(&MOUNTED).chain(&MOUNTED_KERNEL);
     let jobs: Vec<&Job> = jobs().filter(|job| bench["bench"] == job.bench).collect();
@@ -176,12 +178,12 @@ pub(crate) fn kept(bench: &Value) -> Option<Value> {
 
 /// Width of the picture. Text of 20 units is still legible on a phone, at two thirds of this width.
 const WIDTH: f64 = 480.0;
-/// Where the axis begins and ends; figures stand right of a bar's end.
+/// Start and end of the axis. Figures are to the right of a bar's end.
 const AXIS: (f64, f64) = (18.0, WIDTH - 78.0);
 /// Height of a job: its name, then its bar.
 const ROW: f64 = 52.0;
 
-/// Colours and type. No `var()`: some programs that draw SVG do not know it.
+/// Colours and type. No `var()`: some programs that draw SVG do not support it.
 const STYLE: &str = "\
 .jobs text{font:20px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}\
 .jobs .title{font-weight:700;font-size:23px}.jobs .note{font-size:17px}.jobs .figure{font-weight:700}\
@@ -191,7 +193,7 @@ const STYLE: &str = "\
 .jobs .page{fill:#0d1117}.jobs text{fill:#e6edf3}.jobs .dim{fill:#a3adb8}.jobs .grid{stroke:#30363d}\
 .jobs .one{stroke:#e6edf3}.jobs .ahead{fill:#35c2b5}.jobs .behind{fill:#f08a5d}}";
 
-/// The picture; `None` where none of its jobs was measured.
+/// The picture. `None` if none of its jobs was measured.
 pub(crate) fn picture(benches: &[Value]) -> Option<String> {
     let measured = |jobs: &'static [Job]| -> Vec<(&'static Job, f64)> {
         jobs.iter().filter_map(|job| Some((job, job.ratio(benches)?))).collect()
@@ -243,11 +245,12 @@ pub(crate) fn picture(benches: &[Value]) -> Option<String> {
     ))
 }
 
-/// A job's name, the tool it is compared with, the bar from 1, and the figure at the bar's right end.
+/// A job's name, the tool it is compared with, the bar from 1, and the figure at the bar's right
+/// end.
 fn bar(job: &Job, ratio: f64, axis: &Axis, y: f64, out: &mut String) {
     let (one, end) = (axis.at(1.0), axis.at(ratio));
     let class = if ratio >= 1.0 { "ahead" } else { "behind" };
-    // The lines pass behind the bars alone: a line through a name makes it hard to read.
+    // The lines pass only behind the bars: a line through a name makes it hard to read.
     for mark in axis.marks() {
         let (x, class) = (axis.at(mark), if mark == 1.0 { "one" } else { "grid" });
         let _ = write!(
@@ -279,7 +282,7 @@ fn text(out: &mut String, class: &str, y: f64, words: &str) {
     let _ = writeln!(out, "<text class=\"{class}\" x=\"18\" y=\"{y:.0}\">{words}</text>");
 }
 
-/// Below the bars: the mount against the kernel's, the machine, and how much was built.
+/// Text below the bars: the mount against the kernel's, the machine, and how much was built.
 fn notes(benches: &[Value]) -> Vec<String> {
     let mut lines = Vec::new();
     let ratios: Vec<String> = MOUNTED_KERNEL
@@ -312,7 +315,8 @@ fn notes(benches: &[Value]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// A bench in which extant does 4 and 9 times what its rival does in one job and 0.5 in another.
+    /// A bench in which extant has 4 and 9 times the rival's speed in one job and 0.5 times in
+    /// another.
     fn bench() -> Value {
         let row = |case: &str, subject: &str, threads: u64, value: f64| {
             json!({"case": case, "subject": subject, "metric": "ops_per_s", "value": value,
@@ -338,7 +342,7 @@ mod tests {
             assert!(svg.contains(part), "no {part} in {svg}");
         }
         assert!(svg.contains("class=\"ahead\"") && svg.contains("class=\"behind\""), "{svg}");
-        // In <img> the page's colours do not reach it.
+        // In <img>, the page's colours do not apply.
         assert!(svg.contains("prefers-color-scheme:dark") && !svg.contains("var("), "{svg}");
         assert!(!svg.contains("NaN"), "{svg}");
     }
@@ -358,7 +362,7 @@ mod tests {
         assert!(super::kept(&json!({"bench": "scale", "rows": []})).is_none());
     }
 
-    /// The run in the repository has all ten, and its picture is the one that its figures make.
+    /// The committed run has all ten jobs, and its picture matches its figures.
     #[test]
     fn the_committed_picture_is_that_of_the_committed_figures() {
         let dir =

@@ -1,16 +1,16 @@
-//! Samples in, medians out: as a table for people, as JSON for programs.
+//! Collects samples and prints medians: as a table for people, as JSON for programs.
 //!
 //! ```text
 //!   sample(Key { case, subject, metric, params }, value)   once a round, rounds interleaved
 //!       │
 //!       ├─ table   one block a case; a line for each params and metric, a column for each subject
 //!       │          cell = median ±half the interquartile range, in percent
-//!       ├─ json    {"bench", "host", "rows": [{"case", "subject", "metric", "value", "params", …}], …}
+//!       ├─ json    {"bench", "host", "rows": [{"case", "subject", "metric", "value", …}], …}
 //!       ├─ page    pictures of one or more such objects
 //!       └─ picture a bar for each of ten jobs, as README shows it
 //! ```
 //!
-//! Published figures stand beside in columns of their own, whose heads say so; they are not rows.
+//! Published figures have their own columns, with headings that say so. They are not rows.
 
 mod figures;
 mod html;
@@ -29,24 +29,24 @@ use std::process::Command;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// What distinguishes two rows of one case: sizes, counts, options.
+/// The differences between rows of one case: sizes, counts, options.
 pub(crate) type Params = BTreeMap<&'static str, Value>;
 
-/// What a figure is of.
+/// Identifies a figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Key {
-    /// What is done.
+    /// The operation.
     pub case: &'static str,
-    /// Who does it.
+    /// The program or variant that is measured.
     pub subject: &'static str,
-    /// What is counted, with its unit.
+    /// The measured quantity, with its unit.
     pub metric: &'static str,
     /// See [`Params`].
     pub params: Params,
 }
 
 impl Key {
-    /// Whether two figures stand on one line of the table.
+    /// Whether two figures belong to one line of the table.
     pub(crate) fn same_line(&self, other: &Key) -> bool {
         self.case == other.case && self.metric == other.metric && self.params == other.params
     }
@@ -75,17 +75,17 @@ impl Series {
         self.quantile(0.5)
     }
 
-    /// Half the interquartile range, in percent of the median; `None` of a single sample.
+    /// Half the interquartile range, in percent of the median. `None` for a single sample.
     fn spread_percent(&self) -> Option<f64> {
         let range = self.quantile(0.75) - self.quantile(0.25);
         (self.samples.len() > 1).then(|| 50.0 * range / self.median())
     }
 }
 
-/// What one bench found.
+/// The results of one bench.
 #[derive(Debug)]
 pub(crate) struct Report {
-    /// The verb.
+    /// Its verb.
     pub bench: &'static str,
     series: Vec<Series>,
     published: Vec<(Key, f64)>,
@@ -94,7 +94,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// An empty report of the bench of this name.
+    /// An empty report of the bench with this name.
     pub(crate) fn new(bench: &'static str) -> Self {
         Report {
             bench,
@@ -113,22 +113,22 @@ impl Report {
         }
     }
 
-    /// Adds a figure that others published; its subject says whose.
+    /// Adds a figure that others published. Its subject names the source.
     pub(crate) fn publish(&mut self, key: Key, value: f64) {
         self.published.push((key, value));
     }
 
-    /// States what the figures hold under: sizes, threads, cache state, durability.
+    /// Records a condition of the figures: sizes, threads, cache state, durability.
     pub(crate) fn condition(&mut self, text: impl Into<String>) {
         self.conditions.push(text.into());
     }
 
-    /// States what follows from the figures.
+    /// Records a conclusion from the figures.
     pub(crate) fn finding(&mut self, text: impl Into<String>) {
         self.findings.push(text.into());
     }
 
-    /// All figures that were measured.
+    /// The keys of all measured figures.
     pub(crate) fn keys(&self) -> Vec<Key> {
         self.series.iter().map(|series| series.key.clone()).collect()
     }
@@ -172,7 +172,7 @@ impl Report {
         self.series.iter().map(|series| series.samples.len()).max().unwrap_or(0)
     }
 
-    /// The table that people read.
+    /// The table for people.
     pub(crate) fn table(&self, host: &Host) -> String {
         let rounds = self.rounds();
         let mut out = format!("{} on {}\n", self.bench, host.line());
@@ -253,7 +253,7 @@ impl Report {
     }
 }
 
-/// Columns side by side: names to the left, figures to the right.
+/// Aligns columns: names to the left, figures to the right.
 fn aligned(cells: &[Vec<String>]) -> String {
     let mut widths = vec![0; cells.iter().map(Vec::len).max().unwrap_or(0)];
     for row in cells {
@@ -286,7 +286,7 @@ fn params_words<'a>(params: impl Iterator<Item = (&'a str, &'a Value)>) -> Strin
     params.map(|(name, value)| words::param(name, value)).collect::<Vec<_>>().join(", ")
 }
 
-/// Three significant digits, or all before the point.
+/// Three significant digits, or all digits before the decimal point.
 pub(crate) fn digits(value: f64) -> String {
     match value.abs() {
         size if size < 10.0 => format!("{value:.2}"),
@@ -295,12 +295,12 @@ pub(crate) fn digits(value: f64) -> String {
     }
 }
 
-/// The machine that a run took place on.
+/// The machine of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Host {
     /// The day of the run, in UTC.
     date: String,
-    /// Of this program, and so of extant.
+    /// Version of this program, and so of extant.
     version: &'static str,
     cpu: String,
     cores: usize,
@@ -308,12 +308,12 @@ pub(crate) struct Host {
     arch: &'static str,
     os: &'static str,
     kernel: String,
-    /// Whether the program was compiled with optimisation: figures without it mean nothing.
+    /// Whether the program was compiled with optimisation. Without it the figures mean nothing.
     optimized: bool,
 }
 
 impl Host {
-    /// Reads what the system tells; what it does not tell stays empty or zero.
+    /// Reads the system's data. Unknown fields stay empty or zero.
     pub(crate) fn of_this_machine() -> Self {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {
@@ -338,7 +338,7 @@ impl Host {
         }
     }
 
-    /// In one line.
+    /// Formats it as one line.
     fn line(&self) -> String {
         let Host { date, version, cpu, cores, memory_mib, arch, os, kernel, optimized } = self;
         let build = if *optimized { "" } else { "; NOT A RELEASE BUILD: the figures mean nothing" };

@@ -6,7 +6,7 @@ use super::digits;
 use super::html::escape;
 use super::words;
 
-/// Who a figure is of, by which it is drawn.
+/// The kind of a figure's subject, which decides how it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Kind {
     Own,
@@ -20,7 +20,8 @@ impl Kind {
     }
 }
 
-/// One line of a plot: what it is, and for each dot whose, where and how sure, in percent.
+/// One line of a plot: its label and, for each dot, the subject, the value, and the spread in
+/// percent.
 pub(super) struct Line {
     pub label: String,
     pub dots: Vec<(usize, f64, f64)>,
@@ -32,7 +33,7 @@ pub(super) struct Dots<'a> {
     pub lines: &'a [Line],
 }
 
-/// Width of all, and where the axis begins and ends.
+/// Total width, and the start and end of the axis.
 const WIDTH: f64 = 560.0;
 const LEFT: f64 = 190.0;
 const RIGHT: f64 = WIDTH - 20.0;
@@ -51,7 +52,7 @@ impl Axis {
         Axis::between(values, (LEFT, RIGHT))
     }
 
-    /// One that begins and ends at other places.
+    /// An axis that begins and ends at other positions.
     pub(super) fn between(values: impl Iterator<Item = f64>, ends: (f64, f64)) -> Axis {
         let (mut low, mut high) = (f64::INFINITY, 0.0f64);
         for value in values.filter(|value| value.is_finite() && *value > 0.0) {
@@ -69,7 +70,7 @@ impl Axis {
         self.ends.0 + share * (self.ends.1 - self.ends.0)
     }
 
-    /// Round values between its ends: 1, 2 and 5 times powers of ten, fewer where there are many.
+    /// Round values between its ends: 1, 2 and 5 times powers of ten; fewer if there are many.
     pub(super) fn marks(&self) -> Vec<f64> {
         let decades = (self.high / self.low).log10();
         let steps: &[f64] = if decades > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
@@ -103,7 +104,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// The colour of the `n`-th of its kind.
+/// The colour of the `n`-th subject of its kind.
 fn colour(kind: Kind, n: usize) -> &'static str {
     const OWN: [&str; 5] = ["--own", "--own4", "--own5", "--own2", "--own3"];
     const RIVAL: [&str; 4] = ["--rival", "--rival2", "--rival3", "--rival4"];
@@ -119,7 +120,7 @@ fn colour_of(subjects: &[(&str, Kind)], series: usize) -> &'static str {
     colour(kind, subjects[..series].iter().filter(|(_, other)| *other == kind).count())
 }
 
-/// A mark at a place: a disc, a square for rivals, an open diamond for what others published.
+/// A mark at a position: a disc, a square for rivals, an open diamond for published figures.
 fn mark(kind: Kind, colour: &str, x: f64, y: f64, title: &str) -> String {
     let title = format!("<title>{}</title>", escape(title));
     match kind {
@@ -141,7 +142,7 @@ fn mark(kind: Kind, colour: &str, x: f64, y: f64, title: &str) -> String {
     }
 }
 
-/// What stands for whom.
+/// The legend: the mark of each subject.
 pub(super) fn legend(subjects: &[(&str, Kind)]) -> String {
     let mut out = String::from("<ul class=legend>");
     for (n, (subject, kind)) in subjects.iter().enumerate() {
@@ -161,7 +162,7 @@ impl Dots<'_> {
     pub(super) fn svg(&self) -> String {
         let values = self.lines.iter().flat_map(|line| &line.dots).map(|dot| dot.1);
         let axis = Axis::over(values);
-        // A label longer than the margin has a line of its own, above the dots.
+        // A label longer than the margin gets its own line above the dots.
         let long = self.lines.iter().any(|line| line.label.chars().count() > 30);
         let (step, above) = if long { (2.0 * STEP, STEP * 0.75) } else { (STEP, 0.0) };
         let bottom = 8.0 + step * self.lines.len() as f64;
@@ -198,7 +199,7 @@ impl Dots<'_> {
     }
 }
 
-/// Ratios with their least, mean and most.
+/// Ratios with their minimum, mean and maximum.
 #[derive(Default)]
 pub(super) struct Spans(Vec<(String, usize, [f64; 3])>);
 

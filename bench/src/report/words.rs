@@ -84,7 +84,7 @@ const CASES: [(&str, &str); 47] = [
     ("sqlite_wal", "SQLite commits, write-ahead log"),
 ];
 
-/// Of programs on a mount, beyond [`CASES`].
+/// For programs on a mount, in addition to [`CASES`].
 const PROGRAMS: [(&str, &str); 8] = [
     ("oltp_write_only", "MariaDB, sysbench write-only"),
     ("randwrite_4k_fdatasync", "fio 4 KiB random writes; fdatasync after each"),
@@ -119,28 +119,29 @@ const METRICS: [(&str, &str); 20] = [
     ("percent", "percent"),
 ];
 
-/// The words for an id in a list; an id without any has its underscores as spaces.
+/// The words for an id from the lists. For an unknown id, the id with spaces in place of
+/// underscores.
 fn words_in(lists: &[&[(&str, &'static str)]], id: &str) -> String {
     let found = lists.iter().flat_map(|list| list.iter()).find(|(known, _)| *known == id);
     found.map_or_else(|| id.replace('_', " "), |(_, words)| (*words).to_string())
 }
 
-/// What a figure is of.
+/// The words for a subject.
 pub(super) fn subject(id: &str) -> String {
     words_in(&[&SUBJECTS], id)
 }
 
-/// What was done.
+/// The words for a case.
 pub(super) fn case(id: &str) -> String {
     words_in(&[&CASES, &PROGRAMS], id)
 }
 
-/// What was counted, with its unit.
+/// The words for a metric, with its unit.
 pub(super) fn metric(id: &str) -> String {
     words_in(&[&METRICS], id)
 }
 
-/// A parameter with its value.
+/// The words for a parameter and its value.
 pub(super) fn param(name: &str, value: &Value) -> String {
     let number = value.as_u64();
     let amount = match number {
@@ -180,7 +181,7 @@ pub(super) fn param(name: &str, value: &Value) -> String {
     }
 }
 
-/// A sentence in which ids of several parts are replaced by their words.
+/// Replaces the ids in a sentence by their words, if they have several parts.
 pub(super) fn prose(text: &str) -> String {
     let part = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     let (mut out, mut rest) = (String::new(), text);

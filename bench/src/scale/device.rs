@@ -1,4 +1,5 @@
-//! Volumes of many terabytes: sparse files, joined, since no file of this system need be so long.
+//! Volumes of many terabytes: several sparse files joined, so that this system need not support
+//! such long files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,16 +11,16 @@ use extant_base::ByteOffset;
 
 use super::{Meter, check, open};
 
-/// Bytes of one file of the device.
+/// Size of one file of the device in bytes.
 const FILE: u64 = 8 << 40;
-/// Bytes of one allocation.
+/// Size of one allocation in bytes.
 const PIECE: u64 = 64 << 10;
 /// Allocations in a step.
 const CALLS: u64 = 20_000;
 /// The longest file with blocks of 4 KiB.
 const LONGEST: u64 = (1 << 44) - 4096;
 
-/// Files one behind the other.
+/// Consecutive files as one device.
 struct Joined {
     files: Vec<FileDevice>,
     len: u64,
@@ -33,7 +34,7 @@ impl Joined {
         Ok(Joined { files: files.collect::<Result<_>>()?, len })
     }
 
-    /// The pieces of a range: which file, where in it, how long.
+    /// The pieces of a range: the file, the offset in it, the length.
     fn pieces(&self, at: u64, len: u64) -> impl Iterator<Item = (&FileDevice, ByteOffset, u64)> {
         let mut from = at;
         std::iter::from_fn(move || {
@@ -83,7 +84,7 @@ impl BlockDevice for Joined {
     }
 }
 
-/// Groups of a volume of so many TiB.
+/// Number of groups of a volume of `tib` TiB.
 pub(super) fn groups(tib: u64) -> u64 {
     tib << 13
 }
@@ -98,7 +99,7 @@ fn make(dir: &Path, tib: u64, meter: &Meter) -> Result<Arc<dyn BlockDevice>> {
     Ok(device)
 }
 
-/// The first allocation after opening and those that follow, of one new file.
+/// The first allocation after opening, and those that follow, for one new file.
 fn allocations(fs: &Filesystem, name: &str, full: &str, meter: &Meter) -> Result<()> {
     let file = fs.create_file(name, &NewFile::default())?.open()?;
     meter.step(&format!("first allocation, {full}"), (1, "call"), || give(&file, 0))?;
@@ -135,7 +136,8 @@ pub(crate) fn fresh(dir: &Path, tib: u64, meter: &Meter) -> Result<()> {
     Ok(())
 }
 
-/// Long files until 50 and 99 % are in use; allocations at each, on a volume that was just opened.
+/// Long files until 50 and 99 % are in use. Allocations at each level, on a volume that was just
+/// opened.
 pub(crate) fn filled(dir: &Path, tib: u64, meter: &Meter) -> Result<()> {
     let device = make(dir, tib, meter)?;
     let fs = open(&device)?;

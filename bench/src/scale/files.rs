@@ -11,7 +11,7 @@ use super::{Meter, check, open, sparse_file};
 use crate::rig::scatter;
 
 const BLOCK: u64 = 4096;
-/// Lookups and seeks in a step, at most.
+/// Largest number of lookups and seeks in a step.
 const LOOKUPS: u64 = 20_000;
 
 fn volume(dir: &Path) -> Result<Arc<dyn BlockDevice>> {
@@ -20,7 +20,7 @@ fn volume(dir: &Path) -> Result<Arc<dyn BlockDevice>> {
     Ok(device)
 }
 
-/// `blocks` blocks, evenly apart, in a file as long as there can be.
+/// Writes `blocks` blocks, evenly spaced, in a file of the greatest possible length.
 pub(crate) fn sparse(dir: &Path, blocks: u64, meter: &Meter) -> Result<()> {
     let device = volume(dir)?;
     let apart = ((1 << 32) - 2) / blocks * BLOCK;
@@ -72,7 +72,8 @@ pub(crate) fn sparse(dir: &Path, blocks: u64, meter: &Meter) -> Result<()> {
     check(&device).map(drop)
 }
 
-/// Every other block: first written one by one, then by punching holes into a whole file.
+/// Every other block of a file: first written one by one, then by punching holes into a complete
+/// file.
 pub(crate) fn extents(dir: &Path, extents: u64, meter: &Meter) -> Result<()> {
     let device = volume(dir)?;
     let fs = open(&device)?;

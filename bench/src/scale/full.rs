@@ -11,10 +11,10 @@ use super::{Meter, check, open, sparse_file};
 use crate::rig::scatter;
 
 const BLOCK: u64 = 4096;
-/// Refusals in a step.
+/// Failed writes in a step.
 const REFUSALS: u64 = 200;
 
-/// Half by one large file, the rest by files of one block; then changes.
+/// Fills half with one large file and the rest with files of one block, then makes changes.
 pub(crate) fn run(dir: &Path, mib: u64, meter: &Meter) -> Result<()> {
     let device = sparse_file(dir, mib << 20)?;
     let blocks = (mib << 20) / BLOCK;
@@ -90,7 +90,7 @@ pub(crate) fn run(dir: &Path, mib: u64, meter: &Meter) -> Result<()> {
     check(&device).map(drop)
 }
 
-/// Files of one block, many directories of them.
+/// Files of one block, in many directories.
 struct Smalls<'a> {
     fs: &'a Filesystem,
     per_dir: u64,
@@ -101,7 +101,7 @@ impl Smalls<'_> {
         format!("/d{}/{}", n / self.per_dir, n % self.per_dir)
     }
 
-    /// Makes files until there is no room; how many there are.
+    /// Creates files until there is no free space. Returns how many exist.
     fn fill(&self, from: u64) -> Result<u64> {
         let mut n = from;
         loop {
@@ -119,7 +119,7 @@ impl Smalls<'_> {
         }
     }
 
-    /// Makes file `n`, or writes over it; whether there was room.
+    /// Creates file `n`, or overwrites it. Returns whether there was space.
     fn write(&self, n: u64) -> Result<bool> {
         let path = self.path(n);
         let old = self.fs.node(&path);

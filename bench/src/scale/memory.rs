@@ -1,4 +1,4 @@
-//! Far more than fits: peak memory against the limits that were given.
+//! Far more data than fits into memory: peak memory against the given limits.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use super::{BESIDES, Meter, check, sparse_file};
 
 /// Memory for metadata.
 const METADATA: usize = 16 << 20;
-/// Memory for files' bytes.
+/// Memory for file data.
 const BYTES: u64 = 64 << 20;
 
-/// One file of `mib` MiB and 256 small files for each of them.
+/// One file of `mib` MiB, and 256 small files for each MiB.
 pub(crate) fn run(dir: &Path, mib: u64, meter: &Meter) -> Result<()> {
     let files = mib * 256;
     let device = sparse_file(dir, (4 * mib + 1024) << 20)?;

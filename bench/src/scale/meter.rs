@@ -1,7 +1,7 @@
-//! What a step took: time, and the most memory the process had.
+//! The cost of a step: time, and the peak memory of the process.
 //!
 //! ```text
-//!   peak forgotten ─► step ─► time, peak      one line of JSON on standard output
+//!   peak reset ─► step ─► time, peak      one line of JSON on standard output
 //! ```
 
 use std::cell::Cell;
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::process::peak_kib;
 
-/// Times steps of a part.
+/// Measures the steps of a part.
 #[derive(Default)]
 pub(crate) struct Meter {
     /// The largest peak so far, in MiB.
@@ -21,14 +21,14 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// Does a step of `count` equal units of work, each a `per`, and prints what it took.
+    /// Runs a step of `count` equal units of work, each a `per`, and prints its cost.
     pub(crate) fn step<T>(
         &self,
         step: &str,
         (count, per): (u64, &str),
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        // Refused where the system does not let processes do this: the peak is then that of all steps so far.
+        // If the system does not permit this, the peak is that of all steps so far.
         let _ = fs::write("/proc/self/clear_refs", "5");
         let start = Instant::now();
         let done = work()?;
@@ -43,9 +43,9 @@ impl Meter {
         Ok(done)
     }
 
-    /// Holds the largest peak against what the caches may have, and `besides`.
+    /// Compares the largest peak with the memory for the caches plus `besides`.
     ///
-    /// Errors: when it was more.
+    /// Errors: it was larger.
     pub(crate) fn verdict(&self, caches: u64, besides: u64) -> Result<()> {
         let (peak, caches, besides) = (self.peak.get(), caches >> 20, besides >> 20);
         let text = format!("the caches' {caches} MiB and {besides} MiB besides");
@@ -54,7 +54,7 @@ impl Meter {
         Ok(())
     }
 
-    /// States what follows.
+    /// Prints a conclusion.
     pub(crate) fn finding(&self, text: &str) {
         println!("{}", json!({ "finding": text }));
     }

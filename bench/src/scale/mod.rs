@@ -1,17 +1,18 @@
-//! `extant-bench scale`: what a unit of work costs, and memory, as volumes, trees and files grow.
+//! `extant-bench scale`: cost of a unit of work, and memory, as volumes, trees and files grow.
 //!
 //! ```text
 //!   device    64 TiB: mkfs, open, files, first and later allocations, close, check
 //!   filled    the same at 0, 50 and 99 % full
 //!   tree      files in directories of 1000: create, walk, stat, check, remove
-//!   sparse    16 TiB, one block here and there: write, read, seek, remove
+//!   sparse    16 TiB with scattered blocks: write, read, seek, remove
 //!   extents   every other block: write, look up, list, punch, remove
-//!   full      filled to the last block: refusals, rewrites, removals, refills
-//!   memory    far more data and names than the limits given
+//!   full      filled to the last block: failed writes, rewrites, removals, refills
+//!   memory    far more data and names than the given limits
 //! ```
 //!
-//! Each part runs in a process of its own: what it takes at most is read from the system step by step
-//! ([`Meter`]). Volumes lie in sparse files. There is no rival: a part is held against itself at other sizes.
+//! Each part runs in a process of its own, whose peak memory is read from the system step by step
+//! ([`Meter`]). Volumes are in sparse files. There is no rival: a part is compared with itself at
+//! other sizes.
 
 mod device;
 mod files;
@@ -111,7 +112,7 @@ impl Part {
         }
     }
 
-    /// What a size counts.
+    /// The unit of a size.
     fn unit(self) -> &'static str {
         match self {
             Part::Device | Part::Filled => "tib",
@@ -133,7 +134,7 @@ pub(crate) struct One {
 }
 
 impl One {
-    /// Prints a line for each step.
+    /// Prints one line for each step.
     pub(crate) fn run(&self) -> Result<()> {
         let (dir, size, meter) = (self.dir.as_path(), self.size, &Meter::default());
         match self.part {
@@ -143,7 +144,7 @@ impl One {
             Part::Sparse => files::sparse(dir, size, meter),
             Part::Extents => files::extents(dir, size, meter),
             Part::Full => full::run(dir, size, meter),
-            // Has limits of its own.
+            // Has its own limits.
             Part::Memory => return memory::run(dir, size, meter),
         }?;
         let groups = match self.part {
@@ -178,7 +179,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
     Ok(report)
 }
 
-/// Runs one part in its process and takes what it prints.
+/// Runs one part in its own process and reads its output.
 fn measure_one(report: &mut Report, plan: &Plan, part: Part, size: u64) -> Result<()> {
     let scratch = Scratch::new(&plan.scratch, "scale")?;
     let mut command = Command::new(std::env::current_exe()?);
@@ -212,28 +213,29 @@ fn measure_one(report: &mut Report, plan: &Plan, part: Part, size: u64) -> Resul
     Ok(())
 }
 
-/// What a process may have besides its caches: itself, free extents (up to 50 MB), inodes of cached files.
+/// Memory of a process besides its caches: the program, free extents (up to 50 MB), inodes of
+/// cached files.
 const BESIDES: u64 = 96 << 20;
-/// And for each group of the volume: what the engine knows of it, and then what a check does.
+/// In addition, for each group of the volume: the engine's data, and later that of a check.
 const BESIDES_OF_A_GROUP: u64 = 256;
 /// Memory for metadata in most parts.
 const CACHE_BYTES: usize = 64 << 20;
-/// Memory for files' bytes in most parts.
+/// Memory for file data in most parts.
 const PAGE_CACHE_BYTES: u64 = 128 << 20;
 
-/// Opens a volume to write, with the limits of most parts.
+/// Opens a volume for writing, with the limits of most parts.
 fn open(device: &Arc<dyn BlockDevice>) -> Result<extant::Filesystem> {
     let mut options = extant::OpenOptions::new();
     options.write(true).cache_bytes(CACHE_BYTES).page_cache_bytes(PAGE_CACHE_BYTES);
     Ok(options.open_device(Arc::clone(device))?)
 }
 
-/// A volume file that takes no room yet.
+/// A volume file that does not use any space yet.
 fn sparse_file(dir: &Path, len: u64) -> Result<Arc<dyn BlockDevice>> {
     Ok(Arc::new(FileDevice::create(dir.join("volume.img"), len)?))
 }
 
-/// Checks the volume. Errors: when it is not clean.
+/// Checks the volume. Errors: it is not clean.
 fn check(device: &Arc<dyn BlockDevice>) -> Result<check::Stats> {
     let found = check_device(Arc::clone(device), &check::Options::default(), &())?;
     match found.findings.first().filter(|_| !found.clean) {

@@ -10,10 +10,10 @@ use extant::{Environment, NewFile};
 use super::{Meter, check, open, sparse_file};
 use crate::rig::scatter;
 
-/// Files of a directory.
+/// Files per directory.
 const FILES: u64 = 1000;
 
-/// Empty files in directories of a thousand.
+/// Empty files in directories of a thousand each.
 pub(crate) fn run(dir: &Path, files: u64, meter: &Meter) -> Result<()> {
     let device = sparse_file(dir, 16 << 30)?;
     let wanted = (files + files / 100 + 1000) as u32;

@@ -1,4 +1,4 @@
-//! Sizes as people write them: `4096`, `4k`, `10G`, powers of two as mke2fs reads them.
+//! Sizes on the command line: `4096`, `4k`, `10G`. Suffixes are powers of two, as for mke2fs.
 //!
 //! ```text
 //!   10 G iB
@@ -11,19 +11,19 @@ use std::str::FromStr;
 
 /// Reads a size in bytes.
 ///
-/// Errors: a sentence for the user.
+/// Errors: a message for the user.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     scaled(text, 1)
 }
 
 /// Reads a whole number.
 ///
-/// Errors: a sentence for the user.
+/// Errors: a message for the user.
 pub(crate) fn number<T: FromStr>(text: &str) -> Result<T, String> {
     text.parse().map_err(|_| "a whole number is needed here".to_owned())
 }
 
-/// Reads a size whose plain number counts `unit` bytes.
+/// Reads a size. A number without a suffix counts `unit` bytes.
 pub(crate) fn scaled(text: &str, unit: u64) -> Result<u64, String> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
@@ -45,7 +45,7 @@ pub(crate) fn scaled(text: &str, unit: u64) -> Result<u64, String> {
     number.checked_mul(factor).ok_or_else(|| format!("'{text}' is more than 64 bits can count"))
 }
 
-/// Bytes as people read them: `512 B`, `1.5 GiB`.
+/// A size for people: `512 B`, `1.5 GiB`.
 pub(crate) fn shown(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {

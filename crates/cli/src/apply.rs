@@ -1,15 +1,16 @@
-//! A tree of names and content put onto a volume: over what is there, or beside it.
+//! Writes a tree of names and content to a volume, over existing files or next to them.
 //!
 //! ```text
 //!   tree         volume       result
-//!   directory    directory    directory, attributes of the tree's, names of both
+//!   directory    directory    directory with the tree's attributes and the names of both
 //!   directory    other        the tree's
-//!   other        other        the tree's, in its place
-//!   .wh.NAME     NAME         gone                 (where whiteouts are asked for)
+//!   other        other        the tree's, which replaces it
+//!   .wh.NAME     NAME         removed                (if whiteouts are requested)
 //!   .wh..wh..opq directory    emptied first
 //! ```
 //!
-//! Attributes come last, those of a directory behind everything below it: times stay as given.
+//! Attributes are set last, and those of a directory after everything below it, so that times stay
+//! as given.
 
 use crate::change::Change;
 use crate::failure::Failure;
@@ -25,39 +26,39 @@ const CHUNK_BYTES: usize = 1 << 20;
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
-/// A tree on its way onto a volume.
+/// A tree that is being written to a volume.
 pub(crate) struct Apply<'a> {
     change: &'a Change,
     tree: &'a Tree,
     reader: ContentReader<'a>,
-    /// First names of nodes that have several.
+    /// Inodes of nodes that have several names.
     linked: HashMap<NodeId, Ino>,
-    /// Files of the volume that names of the tree are to be hard links to.
+    /// Files of the volume to which names of the tree are hard links.
     outside: HashMap<NodeId, Node>,
-    /// Names that begin with `.wh.` take others away.
+    /// Whether names that begin with `.wh.` remove other names.
     whiteouts: bool,
-    /// What is not a directory may take a directory's place.
+    /// Whether a file of another type may replace a directory.
     over_directories: bool,
     progress: &'a mut dyn FnMut(u64),
-    /// Names made.
+    /// Number of names created.
     pub(crate) entries: u64,
 }
 
-/// A directory of the tree that is being put.
+/// A directory of the tree that is being written.
 struct Level<'t> {
     id: NodeId,
     /// The directory of the volume.
     node: Node,
-    /// Bytes of its path in the volume.
+    /// Length of its path in the volume, in bytes.
     path_len: usize,
-    /// What is left to put into it.
+    /// The children that remain to be written.
     children: Children<'t>,
-    /// Its attributes are set once that is done.
+    /// Whether its attributes are set after its children.
     is_dressed: bool,
 }
 
 impl<'a> Apply<'a> {
-    /// Nothing is done yet. `progress` hears of bytes that were copied.
+    /// Prepares to write `tree`. `progress` receives the number of bytes copied.
     pub(crate) fn new(
         change: &'a Change,
         tree: &'a Tree,
@@ -80,7 +81,7 @@ impl<'a> Apply<'a> {
         }
     }
 
-    /// Puts the tree's root at `dest`, which is a directory or will be one.
+    /// Writes the tree's root to `dest`, which is created as a directory if it does not exist.
     pub(crate) fn run(&mut self, dest: &[u8]) -> Result<(), Failure> {
         if self.change.look_behind(dest)?.is_none() {
             let new = NewFile::directory();
@@ -91,8 +92,8 @@ impl<'a> Apply<'a> {
         let mut path = dest.to_vec();
         let node = self.change.at(dest, |fs| fs.node(as_path(dest)))?;
         let mut stack = vec![self.enter(NodeId::ROOT, node, &path, is_dressed)?];
-        // Not by recursion, and each name in the directory that holds it: a tree is as deep as its
-        // source says.
+        // No recursion, and each name is looked up in its own directory, because the depth of the
+        // tree comes from its source.
         while let Some(level) = stack.last_mut() {
             path.truncate(level.path_len);
             let Some((name, child)) = level.children.next() else {
@@ -124,7 +125,7 @@ impl<'a> Apply<'a> {
         Ok(())
     }
 
-    /// Finds what hard links mean that lead out of the tree, before anything takes its place.
+    /// Finds the targets of hard links that lead out of the tree, before anything replaces them.
     fn find_outside(&mut self, dest: &[u8]) -> Result<(), Failure> {
         for (id, _) in self.tree.iter() {
             let Some(target) = self.tree.outside(id) else { continue };
@@ -144,7 +145,8 @@ impl<'a> Apply<'a> {
         Ok(())
     }
 
-    /// Begins with what a directory of the tree holds; `node` is there, at `path`.
+    /// Prepares to write the children of a directory of the tree; `node` is the directory on the
+    /// volume, at `path`.
     fn enter(
         &self,
         id: NodeId,
@@ -159,7 +161,7 @@ impl<'a> Apply<'a> {
         Ok(Level { id, node, path_len: path.len(), children, is_dressed })
     }
 
-    /// What has a name in a directory; a symlink stands for itself.
+    /// The file with a name in a directory. Symlinks are not followed.
     fn look(&self, dir: &Node, name: &[u8], path: &[u8]) -> Result<Option<Node>, Failure> {
         match dir.lookup(OsStr::from_bytes(name)) {
             Ok(node) => Ok(Some(node)),
@@ -168,8 +170,8 @@ impl<'a> Apply<'a> {
         }
     }
 
-    /// Puts a node of the tree as `name` into a directory; `path` is for messages. Of a directory
-    /// what it holds comes next: its node, and whether its attributes are set after that.
+    /// Writes a node of the tree as `name` into a directory; `path` is for messages. For a
+    /// directory, returns its node and whether its attributes are to be set after its children.
     fn put(
         &mut self,
         id: NodeId,
@@ -186,8 +188,8 @@ impl<'a> Apply<'a> {
             let is_link = kind == Some(FileKind::Symlink);
             let stays = match there {
                 Some(there) if kind == Some(FileKind::Directory) => Ok(there),
-                // What only a path implies is no wish to replace a link to a directory; nor is a
-                // copy of directories, which would lose all that is behind /lib.
+                // A directory that is only implied by paths must not replace a link to a directory.
+                // Neither must a copy of directories, which would lose everything below /lib.
                 Some(there) if is_link && (node.is_implied() || !self.over_directories) => {
                     match self.change.look_behind(path)?.is_some_and(|behind| behind.is_dir()) {
                         true => Ok(self.change.at(path, |fs| fs.node(as_path(path)))?),
@@ -239,7 +241,7 @@ impl<'a> Apply<'a> {
         Ok(None)
     }
 
-    /// Makes what is no directory.
+    /// Creates a file that is not a directory.
     fn make(&mut self, id: NodeId, dir: &Node, name: &OsStr, path: &[u8]) -> Result<Node, Failure> {
         let node = *self.tree.node(id);
         let new = new_file(&node.meta);
@@ -292,7 +294,8 @@ impl<'a> Apply<'a> {
         Ok(())
     }
 
-    /// Owner and mode, then attributes, which an owner's change would take away, then times.
+    /// Sets owner and mode, then extended attributes, which a change of owner would remove, then
+    /// times.
     fn attributes(&mut self, id: NodeId, node: &Node, path: &[u8]) -> Result<(), Failure> {
         let (meta, extra) = (self.tree.node(id).meta, self.tree.extra_times(id));
         let is_link = matches!(self.tree.node(id).kind, Kind::Symlink(_));
@@ -318,7 +321,7 @@ impl<'a> Apply<'a> {
         self.change.at(path, |_| node.set_attributes(&times))
     }
 
-    /// Takes away what has a name in a directory.
+    /// Removes the file with a name in a directory.
     fn remove(&self, dir: &Node, name: &[u8], there: &Node, path: &[u8]) -> Result<(), Failure> {
         match there.metadata().is_dir() {
             true => self.change.at(path, |fs| fs.remove_dir_all(as_path(path))),
@@ -326,7 +329,7 @@ impl<'a> Apply<'a> {
         }
     }
 
-    /// Takes away everything in a directory.
+    /// Removes everything in a directory.
     fn empty(&self, dir: &Node, path: &[u8]) -> Result<(), Failure> {
         let names = self.change.at(path, |_| {
             dir.read_dir()?.map(|entry| Ok(entry?.file_name().to_owned())).collect()
@@ -342,7 +345,7 @@ impl<'a> Apply<'a> {
     }
 }
 
-/// An attribute with a value of `len` bytes could not be set: which, and why.
+/// The error for an attribute whose value of `len` bytes could not be set.
 pub(crate) fn of_attribute(
     change: &Change,
     path: &[u8],

@@ -19,7 +19,7 @@ fn style(template: &str) -> ProgressStyle {
 }
 
 fn hidden_or(quiet: bool, bar: ProgressBar) -> ProgressBar {
-    // indicatif draws nothing where standard error is no terminal.
+    // indicatif draws nothing if standard error is not a terminal.
     bar.set_draw_target(match quiet {
         true => ProgressDrawTarget::hidden(),
         false => ProgressDrawTarget::stderr_with_hz(10),
@@ -27,7 +27,7 @@ fn hidden_or(quiet: bool, bar: ProgressBar) -> ProgressBar {
     bar
 }
 
-/// A bar that counts steps and says how long the rest takes.
+/// A bar that counts steps and shows the remaining time.
 pub(crate) fn percent(quiet: bool) -> ProgressBar {
     let bar = hidden_or(quiet, ProgressBar::new(0));
     bar.set_style(style("{msg:22} {bar:30} {percent:>3}%  {eta} left"));
@@ -43,7 +43,7 @@ pub(crate) fn copying(total: u64) -> ProgressBar {
     bar
 }
 
-/// The bar of a build: its parts draw one after the other in the same line.
+/// The bar of a build. Its phases draw one after the other in the same line.
 pub(crate) struct BuildBar {
     bar: ProgressBar,
     entries: AtomicU64,
@@ -61,7 +61,7 @@ impl BuildBar {
         BuildBar { bar, entries: AtomicU64::new(0), bytes: AtomicU64::new(0) }
     }
 
-    /// Wipes the line.
+    /// Clears the line.
     pub(crate) fn clear(&self) {
         self.bar.finish_and_clear();
     }
@@ -79,7 +79,7 @@ impl BuildBar {
 impl Progress for BuildBar {
     fn entries(&self, count: u64) {
         let before = self.entries.fetch_add(count, Ordering::Relaxed);
-        // A message costs more than an entry: one for each 256.
+        // A message costs more than an entry, so it is updated once for each 256 entries.
         if before / 256 != (before + count) / 256 {
             self.show_reading();
         }

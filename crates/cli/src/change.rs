@@ -1,4 +1,4 @@
-//! A change of a volume: all of it, or nothing.
+//! A change of a volume that happens completely or not at all.
 //!
 //! ```text
 //!   begin ──► verb changes names, content, attributes ──► finish: one commit
@@ -7,7 +7,8 @@
 //!                 nothing happened                    nothing, or all of it
 //! ```
 //!
-//! With `--in-steps` the engine commits as it goes, and what was done when it ends early stays.
+//! With `--in-steps` the engine commits while the verb runs, and the committed part remains if the
+//! program ends early.
 
 use crate::failure::{Failure, tell};
 use crate::image::{Image, as_path, inner_path};
@@ -51,11 +52,12 @@ impl Change {
         Ok(Change { image, fs })
     }
 
-    /// What failed at `path` in the volume.
+    /// The error for a failure at `path` in the volume.
     pub(crate) fn failure(&self, path: &[u8], error: &Error) -> Failure {
         let why = match error {
             Error::NotPermitted => self.forbidden(path),
-            // Of a path and not of the volume: it leads to what cannot move.
+            // The error concerns the path, not the volume: the path leads to a directory that
+            // cannot move.
             Error::Busy => Some("is a directory of the path itself: it cannot be moved"),
             _ => None,
         };
@@ -65,7 +67,7 @@ impl Change {
         }
     }
 
-    /// What forbids a change of `path` to everybody.
+    /// The reason why no user may change `path`.
     fn forbidden(&self, path: &[u8]) -> Option<&'static str> {
         let flags = |path: &[u8]| self.fs.symlink_metadata(as_path(path)).map(|it| it.flags());
         if let Ok(flags) = flags(path) {
@@ -84,7 +86,7 @@ impl Change {
         is_append.then_some("its directory is append-only (chattr +a): names can only be added")
     }
 
-    /// Why a value of `len` bytes has no place, when it is not for want of free blocks.
+    /// Why a value of `len` bytes cannot be stored, if lack of free blocks is not the reason.
     pub(crate) fn attribute_limit(&self, len: usize) -> Option<String> {
         let superblock = self.fs.superblock();
         let block = superblock.block_size.bytes();
@@ -101,8 +103,9 @@ impl Change {
         })
     }
 
-    /// A path whose last name is to go or to move, as rm and mv take it: a name, not the root, and
-    /// behind a slash a directory. `done` is what cannot be done, as in "removed".
+    /// A path whose last name is to be removed or moved, with the rules of rm and mv: it is a name
+    /// and not the root, and with a slash at its end it must be a directory. `done` is the
+    /// operation as a participle, as in "removed".
     pub(crate) fn named(&self, path: &OsStr, done: &str) -> Result<Vec<u8>, Failure> {
         let inner = inner_path(path)?;
         let bytes = path.as_bytes();
@@ -119,30 +122,30 @@ impl Change {
         Ok(inner)
     }
 
-    /// Whether two paths are one name in one directory, symlinks on the way followed.
+    /// Whether two paths are the same name in the same directory, following symlinks on the way.
     pub(crate) fn is_same_name(&self, a: &[u8], b: &[u8]) -> Result<bool, Failure> {
         let ((dir_a, name_a), (dir_b, name_b)) = (split_last(a), split_last(b));
         let ino = |dir| Ok::<_, Failure>(self.look_behind(dir)?.map(|dir| dir.ino()));
         Ok(name_a == name_b && ino(dir_a)? == ino(dir_b)?)
     }
 
-    /// A complaint about `path` in words.
+    /// The error for `path` with this reason.
     pub(crate) fn refuse(&self, path: &[u8], why: &str) -> Failure {
         let image = Shown::path(&self.image.name);
         Failure::new(format_args!("{image}: {}: {why}", Shown(path)))
     }
 
-    /// What stands at `path`, symlinks not followed; `None` when nothing does.
+    /// The metadata of `path`, without following symlinks. `None` if it does not exist.
     pub(crate) fn look(&self, path: &[u8]) -> Result<Option<Metadata>, Failure> {
         found(self.fs.symlink_metadata(as_path(path))).map_err(|e| self.failure(path, &e))
     }
 
-    /// The same, symlinks followed.
+    /// The same, following symlinks.
     pub(crate) fn look_behind(&self, path: &[u8]) -> Result<Option<Metadata>, Failure> {
         found(self.fs.metadata(as_path(path))).map_err(|e| self.failure(path, &e))
     }
 
-    /// Does one thing at `path`.
+    /// Runs one operation at `path`.
     pub(crate) fn at<T>(
         &self,
         path: &[u8],
@@ -151,7 +154,7 @@ impl Change {
         work(&self.fs).map_err(|error| self.failure(path, &error))
     }
 
-    /// Makes all of it durable.
+    /// Makes the whole change durable.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         let name = self.image.name;
         self.fs.close().map_err(|error| Failure::of_image(&name, &error))
@@ -172,7 +175,7 @@ pub(crate) fn without_slashes(path: &[u8]) -> &[u8] {
     &path[..end]
 }
 
-/// The last part of a path, and what is before it.
+/// The last part of a path, after the part before it.
 pub(crate) fn split_last(path: &[u8]) -> (&[u8], &[u8]) {
     match path.iter().rposition(|&byte| byte == b'/') {
         Some(0) => (b"/", &path[1..]),

@@ -1,4 +1,4 @@
-//! The command line as a whole: its verbs and what they share.
+//! The command line: its verbs and the options that they share.
 
 use crate::failure::Failure;
 use crate::verb;
@@ -69,7 +69,7 @@ impl Cli {
         word == "help" || Cli::command().find_subcommand(word).is_some()
     }
 
-    /// Does what was asked; the exit status.
+    /// Runs the verb and returns the exit status.
     pub(crate) fn run(self) -> Result<u8, Failure> {
         match self.verb {
             Verb::Mkfs(args) => args.run(),

@@ -1,4 +1,4 @@
-//! What went wrong, as one line that says what, where and what to do.
+//! Errors as one line that says what failed, where, and what to do next.
 //!
 //! ```text
 //!   extant: disk.img: /etc/foo: no such file or directory
@@ -16,26 +16,26 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Why a verb ends early.
+/// Why a verb ended early.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// To be said on standard error, without the program's name.
+    /// A message for standard error, without the program's name.
     Said(String),
-    /// The same, of a command line that is wrong whatever the volume and the files hold.
+    /// The same, for a command line that is wrong whatever the volume and the files contain.
     Usage(String),
-    /// What went wrong was said where it happened.
+    /// The error has already been reported.
     Told,
-    /// Whoever read the output has seen enough.
+    /// The reader of the output closed the pipe.
     Pipe,
 }
 
 impl Failure {
-    /// A failure in words.
+    /// A failure with this message.
     pub(crate) fn new(text: impl Display) -> Failure {
         Failure::Said(without_number(&text.to_string()))
     }
 
-    /// A command line that is wrong, in words.
+    /// A wrong command line, with this message.
     pub(crate) fn usage(text: impl Display) -> Failure {
         Failure::Usage(text.to_string())
     }
@@ -65,7 +65,7 @@ impl Failure {
         }
     }
 
-    /// Says it, and gives the program's exit status.
+    /// Prints the message and returns the program's exit status.
     pub(crate) fn exit(self) -> ExitCode {
         match self {
             Failure::Said(text) => {
@@ -82,18 +82,18 @@ impl Failure {
     }
 }
 
-/// Says something on standard error. Nothing can be done when that fails.
+/// Prints a message on standard error. An error of that is ignored.
 pub(crate) fn tell(text: impl Display) {
     use std::io::Write;
     let _ = writeln!(io::stderr().lock(), "extant: {text}");
 }
 
-/// An error of the system without the number that Rust adds.
+/// An error of the system without the number that Rust appends.
 pub(crate) fn plain(error: &io::Error) -> String {
     without_number(&error.to_string())
 }
 
-/// The same for an error's text, which may go on behind the number.
+/// The same for the text of an error, which may continue after the number.
 pub(crate) fn without_number(text: &str) -> String {
     let number = text.find(" (os error ").and_then(|start| {
         let len = text[start..].find(')')?;
@@ -132,7 +132,7 @@ pub(crate) fn explained(error: &Error) -> String {
         Error::Held { holder } => {
             let seen = moment::seconds(holder.seen);
             let advice = match holder.is_checker {
-                // A checker that died leaves the same mark as one at work.
+                // A checker that died leaves the same mark as a running one.
                 true => "if none runs there any more: `extant tune --clear-mmp IMG`",
                 false => "end that first",
             };
@@ -168,25 +168,25 @@ pub(crate) fn explained(error: &Error) -> String {
     }
 }
 
-/// What is to be said of an image.
+/// The message for an error of an image.
 pub(crate) fn said_of_image(image: &Path, error: &Error) -> String {
     let instead = if is_no_volume(error) { instead_of_volume(image) } else { None };
     said(image, instead.unwrap_or_else(|| explained(error)))
 }
 
-/// Whether the first superblock is not there.
+/// Whether the image has no primary superblock.
 pub(crate) fn is_no_volume(error: &Error) -> bool {
     matches!(error, Error::Corrupt { what: What::SuperblockMagic, at } if at.group.is_none())
 }
 
-/// What the place that `image` names holds, if that is known to be something else.
+/// A message about the other format that `image` contains, if it is a known one.
 fn instead_of_volume(image: &Path) -> Option<String> {
     let named = Image::parse(image.as_os_str()).ok()?;
     let text = signature::instead_of_volume(&named.path, named.offset)?;
     Some(text.replace("IMG", &Shown::path(&named.path).to_string()))
 }
 
-/// What is to be said of a member that an image is used without.
+/// The message for a member that is missing while the image is used.
 pub(crate) fn said_of_absence(image: &Path, member: &MemberError) -> String {
     let next = match member.problem {
         MemberProblem::CannotOpen { .. } => "the volume goes on without this member",
@@ -195,13 +195,14 @@ pub(crate) fn said_of_absence(image: &Path, member: &MemberError) -> String {
     said(image, without_number(&format!("{member}: {next}")))
 }
 
-/// What is to be said of a lock that was passed: its process has the image open only to read.
+/// The message for a lock that was ignored: the process that holds it has the image open only for
+/// reading.
 pub(crate) fn passed_lock(image: &Path, pid: u32) -> String {
     let process = process(pid);
     said(image, format!("{process} has locked it, and has it open only to read: going on"))
 }
 
-/// A process of this machine, with its name where that can be seen.
+/// A process of this system, with its name if it can be read.
 fn process(pid: u32) -> String {
     match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
         Ok(name) => format!("process {pid} ({})", name.trim_end()),
@@ -211,14 +212,14 @@ fn process(pid: u32) -> String {
 
 fn said(image: &Path, error: String) -> String {
     let image = Shown::path(image).to_string();
-    // A member that was named by itself names itself.
+    // The error of a member that was named by itself starts with that name.
     match error.strip_prefix(&image).is_some_and(|rest| rest.starts_with(':')) {
         true => error,
         false => image + ": " + &error,
     }
 }
 
-/// What can be done about a member that is wrong.
+/// The next step for a member with a problem.
 fn next_step(problem: MemberProblem) -> &'static str {
     match problem {
         MemberProblem::Missing { .. } => {
@@ -231,7 +232,7 @@ fn next_step(problem: MemberProblem) -> &'static str {
         MemberProblem::Empty => {
             "name the right one; of a mirror, `extant rebuild OTHER --member IT` fills it"
         }
-        // Nothing says what it holds.
+        // Nothing shows what the member contains.
         MemberProblem::Damaged => {
             "of a mirror, `extant rebuild --force OTHER --member IT` makes it whole; of raid0 only a copy of it helps"
         }

@@ -1,19 +1,22 @@
-//! How mount(8) calls extant: as `mount.extant` or `mount.fuse.extant`, or through libfuse's `mount.fuse`.
+//! Calls of extant by mount(8): as `mount.extant` or `mount.fuse.extant`, or through libfuse's
+//! `mount.fuse`.
 //!
 //! ```text
-//!   mount -t extant IMG DIR, fstab  ──► /sbin/mount.extant IMG DIR [-sfnv] [-N NAMESPACE] [-t TYPE] [-o OPTIONS] ─┐
-//!   mount -t fuse.extant IMG DIR    ──► /sbin/mount.fuse ──► extant IMG DIR -o OPTIONS ──────────────────────────┤
-//!                                                                 extant mount IMG DIR -o OPTIONS ◄──────────────┘
+//!   mount -t extant IMG DIR, fstab
+//!     ──► /sbin/mount.extant IMG DIR [-sfnv] [-N NAMESPACE] [-t TYPE] [-o OPTIONS] ──┐
+//!   mount -t fuse.extant IMG DIR                                                     │
+//!     ──► /sbin/mount.fuse ──► extant IMG DIR -o OPTIONS ────────────────────────────┤
+//!                                   extant mount IMG DIR -o OPTIONS ◄────────────────┘
 //! ```
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// Names of the program under which mount(8) looks for it.
+/// Names of the program that mount(8) calls.
 const NAMES: [&str; 3] = ["mount.extant", "mount.fuse.extant", "mount.fuseblk.extant"];
 
-/// What `arguments`, with the program's name first, mean in extant's own words; `None` when they are that already.
-/// An empty list asks for nothing to be done (`-f`).
+/// Translates the `arguments` of mount(8), which begin with the program's name, to those of extant.
+/// `None` if they are already extant's. An empty list means that there is nothing to do (`-f`).
 pub(crate) fn translated(
     arguments: &[OsString],
     is_verb: impl Fn(&OsStr) -> bool,
@@ -50,7 +53,7 @@ pub(crate) fn translated(
     Some(out)
 }
 
-/// Sloppy, fake, no table of mounts, verbose: in any order, as one word or several.
+/// Sloppy, fake, no table of mounts, verbose: in any order, in one word or several.
 fn is_flags(word: &str) -> bool {
     word.strip_prefix('-').is_some_and(|flags| {
         !flags.is_empty() && flags.chars().all(|flag| matches!(flag, 's' | 'f' | 'n' | 'v'))

@@ -1,4 +1,4 @@
-//! The image a verb works on: `IMG`, `IMG?offset=1M`, `IMG?backup=1`.
+//! The image that a verb works on: `IMG`, `IMG?offset=1M`, `IMG?backup=1`.
 //!
 //! ```text
 //!   disk.img?offset=1048576&backup=3      also: &journal=DEVICE, where the journal is a device
@@ -22,10 +22,10 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-/// An image by name.
+/// An image, its options and its members.
 #[derive(Clone, Debug)]
 pub(crate) struct Image {
-    /// As it was named, for messages.
+    /// The text that named it, for messages.
     pub(crate) name: PathBuf,
     /// The file or device.
     pub(crate) path: PathBuf,
@@ -34,21 +34,23 @@ pub(crate) struct Image {
     backup: Option<u32>,
     /// The device of an external journal.
     pub(crate) journal: Option<PathBuf>,
-    /// The other devices that the volume lies on.
+    /// The other devices of the volume.
     pub(crate) members: Vec<PathBuf>,
-    /// Whether the volume may be changed without some of them.
+    /// Whether the volume may be changed while some of them are missing.
     pub(crate) degraded: bool,
-    /// What was said of members: once is enough, however often the volume is opened.
+    /// Messages about members that were already printed. Each is printed once, however often the
+    /// volume is opened.
     told: Arc<Mutex<HashSet<MemberError>>>,
-    /// Processes whose locks were warned of.
+    /// Processes about whose locks the user was warned.
     warned: Arc<Mutex<HashSet<u32>>>,
 }
 
-/// What may stand behind the name.
+/// Options that may follow the name.
 const OPTIONS: [&str; 5] = ["offset=", "backup=", "journal=", "member=", "degraded"];
 
 impl Image {
-    /// Reads what the user wrote. A file whose name holds `?offset=` is named as it is.
+    /// Parses what the user wrote. If a file has a name with `?offset=` in it, the text is its
+    /// name.
     pub(crate) fn parse(text: &OsStr) -> Result<Image, Failure> {
         let name = PathBuf::from(text);
         let mut image = Image {
@@ -109,14 +111,14 @@ impl Image {
         Ok(image)
     }
 
-    /// How a command opens it, which uses each byte once.
+    /// Options to open it for a command, which uses each byte once.
     pub(crate) fn options(&self) -> OpenOptions {
         let mut options = self.options_to_stay();
         options.page_cache_bytes(0);
         options
     }
 
-    /// How to open it for longer, with a page cache.
+    /// Options to open it for a longer time, with a page cache.
     pub(crate) fn options_to_stay(&self) -> OpenOptions {
         let mut options = OpenOptions::new();
         options.offset(self.offset);
@@ -141,21 +143,23 @@ impl Image {
         options
     }
 
-    /// Says that the volume is used without this member, if that was not said already.
+    /// Prints that the volume is used without this member, if that was not printed before.
     pub(crate) fn tell_of(&self, member: &MemberError) {
         if self.told.lock().is_ok_and(|mut told| told.insert(member.clone())) {
             tell(said_of_absence(&self.name, member));
         }
     }
 
-    /// Says that process `pid` has a lock on the image that keeps no one out, if that was not said already.
+    /// Prints that process `pid` holds a lock on the image that does not keep this program out, if
+    /// that was not printed before.
     fn warn_of_lock(&self, pid: u32) {
         if self.warned.lock().is_ok_and(|mut warned| warned.insert(pid)) {
             tell(passed_lock(&self.name, pid));
         }
     }
 
-    /// Of these members, those that are not told of yet, as far as numbers say.
+    /// All of `members` if some of them may not have been reported yet, else none. Only their
+    /// number is compared.
     pub(crate) fn untold<'m>(&self, members: &'m [u16]) -> &'m [u16] {
         match self.told.lock().is_ok_and(|told| told.len() >= members.len()) {
             true => &[],
@@ -163,7 +167,7 @@ impl Image {
         }
     }
 
-    /// Opens the volume to read, recovered in memory where it needs that.
+    /// Opens the volume for reading. If it needs recovery, that is done in memory.
     pub(crate) fn open(&self) -> Result<Filesystem, Failure> {
         self.open_with(&self.options())
     }
@@ -173,13 +177,13 @@ impl Image {
         options.open(&self.path).map_err(|error| Failure::of_image(&self.name, &error))
     }
 
-    /// What failed at `path` in the volume.
+    /// The error for a failure at `path` in the volume.
     pub(crate) fn failure(&self, path: &[u8], error: &extant::Error) -> Failure {
         Failure::of_path(&self.name, path, error)
     }
 }
 
-/// The option that `text` was to be, if it is one but for a letter or two.
+/// The option that `text` probably means: one that differs in at most two letters.
 fn nearest(text: &str) -> Option<&'static str> {
     let end = text.find('=').map_or(text.len(), |at| at + 1);
     let known =
@@ -187,7 +191,7 @@ fn nearest(text: &str) -> Option<&'static str> {
     known.filter(|(letters, _)| *letters <= 2).min().map(|(_, name)| name)
 }
 
-/// Letters to be put in, taken out or changed to make `b` of `a`.
+/// Number of letters to insert, remove or change to turn `a` into `b`.
 fn distance(a: &[u8], b: &[u8]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.iter().enumerate() {
@@ -201,7 +205,7 @@ fn distance(a: &[u8], b: &[u8]) -> usize {
     row[b.len()]
 }
 
-/// Whether both names lead to one file, or one block device.
+/// Whether both names lead to the same file or block device.
 pub(crate) fn is_same_file(a: &Path, b: &Path) -> bool {
     let (Ok(a), Ok(b)) = (std::fs::metadata(a), std::fs::metadata(b)) else { return false };
     let is_device = |file: &Metadata| file.file_type().is_block_device();
@@ -209,10 +213,10 @@ pub(crate) fn is_same_file(a: &Path, b: &Path) -> bool {
     one_device || (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
 
-/// A path inside the volume, absolute, without empty parts, `.` and a trailing slash. What `..`
-/// means depends on symlinks, so such a path is left to the volume.
+/// A path inside the volume, absolute, without empty parts, `.` and a trailing slash. The meaning
+/// of `..` depends on symlinks, so `..` stays in the path for the volume to resolve.
 ///
-/// Errors: an empty path, which a variable that is not set may leave behind.
+/// Errors: an empty path, which can come from an unset variable.
 pub(crate) fn inner_path(path: &OsStr) -> Result<Vec<u8>, Failure> {
     if path.is_empty() {
         return Err(Failure::usage("an empty path names nothing: the volume's root is /"));
@@ -227,7 +231,7 @@ pub(crate) fn inner_path(path: &OsStr) -> Result<Vec<u8>, Failure> {
     Ok(if out.is_empty() { b"/".to_vec() } else { out })
 }
 
-/// As [`inner_path`], but a trailing slash stays: what the path names must be a directory then.
+/// As [`inner_path`], but keeps a trailing slash, with which the path must lead to a directory.
 pub(crate) fn looked_up_path(path: &OsStr) -> Result<Vec<u8>, Failure> {
     let mut inner = inner_path(path)?;
     if path.as_bytes().ends_with(b"/") && !inner.ends_with(b"/") {
@@ -236,7 +240,7 @@ pub(crate) fn looked_up_path(path: &OsStr) -> Result<Vec<u8>, Failure> {
     Ok(inner)
 }
 
-/// The path as the engine takes it.
+/// The path in the type that the engine uses.
 pub(crate) fn as_path(path: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(path))
 }

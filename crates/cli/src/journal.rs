@@ -1,31 +1,32 @@
-//! What the journal of a volume is and whether it must be replayed.
+//! Facts about the journal of a volume, and whether it must be replayed.
 
 use extant::Filesystem;
 use extant_ondisk::features::{Compat, Incompat};
 use extant_ondisk::jbd2::JournalIncompat;
 use serde::Serialize;
 
-/// The journal as `info` tells of it.
+/// The journal as `info` shows it.
 #[derive(Debug, Serialize)]
 pub(crate) struct JournalInfo {
     /// `internal`, `external`, `none`.
     pub(crate) place: &'static str,
-    /// `clean`, `needs recovery`; nothing without a journal.
+    /// `clean`, `needs recovery`; absent without a journal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) state: Option<&'static str>,
     /// Blocks, the superblock and fast commits included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) blocks: Option<u32>,
-    /// `off`: the volume has none; `on`: it may; `live`: the log may end in some.
+    /// `off`: the volume has no fast commits; `on`: it may have some; `live`: the log may end in
+    /// some.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fast_commits: Option<&'static str>,
-    /// Blocks kept for them, with [`JournalInfo::fast_commits`] other than `off`.
+    /// Size of the fast-commit area in blocks, if [`JournalInfo::fast_commits`] is not `off`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) fast_commit_blocks: Option<u32>,
-    /// `live` while fsyncs may be in the byte log; nothing otherwise.
+    /// `live` while the byte log may contain fsyncs; otherwise absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) byte_log: Option<&'static str>,
-    /// The next transaction.
+    /// Number of the next transaction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) sequence: Option<u32>,
     /// The device of an external journal, by its UUID.
@@ -33,13 +34,13 @@ pub(crate) struct JournalInfo {
     pub(crate) uuid: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) features: Option<Vec<String>>,
-    /// Why it could not be looked at.
+    /// Why it could not be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) error: Option<String>,
 }
 
 impl JournalInfo {
-    /// Looks at the journal of a volume that was opened as it stands.
+    /// Reads the journal of a volume that was opened without recovery.
     pub(crate) fn of(fs: &Filesystem) -> JournalInfo {
         let superblock = fs.superblock();
         let mut info = JournalInfo {

@@ -1,15 +1,15 @@
-//! The `extant` command: a thin door on the engine and the image builder.
+//! The `extant` command: a thin front end for the engine and the image builder.
 //!
 //! ```text
 //!   arguments ──► cli ──► verb::{mkfs, build, ls, cat, get, put, rm, chmod, resize, check, …}
-//!                            │ asks extant, extant-image
+//!                            │ calls extant, extant-image
 //!                            ▼
 //!              out (standard output, text or JSON)      failure (standard error, one line)
 //! ```
 
-// `verb::get::project` is the exception.
+// Only `verb::get::project` permits it.
 #![deny(unsafe_code)]
-// Docstrings of options are their help texts, where [MODE] is no link.
+// Docstrings of options are their help texts, in which [MODE] is not a link.
 #![allow(rustdoc::broken_intra_doc_links)]
 
 mod amount;
@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Becomes this program with other arguments, so that all that follows sees one form of them.
+/// Executes this program again with other arguments, so that the rest of the code sees one form.
 fn start_again(arguments: &[OsString]) -> ExitCode {
     let failed = |error| Failure::new(format!("cannot start again: {error}")).exit();
     match std::env::current_exe() {

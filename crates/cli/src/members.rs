@@ -1,4 +1,4 @@
-//! The members of a volume on several devices, as `info` tells of them.
+//! The members of a volume on several devices, as `info` shows them.
 
 use crate::image::Image;
 use crate::{amount, shown};
@@ -11,19 +11,19 @@ use serde::Serialize;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// How a volume lies on its members.
+/// The layout of a volume on its members.
 #[derive(Serialize)]
 pub(crate) struct LayoutInfo {
     /// `raid0`, `raid1`.
     kind: &'static str,
     uuid: String,
-    /// Members, named or not.
+    /// Number of members, whether named or not.
     count: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
     stripe_bytes: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     region_bytes: Option<u64>,
-    /// Those that were named.
+    /// The members that were named.
     members: Vec<MemberInfo>,
 }
 
@@ -36,7 +36,7 @@ struct MemberInfo {
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     rebuilt_bytes: Option<u64>,
-    /// Regions that may differ from the other members'.
+    /// Number of regions that may differ from the other members'.
     dirty_regions: usize,
 }
 
@@ -48,7 +48,7 @@ pub(crate) fn member_in(path: &Path, offset: u64) -> Option<Member> {
 }
 
 impl LayoutInfo {
-    /// What the records of the members say; `None` for a volume on one device.
+    /// Reads the members' records. `None` for a volume on one device.
     pub(crate) fn of(image: &Image) -> Option<LayoutInfo> {
         let paths = std::iter::once(&image.path).chain(&image.members);
         let known: Vec<_> =

@@ -1,4 +1,4 @@
-//! Times as people read them, in UTC.
+//! Times for people, in UTC.
 
 use extant::Timestamp;
 
@@ -24,10 +24,11 @@ pub(crate) fn short(time: Timestamp) -> String {
     format!("{date} {h:02}:{m:02}")
 }
 
-/// Date and time of day of a second since 1970, in the Gregorian calendar.
+/// Date and time of day in the Gregorian calendar, from seconds since 1970.
 fn civil(sec: i64) -> (String, [i64; 3]) {
     let (days, rest) = (sec.div_euclid(86_400), sec.rem_euclid(86_400));
-    // Counted in cycles of 400 years from 0000-03-01, so that the leap day ends a year.
+    // Counts in cycles of 400 years from 0000-03-01, so that the leap day is the last day of a
+    // year.
     let days = days + 719_468;
     let (cycle, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
     let year_of_cycle = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

@@ -14,20 +14,20 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-/// A mount of extant.
+/// A mount made by extant.
 pub(crate) struct Mounted {
-    /// The directory that it is on.
+    /// The directory on which it is mounted.
     pub(crate) dir: PathBuf,
     /// What is mounted, as `IMG?offset=BYTES`.
     pub(crate) image: PathBuf,
-    /// Whether nothing can be changed.
+    /// Whether it is read-only.
     pub(crate) read_only: bool,
-    /// Whether it shows all of the volume, and not a directory of it.
+    /// Whether it shows the whole volume rather than one directory of it.
     pub(crate) is_whole: bool,
 }
 
 impl Mounted {
-    /// All of them; of several on one directory the uppermost is last.
+    /// All such mounts. Of several on one directory, the topmost is last.
     pub(crate) fn all() -> Result<Vec<Mounted>, Failure> {
         let path = Path::new("/proc/self/mountinfo");
         let table =
@@ -35,7 +35,7 @@ impl Mounted {
         Ok(table.split(|&byte| byte == b'\n').filter_map(Mounted::parse).collect())
     }
 
-    /// The uppermost one on `dir`.
+    /// The topmost such mount on `dir`.
     pub(crate) fn on(dir: &Path) -> Result<Option<Mounted>, Failure> {
         Ok(Mounted::all()?.into_iter().rev().find(|mounted| mounted.dir == dir))
     }
@@ -52,15 +52,16 @@ impl Mounted {
         is_ours.then(|| Mounted { dir, image: image_of(&source, &device), read_only, is_whole })
     }
 
-    /// Whether its server has ended without unmounting it.
+    /// Whether its server ended without unmounting it.
     pub(crate) fn is_dead(&self) -> bool {
-        // Attributes of files may come from the kernel's cache; this asks the server. A request that finds the server
-        // ending is aborted.
+        // Attributes of files may come from the kernel's cache; `statfs` reaches the server. If the
+        // server is ending, the request is aborted.
         matches!(rustix::fs::statfs(&self.dir), Err(Errno::NOTCONN | Errno::CONNABORTED))
     }
 }
 
-/// The directory by its absolute path without links, also where a dead mount keeps it from being looked at.
+/// The directory as an absolute path without links. Also works if a dead mount prevents access to
+/// it.
 pub(crate) fn place_of(dir: &Path) -> std::io::Result<PathBuf> {
     std::fs::canonicalize(dir).or_else(|error| {
         let whole = std::path::absolute(dir)?;
@@ -71,7 +72,8 @@ pub(crate) fn place_of(dir: &Path) -> std::io::Result<PathBuf> {
     })
 }
 
-/// The image that is mounted, as `IMG?offset=BYTES`: `device` is the number of the mount's device, `MAJOR:MINOR`.
+/// The mounted image as `IMG?offset=BYTES`. `device` is the number of the mount's device,
+/// `MAJOR:MINOR`.
 fn image_of(source: &Path, device: &str) -> PathBuf {
     let place = Path::new("/sys/dev/block").join(device).join("loop");
     let read = |what: &str| std::fs::read(place.join(what)).ok();
@@ -85,7 +87,7 @@ fn image_of(source: &Path, device: &str) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(&image))
 }
 
-/// A field of the table: `\040` stands for a space, and so on.
+/// A field of the table, with its escapes decoded: `\040` is a space.
 fn path_of(field: &[u8]) -> PathBuf {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;

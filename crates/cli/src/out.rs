@@ -1,4 +1,4 @@
-//! Standard output: text for people, JSON Lines for programs, colour on a terminal only.
+//! Standard output: text for people, JSON Lines for programs, colour only on a terminal.
 
 use crate::failure::Failure;
 use crate::shown::Whole;
@@ -7,12 +7,13 @@ use serde::Serialize;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
-/// Standard output. A reader who has left ends the program without a word, unless its exit status says more.
+/// Standard output. If the reader closed it, the program ends without a message.
 pub(crate) struct Out {
     to: BufWriter<StdoutLock<'static>>,
     terminal: bool,
     colour: bool,
-    /// What is printed tells of what was done or found; the exit status is for those who do not read it.
+    /// The output only reports on finished work, and the exit status holds the result. A closed
+    /// pipe is then not an error.
     is_report: bool,
 }
 
@@ -24,8 +25,8 @@ impl Out {
         Out { to: BufWriter::with_capacity(64 << 10, stdout), terminal, colour, is_report: false }
     }
 
-    /// For a verb whose work is done, or whose exit status is a judgement: a reader who has left changes nothing of
-    /// that.
+    /// For a verb whose work is finished or whose exit status is the result: a closed pipe changes
+    /// neither.
     pub(crate) fn of_report() -> Out {
         Out { is_report: true, ..Out::new() }
     }
@@ -37,19 +38,19 @@ impl Out {
         }
     }
 
-    /// Writes text as it is.
+    /// Writes text unchanged.
     pub(crate) fn text(&mut self, text: fmt::Arguments<'_>) -> Result<(), Failure> {
         let wrote = self.to.write_fmt(text);
         self.taken(wrote)
     }
 
-    /// Writes bytes as they are.
+    /// Writes bytes unchanged.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         let wrote = self.to.write_all(bytes);
         self.taken(wrote)
     }
 
-    /// Writes a name: escaped and coloured on a terminal, its bytes elsewhere.
+    /// Writes a name: escaped and coloured on a terminal, otherwise its bytes.
     pub(crate) fn name(&mut self, name: &[u8], style: &str) -> Result<(), Failure> {
         match (self.terminal, self.colour && !style.is_empty()) {
             (false, _) => self.bytes(name),
@@ -58,7 +59,7 @@ impl Out {
         }
     }
 
-    /// Writes text, in this style where there is colour.
+    /// Writes text, in this style if colour is enabled.
     pub(crate) fn styled(&mut self, text: &str, style: &str) -> Result<(), Failure> {
         match self.colour {
             true => self.text(format_args!("\x1b[{style}m{text}\x1b[0m")),
@@ -73,14 +74,14 @@ impl Out {
         self.taken(wrote)
     }
 
-    /// Sees that everything was taken.
+    /// Flushes the output and reports an error of that.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
         let wrote = self.to.flush();
         self.taken(wrote)
     }
 }
 
-/// How the name of such a file is coloured, as `ls` does.
+/// The style of a file's name, as in `ls`.
 pub(crate) fn style(kind: Option<FileKind>, mode: u32) -> &'static str {
     match kind {
         Some(FileKind::Directory) => "1;34",

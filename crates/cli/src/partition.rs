@@ -1,24 +1,25 @@
-//! The partition table at an image's start, which bounds a volume that is made inside the image.
+//! The partition table at the start of an image. It bounds a volume that is made inside the image.
 //!
 //! ```text
 //!   byte 446   ┌ flag │ … │ type │ … │ first sector │ sectors ┐  4 entries of 16 bytes: MBR
-//!   sector 1   "EFI PART" ─► entries at a sector, so many of so many bytes:               GPT
+//!   sector 1   "EFI PART" ─► first sector, number and size of the entries:               GPT
 //!                  type (16) │ unique (16) │ first sector (8) │ last sector (8) │ …
 //! ```
 //!
-//! Source: UEFI Specification 2.10, "GUID Partition Table (GPT) Disk Layout" and "Legacy Master Boot
-//! Record (MBR)".
+//! Source: UEFI Specification 2.10, "GUID Partition Table (GPT) Disk Layout" and "Legacy Master
+//! Boot Record (MBR)".
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// Entries of a GPT and logical partitions of an MBR that are looked at: tools make at most 128.
+/// Limit of GPT entries and of an MBR's logical partitions that are read. Partitioning tools make
+/// at most 128.
 const ENTRIES_MAX: u32 = 1024;
-/// MBR types of a partition that holds others.
+/// MBR types of a partition that contains others.
 const EXTENDED: [u8; 3] = [0x05, 0x0F, 0x85];
-/// MBR type of the entry that stands for a GPT.
+/// MBR type of the entry that covers a GPT.
 const PROTECTIVE: u8 = 0xEE;
 
 /// A partition, in bytes.
@@ -28,7 +29,7 @@ pub(crate) struct Partition {
     pub(crate) len: u64,
 }
 
-/// The partitions of the image or device at `path`, by their starts; `None` without a table.
+/// The partitions of the image or device at `path`, sorted by their starts. `None` without a table.
 pub(crate) fn table(path: &Path) -> io::Result<Option<Vec<Partition>>> {
     let file = File::open(path)?;
     for sector in [512, 4096] {
@@ -44,7 +45,7 @@ pub(crate) fn table(path: &Path) -> io::Result<Option<Vec<Partition>>> {
     mbr(&file, &first).map(|found| Some(sorted(found)))
 }
 
-/// Reads whole bytes; `false` where the file ends before.
+/// Fills `bytes`. `false` if the file ends before.
 fn read(file: &File, at: u64, bytes: &mut [u8]) -> io::Result<bool> {
     match file.read_exact_at(bytes, at) {
         Ok(()) => Ok(true),
@@ -104,7 +105,8 @@ fn mbr(file: &File, first: &[u8; 512]) -> io::Result<Vec<Partition>> {
     Ok(found)
 }
 
-/// The chain of tables in an extended partition: each has a partition and the place of the next table.
+/// Reads the chain of tables in an extended partition. Each table has a partition and the location
+/// of the next table.
 fn logical(file: &File, extended: u64, found: &mut Vec<Partition>) -> io::Result<()> {
     let mut at = extended;
     for _ in 0..ENTRIES_MAX {

@@ -1,4 +1,4 @@
-//! One entry of a volume as a line of JSON: the fields of `docs/JSON.md`.
+//! One entry of a volume as a line of JSON, with the fields of `docs/JSON.md`.
 
 use crate::failure::explained;
 use crate::shown::{BASE64, encoded, hex};
@@ -11,11 +11,11 @@ use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 
-/// Files above this get `sha256_nonzero` in place of `sha256`.
+/// Larger files get `sha256_nonzero` in place of `sha256`.
 const HASH_WHOLE_MAX: u64 = 256 << 20;
 const HASH_BLOCK: u64 = 4096;
 
-/// A moment.
+/// A time.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Time {
     sec: i64,
@@ -28,7 +28,7 @@ impl From<Timestamp> for Time {
     }
 }
 
-/// A piece of a file and where it lies, in bytes and blocks.
+/// A piece of a file and its location, in bytes and blocks.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Extent {
     offset: u64,
@@ -44,16 +44,16 @@ impl From<FileExtent> for Extent {
     }
 }
 
-/// What is to be found out besides the inode's fields.
+/// What a record includes besides the inode's fields.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ask {
     /// Hashes of content.
     pub(crate) hash: bool,
-    /// Where the content lies.
+    /// The location of the content.
     pub(crate) extents: bool,
 }
 
-/// The line. Fields that could not be read are left out.
+/// The line. Fields that could not be read are omitted.
 #[derive(Debug, Serialize)]
 pub(crate) struct Record {
     path: String,
@@ -99,7 +99,7 @@ struct InodeFields {
 }
 
 impl Record {
-    /// Finds out what `ask` wants of an entry. What cannot be read goes into the record.
+    /// Reads what `ask` requests for an entry. Errors go into the record.
     pub(crate) fn of(fs: &Filesystem, mut visit: Visit<'_>, ask: Ask) -> Record {
         let features = fs.superblock().features;
         let has_projects = features.ro_compat.contains(RoCompat::PROJECT);
@@ -161,12 +161,12 @@ impl Record {
     }
 }
 
-/// The value, or its error among the problems.
+/// The value of `result`. An error is added to `problems`.
 fn keep<T>(result: Result<T, Error>, problems: &mut Vec<String>) -> Option<T> {
     result.map_err(|error| problems.push(explained(&error))).ok()
 }
 
-/// What such a file is called in JSON.
+/// The type's name in JSON.
 pub(crate) fn kind_name(kind: FileKind) -> &'static str {
     match kind {
         FileKind::Regular => "file",
@@ -206,7 +206,7 @@ pub(crate) fn flag_letters(flags: InodeFlags) -> String {
     letters.into_iter().filter(|(flag, _)| flags.contains(*flag)).map(|(_, c)| c).collect()
 }
 
-/// The hash that `docs/JSON.md` gives a file of `size` bytes.
+/// The hash that `docs/JSON.md` defines for a file of `size` bytes.
 fn content_hash(file: &File, size: u64) -> Result<String, Error> {
     let mut hash = Sha256::new();
     if size > HASH_WHOLE_MAX {

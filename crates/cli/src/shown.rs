@@ -1,10 +1,10 @@
-//! Names of a volume are any bytes: how they are shown to people, and in JSON.
+//! Names of a volume can hold any bytes. This module formats them for people and for JSON.
 //!
 //! ```text
-//!   for people   control bytes, bytes that are not UTF-8 and \ as \n, \u{1b}, \xff, \\; of a path
-//!                longer than 200 bytes the start and the end
+//!   for people   control bytes, bytes that are not UTF-8 and \ as \n, \u{1b}, \xff, \\; a path
+//!                longer than 200 bytes is shortened to its start and end
 //!   in JSON      bytes that are not UTF-8 and % as %XX: exact, see docs/JSON.md
-//!   in a pipe    `ls` and `tree` print the bytes as they are
+//!   in a pipe    `ls` and `tree` print the bytes unchanged
 //! ```
 
 use base64::alphabet;
@@ -13,7 +13,7 @@ use std::fmt::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// Base64 with the usual alphabet; what is read may be padded or not.
+/// Base64 with the standard alphabet. Padding is optional when decoding.
 pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new()
@@ -21,17 +21,18 @@ pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(
         .with_decode_allow_trailing_bits(true),
 );
 
-/// The longest name or path that is shown whole, in bytes: a name of 255 bytes is cut, too.
+/// The longest name or path that is shown completely, in bytes. A name of 255 bytes is shortened
+/// too.
 const SHOWN_MAX: usize = 200;
-/// What stands for the middle of a longer one.
+/// Replaces the middle of a longer one.
 const CUT: &str = " [...] ";
 
-/// A name that cannot forge a line, fill the screen or steer a terminal.
+/// A name that cannot forge a line, fill the screen or control a terminal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shown<'a>(pub(crate) &'a [u8]);
 
 impl Shown<'_> {
-    /// A path of this machine.
+    /// A path of this system.
     pub(crate) fn path(path: &Path) -> Shown<'_> {
         Shown(path.as_os_str().as_bytes())
     }
@@ -48,7 +49,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// The same of any length, for output that is about the name.
+/// The same without a length limit, for output whose subject is the name.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Whole<'a>(pub(crate) &'a [u8]);
 
@@ -69,12 +70,12 @@ impl fmt::Display for Whole<'_> {
     }
 }
 
-/// Whether `c` turns the direction of what follows it.
+/// Whether `c` changes the direction of the text after it.
 fn is_bidi_control(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// A name as JSON carries it.
+/// A name as JSON contains it.
 pub(crate) fn encoded(name: &[u8]) -> String {
     let mut out = String::with_capacity(name.len());
     for chunk in name.utf8_chunks() {

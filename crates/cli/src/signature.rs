@@ -1,4 +1,4 @@
-//! What a file or device holds that is no volume, or in the place of a new one: by the bytes that mark each format.
+//! Detects what a file or device contains other than a volume, by the bytes that mark each format.
 //!
 //! ```text
 //!   first 68 KiB ──► Format: its name, and what to do with it here
@@ -11,21 +11,21 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// A format other than ext4, and how one comes from it to a volume.
+/// A format other than ext4, and how to get from it to a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Format {
     /// With its article: "a GPT partition table".
     pub(crate) name: &'static str,
-    /// The next step of a user who wanted a volume.
+    /// What a user who wanted a volume should do next.
     pub(crate) next: Next,
 }
 
-/// What leads from a file to the volume that may be in it; `IMG` stands for its name.
+/// How to get from a file to the volume that may be in it; `IMG` is replaced by the file's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// It is one.
+    /// It is a volume.
     Volume,
-    /// Another filesystem: nothing of extant's.
+    /// Another filesystem. extant does not support it.
     Other,
     /// Partitions.
     Partitions,
@@ -35,10 +35,10 @@ pub(crate) enum Next {
 
 const EXT: Format = Format { name: "an ext2, ext3 or ext4 filesystem", next: Next::Volume };
 
-/// Where the bytes are that mark a format, those bytes, its name, the next step.
+/// Offset of the bytes that mark a format, those bytes, its name, the next step.
 const FORMATS: &[(u64, &[u8], &str, Next)] = &[
     (1080, &[0x53, 0xEF], EXT.name, EXT.next),
-    // Of a stripe: a mirror has a superblock as well.
+    // A member of stripes. A mirror has a superblock as well.
     (MEMBER_OFFSET, &MEMBER_MAGIC, "a member of a layout", Next::Volume),
     (0, b"XFSB", "an XFS filesystem", Next::Other),
     (65_600, b"_BHRfS_M", "a btrfs filesystem", Next::Other),
@@ -92,8 +92,9 @@ const FORMATS: &[(u64, &[u8], &str, Next)] = &[
 const LVM: Next = Next::Do("`vgchange -ay` makes devices of its logical volumes: name one of them");
 const QEMU_IMG: Next = Next::Do("`qemu-img convert -O raw IMG NEW` makes a plain image of it");
 
-/// What stands in `path` from byte `start` on; `None` when nothing known does. In a whole file any bytes but zeros at
-/// its start are somebody's; a device or a part of one may hold what its last user left.
+/// What is in `path` from byte `start` on; `None` if nothing is known. In a whole file, any bytes
+/// but zeros at its start count as data. A device, or a part of one, may hold remains of its last
+/// use.
 pub(crate) fn find(path: &Path, start: u64) -> io::Result<Option<&'static str>> {
     let file = File::open(path)?;
     let head = head(&file, start)?;
@@ -102,12 +103,12 @@ pub(crate) fn find(path: &Path, start: u64) -> io::Result<Option<&'static str>> 
     Ok(format_of(&head).map(|format| format.name).or(some.then_some("data")))
 }
 
-/// The format of what is in the file at `path` from byte `start` on; `None` if it is not one of the known ones.
+/// The format of the file at `path` from byte `start` on; `None` if it is unknown.
 pub(crate) fn known(path: &Path, start: u64) -> io::Result<Option<Format>> {
     Ok(format_of(&head(&File::open(path)?, start)?))
 }
 
-/// What is in the place of a volume, and the next step, for a file or device that has none from `start` on.
+/// For a file or device without a volume at `start`: what is there instead, and the next step.
 pub(crate) fn instead_of_volume(path: &Path, start: u64) -> Option<String> {
     let file = File::open(path).ok()?;
     let bytes = head(&file, start).ok()?;
@@ -136,14 +137,14 @@ pub(crate) fn instead_of_volume(path: &Path, start: u64) -> Option<String> {
     }
 }
 
-/// Where the first volumes in the partitions of `path` start, in bytes.
+/// Starts of the first volumes in the partitions of `path`, in bytes.
 fn volumes_in(path: &Path) -> Vec<u64> {
     let partitions = partition::table(path).ok().flatten().unwrap_or_default();
     let is_volume = |start: &u64| matches!(known(path, *start), Ok(Some(found)) if found == EXT);
     partitions.into_iter().map(|partition| partition.start).filter(is_volume).take(8).collect()
 }
 
-/// The first bytes from `start` on, as far as any signature goes.
+/// The first bytes from `start` on, as far as any signature reaches.
 fn head(file: &File, start: u64) -> io::Result<Vec<u8>> {
     let mut head = vec![0; 68 << 10];
     let mut len = 0;

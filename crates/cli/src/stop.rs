@@ -1,9 +1,9 @@
-//! Signals that end the program: they end it at once, or, while there is something to clean up, set
-//! a flag.
+//! Signals that end the program. They end it immediately or, while there is something to clean up,
+//! set a flag.
 //!
 //! ```text
-//!   SIGINT, SIGTERM, SIGHUP ──► careful? ── no ──► the end
-//!                                  └ yes ──► stop is set ──► the work ends and cleans up
+//!   SIGINT, SIGTERM, SIGHUP ──► careful? ── no ──► the program ends
+//!                                  └ yes ──► `flag` is set ──► the work ends and cleans up
 //! ```
 
 use crate::failure::{Failure, tell};
@@ -15,18 +15,20 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// The signals of this program.
+/// Signal handling of this program.
 pub(crate) struct Stop {
-    /// Set when the program is to end.
+    /// Set when the program must end.
     pub(crate) flag: Arc<AtomicBool>,
     careless: Arc<AtomicBool>,
     signal: Arc<AtomicUsize>,
-    /// Held by who decides whether the file stays or goes: the one who ends the program keeps it.
+    /// Held by the thread that decides whether the file is kept or removed. `remove_when_ended`
+    /// keeps it locked while it ends the program.
     decision: Arc<Mutex<()>>,
 }
 
 impl Stop {
-    /// Listens from now on; until [`Stop::be_careful`] a signal still ends the program at once.
+    /// Installs the handlers. Until [`Stop::be_careful`], a signal still ends the program
+    /// immediately.
     pub(crate) fn listen() -> Result<Stop, Failure> {
         let stop = Stop {
             flag: Arc::new(AtomicBool::new(false)),
@@ -50,7 +52,7 @@ impl Stop {
         self.careless.store(false, Ordering::SeqCst);
     }
 
-    /// Having been careful, a signal takes the file at `path` away and ends the program, until
+    /// After [`Stop::be_careful`]: a signal removes the file at `path` and ends the program, until
     /// [`Stop::be_careless`].
     pub(crate) fn remove_when_ended(&self, path: &Path) {
         let (path, flag, careless) = (path.to_owned(), self.flag.clone(), self.careless.clone());
@@ -72,14 +74,14 @@ impl Stop {
         });
     }
 
-    /// There is nothing to clean up any more: a signal ends the program at once. Does not return
-    /// when a signal that came before is ending it.
+    /// There is nothing to clean up any more: a signal ends the program immediately. Does not
+    /// return if an earlier signal is ending the program.
     pub(crate) fn be_careless(&self) {
         let _deciding = self.decision.lock().unwrap_or_else(PoisonError::into_inner);
         self.careless.store(true, Ordering::SeqCst);
     }
 
-    /// The exit status that says which signal ended the program.
+    /// The exit status that tells which signal ended the program.
     pub(crate) fn exit_status(&self) -> u8 {
         128 + self.signal.load(Ordering::SeqCst) as u8
     }

@@ -1,46 +1,46 @@
-//! Everything at and below a path, each with what could and could not be read of it.
+//! Visits everything at and below a path, with what could and could not be read of each entry.
 //!
 //! ```text
 //!   visit /        ─► names, sorted ─► visit /a, visit /a/x, visit /b, …       done(/a) after /a/x
-//!     └ problems of the directory itself go with its visit; the walk goes on behind them
+//!     └ problems of the directory itself go with its visit; the walk continues after them
 //! ```
 //!
-//! A damaged volume cannot lead round in circles: a directory is entered once. The walk keeps one
-//! path, which grows and shrinks with its depth, so that memory is linear in the depth of a tree.
+//! A damaged volume cannot cause an endless walk: each directory is entered once. The walk keeps
+//! one path, which grows and shrinks with the depth, so memory is linear in the depth of the tree.
 
 use crate::failure::{Failure, explained};
 use crate::image::{Image, as_path};
 use extant::{DirEntry, Error, FileKind, Filesystem, Ino, Metadata, Site, What};
 use std::collections::HashSet;
 
-/// The longest path below which a visitor that writes whole paths goes, in bytes: such output grows
-/// with the square of the depth, and nothing on Linux takes a path of more than 4096.
+/// The longest path, in bytes, whose directory a visitor that writes whole paths enters. Such
+/// output grows with the square of the depth, and Linux accepts no path of more than 4096 bytes.
 pub(crate) const PATH_MAX: usize = 64 << 10;
 
 /// One file, directory or other entry.
 pub(crate) struct Visit<'p> {
-    /// From the volume's root.
+    /// The path from the volume's root.
     pub(crate) path: &'p [u8],
-    /// The last part of the path; the whole path of the start.
+    /// The last part of the path. For the start of the walk, the whole path.
     pub(crate) name: &'p [u8],
     pub(crate) ino: Ino,
-    /// As the inode says, else the entry; `None` when neither can tell.
+    /// The type according to the inode, else to the directory entry; `None` if neither is known.
     pub(crate) kind: Option<FileKind>,
     pub(crate) metadata: Option<Metadata>,
     /// Levels below the start.
     pub(crate) depth: usize,
-    /// The last name of its directory.
+    /// Whether it is the last name of its directory.
     pub(crate) last: bool,
-    /// The name before it in its directory is the same, which only damage makes.
+    /// Whether the name before it in its directory is the same. Only damage causes that.
     pub(crate) is_repeated: bool,
-    /// All names of its directory, sorted; none of the start.
+    /// All names of its directory, sorted. Empty for the start of the walk.
     pub(crate) siblings: &'p [DirEntry],
     /// What could not be read.
     pub(crate) problems: Vec<String>,
 }
 
 impl Visit<'_> {
-    /// `Some` when something could not be read.
+    /// The problems as one text, or `None`.
     pub(crate) fn error(&self) -> Option<String> {
         (!self.problems.is_empty()).then(|| self.problems.join("; "))
     }
@@ -51,10 +51,11 @@ impl Visit<'_> {
     }
 }
 
-/// The directories of a walk, kept as numbers: where a file was, without a path a file.
+/// The directories of a walk as numbers. They record where a file was without storing a path for
+/// each file.
 ///
 /// ```text
-///   dirs    0 ─ usr ◄─ share ◄─ doc       each knows the one above it and its own name
+///   dirs    0 ─ usr ◄─ share ◄─ doc       each holds the number of its parent and its own name
 ///   open    [ 1 ][ 2 ][ 3 ]               those on the way to the entry that is visited
 /// ```
 #[derive(Default)]
@@ -64,10 +65,10 @@ pub(crate) struct Trail {
 }
 
 impl Trail {
-    /// The number of the directory where a walk starts.
+    /// Number of the directory where the walk starts.
     pub(crate) const START: u32 = 0;
 
-    /// Notes a directory below the start that is entered, `depth` levels down.
+    /// Records that the walk enters a directory, `depth` levels below the start.
     pub(crate) fn enter(&mut self, depth: usize, name: &[u8]) {
         self.open.truncate(depth.saturating_sub(1));
         self.dirs.push((self.dir(depth), name.into()));
@@ -75,7 +76,7 @@ impl Trail {
         self.open.push(self.dirs.len() as u32);
     }
 
-    /// The number of the directory that holds an entry `depth` levels down.
+    /// Number of the directory that contains an entry `depth` levels below the start.
     pub(crate) fn dir(&self, depth: usize) -> u32 {
         depth.checked_sub(2).and_then(|at| self.open.get(at)).copied().unwrap_or(Trail::START)
     }
@@ -93,18 +94,19 @@ impl Trail {
     }
 }
 
-/// Told what a walk finds.
+/// Receives the results of a walk.
 pub(crate) trait Visitor {
-    /// An entry; directories come before what they hold. `false` keeps out of a directory.
+    /// An entry. A directory comes before its contents; on `false` the walk does not enter it.
     fn visit(&mut self, visit: Visit<'_>) -> Result<bool, Failure>;
 
-    /// Everything below the directory of depth `depth` that was visited last was visited.
+    /// The walk has visited everything below the directory of depth `depth` that was visited last.
     fn done(&mut self, depth: usize) -> Result<(), Failure> {
         let _ = depth;
         Ok(())
     }
 
-    /// The length of a path, in bytes, beyond which a directory is not entered but named as a problem.
+    /// Longest path in bytes. The walk does not enter a directory with a longer one, and reports
+    /// that as a problem.
     fn path_max(&self) -> usize {
         usize::MAX
     }
@@ -118,17 +120,17 @@ struct Walk<'a, V> {
 }
 
 struct Level {
-    /// Bytes of the directory's path.
+    /// Length of the directory's path in bytes.
     path_len: usize,
     /// Sorted.
     names: Vec<DirEntry>,
-    /// How many of them were visited.
+    /// How many of them the walk has visited.
     visited: usize,
 }
 
-/// Walks from `path` on, `max_depth` levels down. A symlink at the path's end stands for itself.
+/// Walks from `path` on, `max_depth` levels down. A symlink at the path's end is not followed.
 ///
-/// Errors: the path does not lead anywhere; the visitor's. Damage goes to the visitor.
+/// Errors: `path` does not exist; errors of the visitor. Damage is passed to the visitor.
 pub(crate) fn walk(
     image: &Image,
     fs: &Filesystem,
@@ -203,7 +205,7 @@ impl<V: Visitor> Walk<'_, V> {
         }
     }
 
-    /// Visits an entry, and gives the names in it if it is a directory to go into.
+    /// Visits an entry. Returns its names if it is a directory to enter.
     fn enter(&mut self, mut visit: Visit<'_>) -> Result<Option<Level>, Failure> {
         let is_dir = visit.metadata.as_ref().is_some_and(|metadata| metadata.is_dir());
         if !is_dir || visit.depth >= self.max_depth {

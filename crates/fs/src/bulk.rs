@@ -1,13 +1,13 @@
-//! Filling a new volume in one go: the engine with the journal off and allocation in order.
+//! Filling a new volume at once: the engine with the journal off and allocation in order.
 //!
 //! ```text
 //!   format ─► number every inode ─► directories ─► symlinks, devices, files' space ─► finish
 //!             11, 12, 13, …          names known     front to back, no gaps
 //! ```
 //!
-//! A volume that is thrown away on failure needs no journal. What is written, and where, follows
-//! from the calls alone: the same calls make the same volume. File bytes are not handled here: the
-//! loader says where they go, and whoever has them writes them to the device.
+//! A volume that is discarded on failure needs no journal. The calls alone determine what is
+//! written and where: the same calls make the same volume. File data is not handled here: the
+//! loader reports the blocks, and the caller writes the data to them.
 
 use crate::context::environment::Environment;
 use crate::create::NewInode;
@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 pub use crate::dir::pack::PackEntry;
 
-/// What every inode has besides its content.
+/// An inode's attributes besides its content.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes<'a> {
     /// Permission bits, 0..=0o7777.
@@ -40,7 +40,7 @@ pub struct Attributes<'a> {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Names the inode has; for a directory 2 and one for each directory in it.
+    /// The link count: for a directory 2, and one for each directory in it.
     pub links: u32,
     /// Last access.
     pub atime: Timestamp,
@@ -48,12 +48,12 @@ pub struct Attributes<'a> {
     pub mtime: Timestamp,
     /// Last change of the inode.
     pub ctime: Timestamp,
-    /// Extended attributes: full name and value. Access control lists in the form of the system
+    /// Extended attributes: full name and value. Access control lists have the form of the system
     /// calls.
     pub xattrs: &'a [(&'a [u8], &'a [u8])],
 }
 
-/// Blocks of a file and where they go.
+/// Blocks of a file and where they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// First block in the file.
@@ -64,10 +64,11 @@ pub struct Placed {
     pub len: u32,
 }
 
-/// Loads a volume that it has just made. Not to be shared between threads: order is meaning.
+/// Loads a volume that it has just made. It is not shared between threads: the order of calls
+/// determines the result.
 pub struct Loader {
     formatted: Formatted,
-    /// What was loaded so far, where the volume keeps account of it.
+    /// Usage of what was loaded so far, if the volume has quota.
     usage: RefCell<Usage>,
 }
 
@@ -77,10 +78,11 @@ impl std::fmt::Debug for Loader {
     }
 }
 
-/// Gives the data of a volume that was loaded its sums, where it has the feature `data_csum`: once the blocks of all files
-/// are written, by whoever loads.
+/// Computes the data checksums of a loaded volume, if it has the feature `data_csum`. Call it after
+/// the blocks of all files are written.
 ///
-/// Errors: `Corrupt`, `NotSupported` for what cannot stand beside the feature; `Device`.
+/// # Errors
+/// `Corrupt`; `NotSupported` for files that the feature does not allow; `Device`.
 pub fn sum_data(device: &Arc<dyn BlockDevice>) -> Result<()> {
     crate::tune::data_sums::fill(device)
 }
@@ -88,7 +90,8 @@ pub fn sum_data(device: &Arc<dyn BlockDevice>) -> Result<()> {
 impl Loader {
     /// Makes a volume on `device` and opens it for loading.
     ///
-    /// Errors: as [`crate::mkfs::format()`].
+    /// # Errors
+    /// As [`crate::mkfs::format()`].
     pub fn format(
         device: Arc<dyn BlockDevice>,
         options: &MkfsOptions,
@@ -108,12 +111,12 @@ impl Loader {
         self.formatted.made()
     }
 
-    /// Blocks that nothing uses yet.
+    /// Blocks in no use yet.
     pub fn free_blocks(&self) -> u64 {
         self.volume().space().free_clusters() << self.volume().geometry().log_cluster_ratio()
     }
 
-    /// Whether an attribute of any length that the calls allow could still be stored.
+    /// Whether an attribute of the greatest possible length could still be stored.
     fn has_room(&self) -> bool {
         let longest = self.volume().block_size().blocks_for(64 << 10) + 8;
         let inodes = self.volume().space().free_inodes();
@@ -122,7 +125,8 @@ impl Loader {
 
     /// Takes the next inode number. Every number taken must be given content.
     ///
-    /// Errors: `NoSpace` when there are no more.
+    /// # Errors
+    /// `NoSpace` when there are no more.
     pub fn number(&self, directory: bool) -> Result<Ino> {
         let handle = self.volume().journal().start(Credits::blocks(3))?;
         let ino = self.volume().space().allocate_inode(&handle, InodeGoal::InOrder, directory)?;
@@ -130,11 +134,13 @@ impl Loader {
         Ok(ino)
     }
 
-    /// Gives `ino` the names of a directory below `parent`. The root keeps `lost+found`, if the
-    /// volume was made with one.
+    /// Makes `ino` a directory below `parent` with these entries. The root keeps `lost+found` if
+    /// the volume was made with one.
     ///
-    /// `entries` holds no "." and "..", no name twice, in any order. Errors: `NoSpace`,
-    /// `NameTooLong`, `Invalid`, `LinkLimit`.
+    /// `entries` contains no "." and "..", no name twice, in any order.
+    ///
+    /// # Errors
+    /// `NoSpace`, `NameTooLong`, `Invalid`, `LinkLimit`.
     pub fn directory(
         &self,
         ino: Ino,
@@ -150,7 +156,7 @@ impl Loader {
         let mut entries = entries;
         if ino == Ino::ROOT {
             let made = volume.read_inode(ino)?;
-            // Made with a lost+found: it stays.
+            // It was made with a lost+found, which stays.
             if made.disk.links > 2
                 && let Some(lost) = Ino::new(volume.at_open().first_ino)
             {
@@ -159,7 +165,7 @@ impl Loader {
                 entries = &all;
                 links += 1;
             }
-            // The blocks that mkfs gave it are used again.
+            // Reuses the blocks that mkfs gave it.
             body.disk.i_block = made.disk.i_block;
             (body.disk.flags, body.disk.size) = (made.disk.flags, made.disk.size);
             (body.disk.sectors, body.disk.generation) = (made.disk.sectors, made.disk.generation);
@@ -170,10 +176,13 @@ impl Loader {
         self.finish_inode(&handle, ino, body, attributes)
     }
 
-    /// Gives `ino` a regular file of `size` bytes with space for the blocks that `data` touches,
-    /// and tells where they are.
+    /// Makes `ino` a regular file of `size` bytes with space for the blocks that `data` touches,
+    /// and reports where they are.
     ///
-    /// `data` are ranges of bytes, (offset, length), ascending. Errors: `NoSpace`, `FileTooLarge`.
+    /// `data` are ranges of bytes, (offset, length), ascending.
+    ///
+    /// # Errors
+    /// `NoSpace`, `FileTooLarge`.
     pub fn file(
         &self,
         ino: Ino,
@@ -214,10 +223,11 @@ impl Loader {
         self.finish_inode(&handle, ino, body, attributes)
     }
 
-    /// Gives `ino` a regular file whose bytes live in the inode, if the volume has `inline_data` and
-    /// they fit; tells whether they did. Where they did not, nothing has changed.
+    /// Makes `ino` a regular file whose content is in the inode, if the volume has `inline_data`
+    /// and the content fits. Returns whether it did; if not, nothing has changed.
     ///
-    /// Errors: `NoSpace`.
+    /// # Errors
+    /// `NoSpace`.
     pub fn inline_file(
         &self,
         ino: Ino,
@@ -234,14 +244,15 @@ impl Loader {
         Ok(true)
     }
 
-    /// Whether small files can live in their inodes.
+    /// Whether small files can be stored in their inodes.
     pub fn has_inline_data(&self) -> bool {
         self.volume().has_incompat(Incompat::INLINE_DATA)
     }
 
-    /// Gives `ino` a symbolic link to `target`.
+    /// Makes `ino` a symbolic link to `target`.
     ///
-    /// Errors: `NameTooLong` when the target does not fit a block; `NoSpace`.
+    /// # Errors
+    /// `NameTooLong` when the target does not fit a block; `NoSpace`.
     pub fn symlink(&self, ino: Ino, attributes: &Attributes<'_>, target: &[u8]) -> Result<()> {
         let volume = self.volume();
         let handle = volume.journal().start(Credits::blocks(64))?;
@@ -250,9 +261,10 @@ impl Loader {
         self.finish_inode(&handle, ino, body, attributes)
     }
 
-    /// Gives `ino` a device, pipe or socket.
+    /// Makes `ino` a device, pipe or socket.
     ///
-    /// Errors: `Invalid` for another kind, or numbers that the format cannot hold.
+    /// # Errors
+    /// `Invalid` for another kind, or numbers that the format cannot hold.
     pub fn special(
         &self,
         ino: Ino,
@@ -270,15 +282,16 @@ impl Loader {
         self.finish_inode(&handle, ino, body, attributes)
     }
 
-    /// Accounts for what was loaded, settles the superblock and makes all metadata durable. Tells
-    /// what the volume is now.
+    /// Stores quota usage, settles the superblock and makes all metadata durable. Returns the
+    /// volume's final state.
     ///
-    /// Errors: `NoSpace` when the quota files do not fit; `Device`.
+    /// # Errors
+    /// `NoSpace` when the quota files do not fit; `Device`.
     pub fn finish(self) -> Result<Made> {
         let volume = self.volume();
         if volume.has_quota() {
             let mut usage = self.usage.take();
-            // Not loaded, but there, if the root still names it.
+            // It was not loaded, but it exists if the root still names it.
             let lost =
                 Ino::new(volume.at_open().first_ino).filter(|_| self.formatted.lost_and_found);
             if let Some(lost) = lost {
@@ -339,7 +352,7 @@ impl Loader {
                 })
                 .collect::<Result<_>>()?;
             volume.xattr_set_all(handle, ino, &mut body, &list).map_err(|error| {
-                // Short of space, or short of room in the inode and its block?
+                // Either the volume is full, or the inode and its block are.
                 match error {
                     Error::NoSpace if self.has_room() => Error::NotSupported(
                         "the attributes do not fit an inode and one block: use the ea_inode feature",

@@ -1,4 +1,4 @@
-//! Where a file's bytes meet the device: reading them, and the one way to write them.
+//! File data on the device: reading it, and the only function that writes it.
 //!
 //! ```text
 //!   offset ──► map ──► run ─┬─ written   ──one device read──► buffer
@@ -10,8 +10,8 @@
 //!             └─ Journal(handle)   as metadata of the handle's transaction
 //! ```
 //!
-//! File data enters the metadata cache only where the journal keeps it too. Blocks that the engine
-//! writes as metadata (symlink targets, attribute values) are read through it.
+//! File data enters the metadata cache only where it also goes through the journal. Blocks that the
+//! engine writes as metadata (symlink targets, attribute values) are read through that cache.
 
 use crate::dir::nokey;
 use crate::inode::Body;
@@ -22,39 +22,40 @@ use extant_journal::{Handle, Ineligible, MetaBlock};
 use extant_ondisk::inode::{FileKind, InodeFlags};
 use std::io::IoSlice;
 
-/// Padding is taken from here: never more than a block.
+/// Source of padding: never more than a block.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
-/// Which files' bytes go through the journal, and what is promised of the others.
+/// Which files' data goes through the journal, and what is guaranteed for the rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum DataMode {
-    /// Bytes are on the device before the commit that makes them reachable.
+    /// Data is on the device before the commit that makes it reachable.
     #[default]
     Ordered,
-    /// All bytes are committed like metadata: a write is there as a whole, or not at all.
+    /// All data is committed like metadata: after a crash a write is there as a whole or not at
+    /// all.
     Journal,
-    /// As `Ordered` today; nothing is promised of bytes that were not synced.
+    /// Today as `Ordered`. Nothing is guaranteed for data that was not synced.
     Writeback,
 }
 
-/// The way a file's bytes take to the device.
+/// How a file's data reaches the device.
 #[derive(Clone, Copy)]
 pub(crate) enum DataPath<'h, 'j> {
-    /// Past the cache of metadata.
+    /// Directly, not through the metadata cache.
     Device,
-    /// The same, beside changes under this handle.
+    /// Directly, together with changes under this handle.
     Under(&'h Handle<'j>),
     /// As metadata of the handle's transaction, one credit a block.
     Journal {
         /// The handle.
         handle: &'h Handle<'j>,
-        /// The blocks were just given to the file, and are written whole.
+        /// The blocks were just allocated to the file and are written whole.
         fresh: bool,
     },
 }
 
 impl DataPath<'_, '_> {
-    /// The same way, for blocks that hold nothing yet or for others.
+    /// The same path, for blocks that are newly allocated (`fresh`) or not.
     pub(crate) fn to_fresh(self, fresh: bool) -> Self {
         match self {
             DataPath::Journal { handle, .. } => DataPath::Journal { handle, fresh },
@@ -69,14 +70,14 @@ pub(crate) fn zeros(len: usize) -> IoSlice<'static> {
 }
 
 impl Volume {
-    /// Whether the bytes of this file go through the journal.
+    /// Whether the data of this file goes through the journal.
     pub(crate) fn journals_data(&self, body: &Body) -> bool {
         let wanted = self.data_mode() == DataMode::Journal
             || body.disk.flags.contains(InodeFlags::JOURNAL_DATA);
         wanted && !self.journal().is_off() && body.file_kind() == FileKind::Regular
     }
 
-    /// The way the bytes of this file take under `handle`.
+    /// How the data of this file is written under `handle`.
     pub(crate) fn data_path<'h, 'j>(
         &self,
         body: &Body,
@@ -91,9 +92,9 @@ impl Volume {
         }
     }
 
-    /// Puts `parts`, one after the other, `skip` bytes behind the start of `block`.
+    /// Writes `parts`, one after the other, from `skip` bytes after the start of `block` on.
     ///
-    /// On the way through the journal, a part of a block that is not covered keeps what it holds.
+    /// Through the journal, bytes of a block that `parts` do not cover keep their content.
     /// Errors: `Device`, `Aborted`. Locks: takes `Leaf`.
     pub(crate) fn write_data(
         &self,
@@ -136,9 +137,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Reads `buf.len()` bytes of a file from `skip` bytes behind the start of `block` on.
+    /// Reads `buf.len()` bytes of a file, from `skip` bytes after the start of `block` on.
     ///
-    /// Errors: `Device`; of a covered file those of [`Volume::read_summed`].
+    /// Errors: `Device`; for a covered file those of [`Volume::read_summed`].
     pub(crate) fn read_data(
         &self,
         ino: Ino,
@@ -155,7 +156,7 @@ impl Volume {
             let start = size.start_of(block).0.saturating_add(skip as u64);
             return self.device().read_at(ByteOffset(start), buf);
         }
-        // What was written last may be in the log only.
+        // The newest bytes may be only in the log.
         let blocks = size.blocks_for((skip + buf.len()) as u64);
         self.journal().cache().prefetch(block, u32::try_from(blocks).unwrap_or(u32::MAX))?;
         let mut done = 0;
@@ -171,9 +172,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Zeroes what the block around byte `end` of a file holds from there on, where it is written.
+    /// Zeroes the block around byte `end` of a file from that byte on, if the block is written.
     ///
-    /// Spends a credit on the way through the journal. Errors: what the map gives; `Device`.
+    /// Spends one credit where data goes through the journal. Errors: what the map gives; `Device`.
     pub(crate) fn zero_behind(
         &self,
         path: DataPath<'_, '_>,
@@ -186,8 +187,9 @@ impl Volume {
         self.zero_range(path, ino, body, end..next)
     }
 
-    /// Zeroes the bytes of `range`, which lies within one block, where that is written. The block of a covered file is
-    /// another one then: the caller stores the inode, but for [`DataPath::Device`].
+    /// Zeroes the bytes of `range`, which lies within one block, if that block is written. In a
+    /// covered file the data moves to another block: then the caller stores the inode, except with
+    /// [`DataPath::Device`].
     pub(crate) fn zero_range(
         &self,
         path: DataPath<'_, '_>,
@@ -213,11 +215,12 @@ impl Volume {
         self.write_data(path, block, skip, &[zeros((range.end - range.start) as usize)])
     }
 
-    /// Reads bytes of a regular file from `offset` on; how many, less than asked for only at the
-    /// end of the file.
+    /// Reads bytes of a regular file from `offset` on. Returns how many: fewer than requested only
+    /// at the end of the file.
     ///
     /// Errors: `IsADirectory` and `Invalid` for other kinds of file; `Encrypted`; `Corrupt`;
-    /// `Device`. Locks: the caller holds the inode's; takes `Leaf`.
+    /// `Device`.
+    /// Locks: the caller holds the inode's; takes `Leaf`.
     pub(crate) fn read_file(
         &self,
         ino: Ino,
@@ -236,8 +239,8 @@ impl Volume {
         self.read_raw(ino, body, offset, buf)
     }
 
-    /// As [`Volume::read_file`], for any kind of file with content, and encrypted content as it is
-    /// stored.
+    /// As [`Volume::read_file`], for any kind of file with content. Encrypted content is returned
+    /// as it is stored.
     pub(crate) fn read_raw(
         &self,
         ino: Ino,
@@ -295,8 +298,8 @@ impl Volume {
         }
     }
 
-    /// The target of a symlink, wherever it is stored; of an encrypted one, the text that stands for
-    /// it without the key.
+    /// The target of a symlink, wherever it is stored. For an encrypted one, the text that
+    /// represents it without the key.
     ///
     /// Errors: `Invalid` for other kinds of file; `SymlinkTarget`; what the map gives.
     pub(crate) fn symlink_target(&self, ino: Ino, body: &Body) -> Result<Vec<u8>> {
@@ -308,7 +311,7 @@ impl Volume {
         let mut target = Vec::new();
         if body.disk.has_inline_data() {
             let parts = self.inline_parts(ino, body)?;
-            target.resize(len, 0); // within both parts together
+            target.resize(len, 0); // fits into both parts together
             parts.read(0, &mut target);
         } else if body.disk.is_fast_symlink(self.inode_format()) {
             match body.disk.flags.contains(InodeFlags::ENCRYPT) {
@@ -320,7 +323,7 @@ impl Volume {
             let block = self.content_block(ino, body, LogicalBlock(0))?;
             let block = block.ok_or_else(|| at.corrupt(What::SymlinkTarget))?;
             let bytes = block.read();
-            // Shorter than a block: checked with the inode.
+            // Shorter than a block: checked when the inode was read.
             target.extend_from_slice(&bytes[..len.min(bytes.len())]);
         }
         if body.disk.flags.contains(InodeFlags::ENCRYPT) {
@@ -333,8 +336,8 @@ impl Volume {
         Ok(target)
     }
 
-    /// The next stretch of data (`data` true) or hole at or behind `offset`, as `lseek` finds it;
-    /// unwritten blocks count as holes, and the end of the file is one.
+    /// The next offset of data (`data` true) or hole at or after `offset`, as `lseek` finds it.
+    /// Unwritten blocks count as holes, and the end of the file is one.
     ///
     /// `None` when `offset` is at or past the end, or no data follows. Errors: what the map gives.
     pub(crate) fn seek(

@@ -1,12 +1,12 @@
-//! What an fsync costs here, and what it is worth.
+//! What an fsync does on this volume, and what it survives.
 //!
 //! ```text
-//!   byte log   on, and all it needs is there ──► stores, cache lines written back, one fence
-//!              off, or something is missing  ──► writes and a flush
+//!   byte log   enabled, and all it needs is there ──► stores, cache-line write-backs, one fence
+//!              disabled, or something is missing  ──► writes and a flush
 //! ```
 //!
-//! The byte log needs: a journal on the volume with the feature `fast_commit`, an area for fast commits
-//! that lies in one piece, and a device that offers a window onto it (see
+//! The byte log needs a journal on the volume with the feature `fast_commit`, a contiguous
+//! fast-commit area, and a device that offers a window onto it (see
 //! [`DaxMode`](extant_blockdev::DaxMode)).
 
 use crate::filesystem::Filesystem;
@@ -19,22 +19,22 @@ pub enum ByteLogMode {
     /// No.
     #[default]
     Off,
-    /// Where it can be used; see [`Filesystem::sync_way`] for whether it is.
+    /// If it can be used; [`Filesystem::sync_way`] tells whether it is.
     On,
-    /// Yes: a volume or device that it cannot be used with fails to open to write.
+    /// Yes: opening a volume for writing fails if the byte log cannot be used.
     Force,
 }
 
-/// How what an fsync asks for becomes durable, in the usual case.
+/// How an fsync makes changes durable, in the usual case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SyncWay {
-    /// Written home and flushed: there is no journal.
+    /// Writes to their home locations and a flush: there is no journal.
     Home,
-    /// A commit, flushed.
+    /// A commit and a flush.
     Commits,
-    /// A fast commit in blocks, flushed.
+    /// A fast commit in blocks and a flush.
     FastCommits,
-    /// A fast commit stored in the byte log.
+    /// A fast commit stored into the byte log.
     ByteLog {
         /// What it survives.
         persistence_domain: PersistenceDomain,
@@ -53,7 +53,7 @@ impl SyncWay {
     }
 }
 
-/// For people, as a sentence without its subject: "fsync …".
+/// For people: a sentence without its subject "fsync".
 impl fmt::Display for SyncWay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -77,7 +77,7 @@ impl fmt::Display for SyncWay {
 }
 
 impl Filesystem {
-    /// What an fsync does here, and what it is worth.
+    /// What an fsync does on this volume, and what it survives.
     pub fn sync_way(&self) -> SyncWay {
         let journal = self.volume().journal();
         match journal.byte_log() {

@@ -7,16 +7,17 @@ use std::sync::Arc;
 /// Receives each line about what went wrong in the server.
 pub type Log = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// What processors do while the mount waits for work.
+/// How deeply processors may sleep while the mount waits for requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Idle {
-    /// As `Poll` on machines of up to four processors, else as `Halt`.
+    /// `Poll` on machines of up to four processors, otherwise `Halt`.
     #[default]
     Auto,
-    /// While requests come close together (5000 a second and more), no processor sleeps deeply; in a virtual machine, not at
-    /// all. Takes the right to write `/dev/cpu_dma_latency`; without it, as `Halt`.
+    /// While requests come close together (5000 a second or more), processors use only their
+    /// lightest sleep state; in a virtual machine they do not sleep at all. Needs permission to
+    /// write `/dev/cpu_dma_latency`; without it, the same as `Halt`.
     Poll,
-    /// They sleep as the system has them sleep.
+    /// Processors sleep as the system decides.
     Halt,
 }
 

@@ -1,8 +1,8 @@
-//! A request is asked of the filesystem, and its answer put where the transport sends it from.
+//! Passes a request to the filesystem and puts the reply where the transport sends it from.
 //!
 //! ```text
 //!   Message ──► Request ──► Operations ──► room: payload of the reply
-//!      │ EINVAL…   │           │ panic: EIO, told to `log`
+//!      │ EINVAL…   │           │ panic: EIO, and a line in `log`
 //!      └───────────┴───────────┴──► Outcome::Reply { error, len } | Outcome::Silent
 //! ```
 
@@ -21,30 +21,31 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// What became of a request.
+/// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The protocol has no answer to it.
+    /// The operation has no reply.
     Silent,
-    /// An answer: an errno, or `len` bytes at the front of the room.
+    /// A reply: an errno, or `len` bytes at the front of the reply buffer.
     Reply {
-        /// What went wrong.
+        /// The errno of a failed request.
         error: Option<Errno>,
         /// Bytes of payload, 0 with an error.
         len: usize,
     },
 }
 
-/// Asks a filesystem. Any number of threads use one.
+/// Passes requests to one filesystem. Any number of threads share one `Dispatch`.
 pub struct Dispatch {
     operations: Arc<dyn Operations>,
     agreed: Agreed,
     requests: Requests,
     log: Log,
     destroyed: AtomicBool,
-    /// Held shared while a request is answered, and alone to end it all.
+    /// Each request holds this shared while it runs. `Dispatch::destroy` takes it exclusively, and
+    /// so waits for all of them.
     at_work: RwLock<()>,
-    /// Where notices to the kernel go.
+    /// Where notifications to the kernel are written.
     connection: Option<Arc<OwnedFd>>,
 }
 
@@ -55,24 +56,24 @@ impl std::fmt::Debug for Dispatch {
 }
 
 impl Dispatch {
-    /// For a connection on which `agreed` was settled.
+    /// Serves a connection on which the kernel and the server settled `agreed`.
     pub fn new(operations: Arc<dyn Operations>, agreed: Agreed, log: Log) -> Dispatch {
         let requests = Requests::default();
         let (destroyed, at_work) = (AtomicBool::new(false), RwLock::new(()));
         Dispatch { operations, agreed, requests, log, destroyed, at_work, connection: None }
     }
 
-    /// The same, which sends the kernel notices by `connection`, an open `/dev/fuse`.
+    /// The same; notifications to the kernel are written to `connection`, an open `/dev/fuse`.
     pub fn with_notices(self, connection: Arc<OwnedFd>) -> Dispatch {
         Dispatch { connection: Some(connection), ..self }
     }
 
-    /// What was settled.
+    /// The settings of the connection.
     pub fn agreed(&self) -> &Agreed {
         &self.agreed
     }
 
-    /// Tells whoever listens.
+    /// Writes a message to the log.
     pub(crate) fn tell(&self, text: &str) {
         (self.log)(text);
     }
@@ -82,7 +83,7 @@ impl Dispatch {
         &self.requests
     }
 
-    /// Answers `message`; `room` has at least [`Agreed::reply_bytes`].
+    /// Answers `message`; `room`, the reply buffer, has at least [`Agreed::reply_bytes`].
     pub fn answer(&self, message: &Message<'_>, room: &mut [u8]) -> Outcome {
         let opcode = Opcode::of(message.head.opcode);
         self.requests.count(opcode);
@@ -106,8 +107,9 @@ impl Dispatch {
         }
     }
 
-    /// Tells the filesystem, once, that the kernel is done. Waits for requests that are being answered: the kernel
-    /// does not wait for what it lets go of, and a file whose last name is gone is freed only then.
+    /// Calls the filesystem's `destroy`, once, when the kernel sends no more requests. Waits for
+    /// requests that still run: the kernel does not wait for FORGET and RELEASE, and a file whose
+    /// last name is gone is freed only by them.
     pub fn destroy(&self) {
         let _alone = self.at_work.write();
         if !self.destroyed.swap(true, Ordering::AcqRel) {
@@ -212,8 +214,9 @@ impl Dispatch {
             Ask::Opendir { flags } => match self.agreed.handles {
                 Handles::None => Err(Errno::NOSYS),
                 Handles::Directories | Handles::All => {
-                    // The kernel is not asked to keep the list: it would not see "." and ".." change, and reads that
-                    // set the time of access would not arrive.
+                    // The kernel is not allowed to cache the list: it would not notice when "." and
+                    // ".." change, and reads that set the time of access would not reach the
+                    // server.
                     put(room, &open_out(fs.open_dir(by, node, flags)?, OpenReply::empty()))
                 }
             },
@@ -284,7 +287,8 @@ impl Dispatch {
                 let front = size_of::<abi::IoctlOut>();
                 let out = room.get_mut(front..front + wanted).ok_or(Errno::INVAL)?;
                 let used = fs.control(by, node, command, input, out)?.min(wanted);
-                // Only commands that hand data in change a file. The kernel does not know which attributes those are.
+                // Only commands with input change a file. The kernel does not know which attributes
+                // those commands change.
                 if !input.is_empty() {
                     self.forget_attributes(node);
                 }
@@ -311,15 +315,15 @@ impl Dispatch {
 }
 
 impl Dispatch {
-    /// Asks the kernel to forget the attributes that it keeps of `node`. Sent before the reply, so that the caller's
-    /// next `stat` shows the change.
+    /// Requests that the kernel drop the attributes that it has cached of `node`. Sent before the
+    /// reply, so that the caller's next `stat` shows the change.
     fn forget_attributes(&self, node: NodeId) {
         let Some(connection) = &self.connection else { return };
         let notice = abi::NotifyInvalInode { ino: node.0, off: -1, len: 0 };
         let len = size_of::<abi::OutHeader>() + size_of::<abi::NotifyInvalInode>();
         let head = abi::OutHeader { len: len as u32, error: abi::NOTIFY_INVAL_INODE, unique: 0 };
         match rustix::io::write(connection, &[head.as_bytes(), notice.as_bytes()].concat()) {
-            // The kernel keeps nothing of the inode, or the connection ended.
+            // The kernel has cached nothing of the inode, or the connection has ended.
             Ok(_) | Err(Errno::NOENT) => {}
             Err(errno) if is_end(errno) => {}
             Err(errno) => self.tell(&format!("a notice to the kernel was refused: {errno}")),
@@ -349,7 +353,8 @@ fn put_opened(room: &mut [u8], entry: &Entry, how: Opened) -> Result<usize, Errn
     Ok(front + put(&mut room[front..], &opened(how))?)
 }
 
-/// An extended attribute's value for a caller that has `size` bytes for it, 0 to ask for its length.
+/// The reply with an extended attribute's value. The caller has `size` bytes for it; with 0 it
+/// requests the length.
 fn value(room: &mut [u8], size: usize, value: &[u8]) -> Result<usize, Errno> {
     match value.len() {
         len if len > abi::XATTR_MAX => Err(Errno::TOOBIG),
@@ -359,7 +364,7 @@ fn value(room: &mut [u8], size: usize, value: &[u8]) -> Result<usize, Errno> {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
     match (panic.downcast_ref::<&str>(), panic.downcast_ref::<String>()) {
         (Some(text), _) => text,

@@ -1,11 +1,12 @@
-//! A filesystem under Linux's FUSE: what the kernel asks, who carries it, and who answers.
+//! A filesystem for Linux's FUSE: the requests of the kernel, the transports that carry them, and
+//! the filesystem that answers them.
 //!
 //! ```text
 //!   Mount ──► Session ──► transport: /dev/fuse | io_uring        bytes in, bytes out
 //!                            │
-//!                         request ──► dispatch ──► Operations    one call, one answer
+//!                         request ──► dispatch ──► Operations    one request, one reply
 //!                                                     ▲
-//!                                         Volume ─────┘          the engine's answers
+//!                                         Volume ─────┘          the engine's replies
 //! ```
 
 #![warn(missing_debug_implementations)]

@@ -1,4 +1,4 @@
-//! Mounting and unmounting, as root by system calls, as anybody by `fusermount3`.
+//! Mounting and unmounting: by system calls for root, by `fusermount3` for other users.
 //!
 //! ```text
 //!   open /dev/fuse ──► mount(2) fd=N,rootmode=…          allowed to mount
@@ -22,53 +22,59 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-/// The helper of libfuse that mounts for users who may not.
+/// libfuse's helper, which mounts for users without the privilege to mount.
 const FUSERMOUNT: &str = "fusermount3";
-/// What stands behind the dot of the mount's type.
+/// The part after the dot in the mount's type.
 const SUBTYPE: &str = "extant";
 
-/// Which way requests come.
+/// How requests reach the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
-    /// io_uring where kernel and process are allowed to, else `/dev/fuse`.
+    /// io_uring where the kernel and the process's limits permit it, otherwise `/dev/fuse`.
     #[default]
     Best,
     /// `/dev/fuse`.
     Dev,
 }
 
-/// How to mount. `Default`: read and write, for the user who mounts, the kernel checks permissions.
+/// How to mount. The default: read and write, access only for the user who mounts, and the kernel
+/// checks permissions.
 #[derive(Clone, Debug)]
 pub struct MountOptions {
-    /// Nothing may be changed.
+    /// No change is permitted.
     pub read_only: bool,
-    /// Set-ID bits of programs mean nothing.
+    /// Set-ID bits of programs have no effect.
     pub no_suid: bool,
     /// Device files cannot be opened.
     pub no_dev: bool,
     /// Programs cannot be run.
     pub no_exec: bool,
-    /// Times of access are not kept.
+    /// Times of access are not updated.
     pub no_atime: bool,
-    /// Times of access are those of the last read, always; shown in the table of mounts where the mount is made directly.
+    /// Every read updates the time of access. The table of mounts shows this option where the mount
+    /// is made by system calls.
     pub strict_atime: bool,
-    /// Times of access of directories are not kept; shown as the former.
+    /// Times of access of directories are not updated. Shown like `strict_atime`.
     pub no_dir_atime: bool,
-    /// Every user may look, not only the one who mounts. Without privilege, only where `/etc/fuse.conf` says so.
+    /// Every user has access, not only the one who mounts. Without privilege this works only where
+    /// `/etc/fuse.conf` permits it.
     pub allow_other: bool,
-    /// The kernel checks permission bits. Without it whoever may look may do anything.
+    /// The kernel checks permission bits. Without this, every user with access may do everything.
     pub default_permissions: bool,
-    /// Mount as a disk's filesystem: the source is a block device, opened by nobody exclusively, of this block size. The
-    /// kernel then tells of `sync`, and unmounting waits until the filesystem is done. Needs privilege.
+    /// Mounts as `fuseblk`, a disk's filesystem: the source is a block device that no process has
+    /// opened exclusively, and the value is the block size in bytes. The kernel then forwards
+    /// `sync` to the filesystem, and an unmount waits until the filesystem has finished. Needs
+    /// privilege.
     pub block_device: Option<u32>,
-    /// A file that the table of mounts names as the source in place of the block device, such as the image in a loop
-    /// device, by its absolute path. Where the kernel cannot do that the block device is named.
+    /// A file, by its absolute path, that the table of mounts shows as the source in place of the
+    /// block device: for example, the image in a loop device. Where the kernel does not support
+    /// this, the table shows the block device.
     pub shown_as: Option<PathBuf>,
-    /// Which way requests come.
+    /// How requests reach the server.
     pub transport: Transport,
-    /// What processors do while requests come close together.
+    /// How deeply processors may sleep while requests come close together.
     pub idle: Idle,
-    /// Most threads that serve requests, at least 1.
+    /// Largest number of threads that serve requests, at least 1.
     pub threads: usize,
 }
 
@@ -93,22 +99,22 @@ impl Default for MountOptions {
     }
 }
 
-/// Why there is no mount, or still one.
+/// Why mounting or unmounting failed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum MountError {
-    /// The place to mount on cannot be used.
+    /// The directory to mount on cannot be used.
     Place {
-        /// It.
+        /// The directory.
         dir: PathBuf,
         /// Why.
         errno: Errno,
     },
     /// `/dev/fuse` cannot be opened.
     Device(Errno),
-    /// The kernel refused to mount.
+    /// The kernel refused the mount.
     Refused {
-        /// Where.
+        /// The directory.
         dir: PathBuf,
         /// Why.
         errno: Errno,
@@ -117,7 +123,7 @@ pub enum MountError {
     NoHelper(io::Error),
     /// `fusermount3` failed.
     Helper {
-        /// What it said.
+        /// Its message.
         said: String,
     },
     /// The kernel's protocol is too old.
@@ -127,15 +133,15 @@ pub enum MountError {
         /// Its version.
         minor: u32,
     },
-    /// The connection broke before the mount answered.
+    /// The connection failed before the mount answered.
     Broken(Errno),
     /// No thread could be started.
     Thread(io::Error),
-    /// The root cannot be shown.
+    /// The root's attributes cannot be read.
     Root(Errno),
-    /// Files are open on the mount, or something is mounted on it.
+    /// Files are open on the mount, or another filesystem is mounted on it.
     Busy(PathBuf),
-    /// It is not mounted, or something else is mounted there.
+    /// The filesystem is not mounted there, or a different one is.
     NotMounted(PathBuf),
 }
 
@@ -179,23 +185,24 @@ impl fmt::Display for MountError {
 
 impl std::error::Error for MountError {}
 
-/// Takes away what is mounted on `dir`, whoever serves it; `lazily`: at once for new callers, in fact once nothing
-/// is open there.
+/// Unmounts what is mounted on `dir`, whichever process serves it. With `lazily`, new callers no
+/// longer see the mount at once, and it ends when its last file is closed.
 ///
-/// Errors: `Busy` while something is open there; `NotMounted`.
+/// # Errors
+/// `Busy` while files are open there; `NotMounted`.
 pub fn unmount(dir: &Path, lazily: bool) -> Result<(), MountError> {
     Mounted { dir: dir.to_path_buf(), id: None }.unmount(lazily)
 }
 
-/// A mount that was made, and where.
+/// A mount that this process made, and its directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Mounted {
     dir: PathBuf,
-    /// The kernel's number of the mount, so that no other one is taken away.
+    /// The kernel's id of the mount, so that a different mount on `dir` is not removed.
     id: Option<u64>,
 }
 
-/// Mounts on `dir` and returns the connection.
+/// Mounts on `dir` and returns the connection to the kernel.
 pub(crate) fn mount(
     source: &OsStr,
     dir: &Path,
@@ -260,7 +267,7 @@ fn mount_directly(
         let named = NamedMount { device: source, shown_as, subtype: SUBTYPE, text: &text, flags };
         return match named.mount(dir) {
             Ok(()) => Ok(fd),
-            // The connection may be taken already.
+            // The failed attempt may have consumed the connection.
             Err(_) => {
                 let plainly = MountOptions { shown_as: None, ..options.clone() };
                 mount_directly(source, dir, root_mode, &plainly)
@@ -273,7 +280,7 @@ fn mount_directly(
     Ok(fd)
 }
 
-/// Options that kernel and `fusermount3` call by the same name.
+/// Options that the kernel and `fusermount3` both know by the same name.
 fn words(options: &MountOptions) -> impl Iterator<Item = &'static str> {
     let all = [
         (options.allow_other, "allow_other"),
@@ -305,7 +312,8 @@ fn mount_by_helper(
     text.value("subtype", OsStr::new(SUBTYPE));
     text.value("fsname", source);
     let (ours, theirs) = UnixStream::pair().map_err(MountError::NoHelper)?;
-    // It looks for the socket at the number that the variable names: standard input is one that it inherits.
+    // `fusermount3` finds the socket by the descriptor number in this variable. Standard input is a
+    // descriptor that the child inherits.
     let mut child = Command::new(FUSERMOUNT)
         .arg("-o")
         .arg(OsString::from_vec(text.0))
@@ -329,7 +337,8 @@ fn mount_by_helper(
     }
 }
 
-/// Why `fusermount3` failed: what it wrote, without its name before each line, or how it ended.
+/// The error of a failed `fusermount3`: what it wrote, without its name at the start of each line,
+/// or its exit status if it wrote nothing.
 fn helper_failed(said: &str, status: ExitStatus) -> MountError {
     let lines = said.lines().map(|line| {
         let line = line.trim();
@@ -339,7 +348,7 @@ fn helper_failed(said: &str, status: ExitStatus) -> MountError {
     MountError::Helper { said: if said.is_empty() { status.to_string() } else { said } }
 }
 
-/// Mount options as text, commas and backslashes in values guarded.
+/// Mount options as text. Commas and backslashes in values are escaped.
 #[derive(Default)]
 struct CommaText(Vec<u8>);
 
@@ -363,7 +372,7 @@ impl CommaText {
     }
 }
 
-/// Receives one open file that came with a byte; `None` when the other end closed.
+/// Receives one open file that was sent with a byte; `None` when the other end closed the socket.
 fn receive_fd(socket: &UnixStream) -> Option<OwnedFd> {
     use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -379,7 +388,7 @@ fn receive_fd(socket: &UnixStream) -> Option<OwnedFd> {
     })
 }
 
-/// The kernel's number of what is mounted on `dir`; asks no filesystem.
+/// The kernel's id of what is mounted on `dir`. Sends no request to the filesystem.
 fn mount_id(dir: &Path) -> Result<u64, Errno> {
     const MNT_ID: u32 = 0x1000;
     let mask = StatxFlags::from_bits_retain(MNT_ID);
@@ -389,17 +398,18 @@ fn mount_id(dir: &Path) -> Result<u64, Errno> {
 }
 
 impl Mounted {
-    /// Where.
+    /// The directory.
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Whether it can still be seen there. Only for who knows the kernel's number of it.
+    /// Whether the mount is still visible there. Always false where the kernel's id is not known.
     pub(crate) fn is_there(&self) -> bool {
         self.id.is_some_and(|id| mount_id(&self.dir) == Ok(id))
     }
 
-    /// Takes the mount away; `lazily`: at once for new callers, in fact once nothing is open there.
+    /// Unmounts. With `lazily`, new callers no longer see the mount at once, and it ends when its
+    /// last file is closed.
     pub(crate) fn unmount(&self, lazily: bool) -> Result<(), MountError> {
         if let (Some(id), Ok(there)) = (self.id, mount_id(&self.dir))
             && id != there

@@ -1,12 +1,13 @@
-//! A mount of a block device that the table of mounts names by the image in it.
+//! A mount of a block device that the table of mounts shows under the name of the image in it.
 //!
 //! ```text
-//!   thread with mounts of its own:  /dev/loop0 ──bind──► /home/u/disk.img
-//!                                   fsconfig source=/home/u/disk.img ──► the kernel finds the block device there
-//!                                   fsmount ──► a mount that is nowhere yet
-//!   caller:                         move_mount ──► DIR;  findmnt and df show /home/u/disk.img
+//!   thread in a namespace    /dev/loop0 ──bind──► /home/u/disk.img
+//!   of its own:              fsconfig source=/home/u/disk.img ──► the kernel finds the device
+//!                            fsmount ──► a mount that is not attached yet
+//!   caller:                  move_mount ──► DIR;  findmnt and df show /home/u/disk.img
 //! ```
-//! The kernel shows the source as it was given, and looks it up as a block device. The thread ends with its mounts.
+//! The kernel looks the source up as a block device and shows it as the text that it was given. The
+//! namespace ends with the thread.
 
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -18,11 +19,11 @@ use rustix::thread::UnshareFlags;
 use std::ffi::OsStr;
 use std::path::Path;
 
-/// What to mount: `text` holds the options of the filesystem, separated by commas.
+/// What to mount. `text` holds the options of the filesystem, separated by commas.
 pub(crate) struct NamedMount<'a> {
     /// The block device.
     pub(crate) device: &'a OsStr,
-    /// A file that exists, by its absolute path.
+    /// An existing file, by its absolute path.
     pub(crate) shown_as: &'a Path,
     pub(crate) subtype: &'a str,
     pub(crate) text: &'a str,
@@ -33,7 +34,8 @@ impl NamedMount<'_> {
     /// Mounts it on `dir`.
     ///
     /// # Errors
-    /// What the kernel says. Nothing is mounted then, and no mount of the caller has changed.
+    /// The error of the kernel. In that case nothing is mounted, and the caller's mounts are
+    /// unchanged.
     pub(crate) fn mount(&self, dir: &Path) -> Result<(), Errno> {
         let detached = std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("mount".into());
@@ -44,11 +46,11 @@ impl NamedMount<'_> {
         rustix::mount::move_mount(detached.as_fd(), c"", rustix::fs::CWD, dir, flags)
     }
 
-    /// The mount, before it is anywhere. Changes the mounts that the calling thread sees.
+    /// Makes the mount without attaching it. Moves the calling thread to a new mount namespace.
     fn detached(&self) -> Result<OwnedFd, Errno> {
-        // SAFETY: only FILES could take descriptors away from other threads.
+        // SAFETY: only FILES could close descriptors of other threads, and it is not set.
         unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
-        // Or the next mount would be everyone's.
+        // Otherwise the bind mount would propagate to all other namespaces.
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         rustix::mount::mount_change("/", private)?;
         rustix::mount::mount_bind(self.device, self.shown_as)?;

@@ -1,4 +1,4 @@
-//! INIT: what the kernel can, what the filesystem wants, and what is agreed on.
+//! INIT: what the kernel offers, what the filesystem wants, and what both accept.
 //!
 //! ```text
 //!   kernel's InitIn ──┐
@@ -6,59 +6,65 @@
 //!   Settings ─────────┘     only what both have
 //! ```
 //!
-//! Never asked for: ATOMIC_O_TRUNC, which loses the truncation where OPEN is not told; AUTO_INVAL_DATA, as nobody
-//! else changes the files; locks, which the kernel keeps rightly itself for a mount of one machine.
+//! Never requested:
+//! - ATOMIC_O_TRUNC: the truncation is lost where the server does not receive OPEN.
+//! - AUTO_INVAL_DATA: no other machine or process changes the files.
+//! - Locks: for a mount on one machine, the kernel handles them correctly by itself.
 
 use crate::abi::{self, InitFlags};
 use crate::operations::{Handles, Settings};
 use crate::request::Limits;
 
-/// Requests that the kernel may have outstanding on nobody's behalf: read-ahead, write-back, direct I/O in parts.
+/// Limit of requests that the kernel has outstanding without a waiting caller: read-ahead,
+/// write-back, and direct I/O in parts.
 const MAX_BACKGROUND: u16 = 64;
-/// From so many on it calls the device congested.
+/// From this number on, the kernel treats the device as congested.
 const CONGESTION: u16 = 48;
-/// Smallest transfer that is agreed on: listings and values go by the same measure.
+/// Smallest transfer limit. It bounds listings and attribute values too.
 const MIN_TRANSFER: u32 = 4096;
-/// Largest: the pages that Linux lets a request have by default.
+/// Largest transfer limit: the pages that Linux permits per request by default.
 const MAX_TRANSFER: u32 = 1 << 20;
 
-/// What kernel and filesystem agreed on.
+/// What the kernel and the filesystem agreed on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed {
-    /// Minor version of the protocol that is spoken.
+    /// Minor version of the protocol in use.
     pub minor: u32,
-    /// What holds.
+    /// Features in use.
     pub flags: InitFlags,
     /// Largest READ and WRITE, bytes: a multiple of the page.
     pub max_transfer: u32,
     /// Largest read-ahead, bytes.
     pub max_readahead: u32,
-    /// Which openings are told.
+    /// For which openings the kernel sends requests.
     pub handles: Handles,
     /// Granularity of times, nanoseconds.
     pub time_granularity_ns: u32,
 }
 
-/// Why there is no agreement.
+/// Why the kernel and the server cannot agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The kernel speaks a newer major version, and wants to hear ours first.
+    /// The kernel has a newer major version. It expects a reply that names ours, and then sends
+    /// INIT again.
     SayMajor,
     /// The kernel's protocol is too old.
     TooOld {
-        /// Its version.
+        /// The kernel's major version.
         major: u32,
-        /// Its version.
+        /// The kernel's minor version.
         minor: u32,
     },
 }
 
 impl Agreed {
-    /// Settles on what both can. OVER_IO_URING is not requested here: the ring transport sets it.
+    /// Chooses what both sides support. OVER_IO_URING is not requested here: the ring transport
+    /// sets it.
     ///
-    /// ASYNC_DIO is not requested either. With it Linux invalidates cached pages before an asynchronous direct write and not
-    /// after it, so a page that a buffered read brings in meanwhile keeps the old bytes for good. Without it the
-    /// submission waits for the write, and the pages go afterwards.
+    /// ASYNC_DIO is not requested either. With it, Linux invalidates cached pages before an
+    /// asynchronous direct write but not after it, so a page that a buffered read loads in between
+    /// keeps the old bytes for ever. Without it, the submission waits for the write, and Linux
+    /// invalidates the pages afterwards.
     pub fn settle(offer: &abi::InitIn, want: &Settings) -> Result<Agreed, Refusal> {
         match (offer.major, offer.minor) {
             (abi::MAJOR, abi::OLDEST_MINOR..) => {}
@@ -82,7 +88,7 @@ impl Agreed {
         flags.set(InitFlags::NO_OPENDIR_SUPPORT, want.handles == Handles::None);
         flags.set(InitFlags::NO_OPEN_SUPPORT, want.handles != Handles::All);
         flags.set(InitFlags::CACHE_SYMLINKS, !want.every_read);
-        // Programs map files whose reads go past the cache, too.
+        // Programs also map files that bypass the cache for reads.
         flags.set(InitFlags::DIRECT_IO_ALLOW_MMAP, want.every_read);
         flags &= offered(offer);
         let max_transfer = want.max_transfer.clamp(MIN_TRANSFER, MAX_TRANSFER);
@@ -97,7 +103,7 @@ impl Agreed {
         })
     }
 
-    /// The answer to INIT that says so.
+    /// The reply to INIT.
     pub fn reply(&self) -> abi::InitOut {
         let bits = self.flags.bits();
         abi::InitOut {
@@ -115,7 +121,7 @@ impl Agreed {
         }
     }
 
-    /// What requests are held to.
+    /// Limits that requests are checked against.
     pub fn limits(&self) -> Limits {
         Limits {
             max_transfer: self.max_transfer,
@@ -124,20 +130,20 @@ impl Agreed {
         }
     }
 
-    /// Room that a reply may take, without its header.
+    /// Largest payload of a reply, without its header, in bytes.
     pub fn reply_bytes(&self) -> usize {
         (self.max_transfer as usize).max(abi::XATTR_MAX + abi::PAGE)
     }
 
-    /// Bytes of the longest request, header and all.
+    /// Longest request with its header, in bytes.
     pub fn request_bytes(&self) -> usize {
         let front = size_of::<abi::InHeader>() + size_of::<abi::WriteIn>();
-        // A SETXATTR has name and value in one request, whatever the largest write is.
+        // A SETXATTR carries name and value in one request, however small the largest write is.
         front + (self.max_transfer as usize).max(abi::XATTR_MAX + abi::PAGE)
     }
 }
 
-/// What the kernel can.
+/// The features that the kernel offers.
 pub fn offered(offer: &abi::InitIn) -> InitFlags {
     let low = InitFlags::from_bits_retain(offer.flags.into());
     match low.contains(InitFlags::INIT_EXT) {
@@ -170,7 +176,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// What a new kernel and a filesystem that wants all come to.
+    /// The agreement of a new kernel with a filesystem that wants everything.
     pub(crate) fn agreed() -> Agreed {
         Agreed::settle(&offer(InitFlags::all()), &WANT).unwrap()
     }

@@ -1,22 +1,24 @@
-//! What a filesystem answers: one method an operation of the protocol, in plain types.
+//! The interface of a filesystem: one method for each operation of the protocol, in plain types.
 //!
 //! ```text
-//!   NodeId    a file the kernel knows, from the Entry that told it until `forget` took back every count
-//!   HandleId  an opening of it, where `Handles` says that the filesystem wants to know of openings
+//!   NodeId    a file that the kernel knows: from the first Entry that names it until `forget` has
+//!             returned as many counts as there were entries
+//!   HandleId  an opening of it, if `Handles` says that the filesystem wants requests for openings
 //! ```
 //!
-//! Every method is called from many threads at once; one that waits keeps one thread. Names are single
-//! components: never empty, no '/', no NUL (dispatch saw to that); "." and ".." only in `lookup`.
+//! Many threads call every method at the same time. A method that waits blocks one thread. Names
+//! are single components: the decoder of requests rejects empty names and names with '/' or NUL;
+//! "." and ".." occur only in `lookup`.
 
 pub use extant::Timestamp;
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::time::Duration;
 
-/// What an operation comes to.
+/// Result of an operation.
 pub type Answer<T> = Result<T, Errno>;
 
-/// A file as the kernel names it; 1 is the root.
+/// The number by which the kernel and the filesystem name a file. 1 is the root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u64);
 
@@ -25,40 +27,40 @@ impl NodeId {
     pub const ROOT: NodeId = NodeId(1);
 }
 
-/// An opened file or directory, as the filesystem named it.
+/// The number by which the filesystem names an opening of a file or directory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct HandleId(pub u64);
 
 /// How a file was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
-    /// What the filesystem calls the opening.
+    /// The filesystem's number of the opening.
     pub handle: HandleId,
-    /// Reads and writes go past the kernel's cache, as the program makes them.
+    /// Reads and writes bypass the kernel's cache and arrive as the program makes them.
     pub past_cache: bool,
-    /// A program that closes a descriptor of it waits for [`Operations::flush`].
+    /// When a program closes one of its descriptors, it waits for [`Operations::flush`].
     pub flush: bool,
 }
 
-/// Who asks.
+/// The process that made a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// User, as the filesystem's server sees it.
+    /// User id, as the server's user namespace shows it.
     pub uid: u32,
-    /// Group.
+    /// Group id.
     pub gid: u32,
-    /// Process; 0 for the kernel itself.
+    /// Process id; 0 for the kernel itself.
     pub pid: u32,
 }
 
-/// What `stat` shows.
+/// The attributes that `stat` shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
-    /// Number shown to programs.
+    /// Inode number that programs see.
     pub ino: u64,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Units of 512 bytes.
+    /// Allocated space in units of 512 bytes.
     pub blocks: u64,
     /// Last access.
     pub atime: Timestamp,
@@ -66,11 +68,11 @@ pub struct Attributes {
     pub mtime: Timestamp,
     /// Last change of the inode.
     pub ctime: Timestamp,
-    /// Birth, where known.
+    /// Time of birth, if known.
     pub btime: Option<Timestamp>,
     /// Type and permission bits.
     pub mode: u32,
-    /// Names.
+    /// Link count.
     pub nlink: u32,
     /// Owner.
     pub uid: u32,
@@ -82,56 +84,61 @@ pub struct Attributes {
     pub blksize: u32,
 }
 
-/// A name's meaning. Each one given to the kernel counts once, until [`Operations::forget`].
+/// The file that a name leads to. Each entry that the kernel receives counts once, until
+/// [`Operations::forget`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The file; `NodeId(0)` for a name that means nothing, kept as such for `entry_valid`.
+    /// The file. `NodeId(0)` means that the name does not exist; the kernel caches that for
+    /// `entry_valid`.
     pub node: NodeId,
-    /// Tells numbers apart that are used again.
+    /// Distinguishes successive uses of one number.
     pub generation: u64,
-    /// What is known of it.
+    /// The file's attributes.
     pub attributes: Attributes,
-    /// How long the kernel may take the name to mean this without asking.
+    /// How long the kernel may use the name without a new `lookup`.
     pub entry_valid: Duration,
-    /// How long it may show the attributes without asking.
+    /// How long the kernel may use the attributes without a new request.
     pub attributes_valid: Duration,
 }
 
-/// What the filesystem wants of the kernel; each as far as the kernel has it.
+/// What the filesystem wants from the kernel. Each setting applies only if the kernel supports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The kernel collects writes in its own page cache, and keeps sizes and times of written files.
+    /// The kernel collects writes in its page cache and maintains sizes and times of files that are
+    /// written (write-back mode).
     pub writeback_cache: bool,
-    /// The kernel checks access lists, stored as `system.posix_acl_*`; implies checks of permissions.
+    /// The kernel checks access lists, which are stored as `system.posix_acl_*`. Implies permission
+    /// checks.
     pub posix_acl: bool,
-    /// Which openings the filesystem wants to hear of.
+    /// For which openings the filesystem wants requests.
     pub handles: Handles,
     /// Granularity of times in nanoseconds, 1..=1_000_000_000, a power of ten.
     pub time_granularity_ns: u32,
-    /// Largest write and read in bytes; the transport may lower it.
+    /// Largest write and read in bytes. The transport may lower it.
     pub max_transfer: u32,
-    /// Every read of content and of a symlink's target comes as a request: the kernel keeps neither. Content is then to be
-    /// opened with [`Opened::past_cache`].
+    /// Every read of content and of a symlink's target arrives as a request: the kernel caches
+    /// neither. Files must then be opened with [`Opened::past_cache`].
     pub every_read: bool,
 }
 
-/// Which openings are told: each costs a request.
+/// For which openings the kernel sends requests. Each opening then costs a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handles {
-    /// None: files and directories are known by node alone, content may stay in the kernel's cache.
+    /// None: files and directories are identified by node alone, and content may stay in the
+    /// kernel's cache.
     None,
-    /// Those of directories.
+    /// Openings of directories.
     Directories,
-    /// All.
+    /// All openings.
     All,
 }
 
-/// A file to be made.
+/// Attributes of a file that is to be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewNode {
-    /// Type and permission bits; `umask` is not taken off yet.
+    /// Type and permission bits, before `umask` is applied.
     pub mode: u32,
-    /// Bits that the caller's files shall not have, unless the directory has a default access list.
+    /// Permission bits to clear, unless the directory has a default access list.
     pub umask: u32,
     /// Device of a device file, packed as in [`Attributes::rdev`].
     pub rdev: u32,
@@ -140,13 +147,13 @@ pub struct NewNode {
 /// A time to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
-    /// The moment of the call.
+    /// The time of the call.
     Now,
-    /// This one.
+    /// This time.
     To(Timestamp),
 }
 
-/// What to change; `None` leaves it.
+/// Attributes to change. `None` leaves an attribute as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetAttr {
     /// Permission bits.
@@ -161,75 +168,79 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     /// Last change of the content.
     pub mtime: Option<SetTime>,
-    /// Last change of the inode: only from a kernel that collects writes.
+    /// Last change of the inode. Only a kernel in write-back mode sets it.
     pub ctime: Option<Timestamp>,
-    /// The change takes set-user-ID and set-group-ID bits away.
+    /// The change clears the set-user-ID and set-group-ID bits.
     pub kill_suid_sgid: bool,
 }
 
-/// How bytes come to be written.
+/// Origin of the bytes of a write, and what else the write does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteFlags {
-    /// From the kernel's cache; the caller is whoever it happened to write back for.
+    /// The write comes from the kernel's cache. Its caller is then the process for which the kernel
+    /// wrote back, not the one that wrote the bytes.
     pub from_cache: bool,
-    /// The write takes set-user-ID and set-group-ID bits away.
+    /// The write clears the set-user-ID and set-group-ID bits.
     pub kill_suid_sgid: bool,
-    /// `O_SYNC`, `O_DSYNC`, `O_DIRECT` and the like of the opening, as `open` has them.
+    /// `O_SYNC`, `O_DSYNC`, `O_DIRECT` and the other flags with which the file was opened.
     pub open_flags: u32,
 }
 
-/// How full the volume is, as `statfs` says it.
+/// Sizes and free space of the volume, as `statfs` reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_bytes: u32,
-    /// Blocks in all.
+    /// Number of blocks.
     pub blocks: u64,
-    /// Free ones.
+    /// Free blocks.
     pub free: u64,
-    /// Free ones that anybody may have.
+    /// Free blocks that unprivileged users may allocate.
     pub available: u64,
-    /// Inodes in all.
+    /// Number of inodes.
     pub inodes: u64,
-    /// Free ones.
+    /// Free inodes.
     pub free_inodes: u64,
-    /// Longest name in bytes.
+    /// Longest name, in bytes.
     pub name_max: u32,
 }
 
-/// Where names of a directory are put, until it is full.
+/// Receives the names of a directory until it is full.
 pub trait Listing {
-    /// Whether the caller wants attributes: [`Listing::add_entry`], else [`Listing::add_name`].
+    /// Whether the caller wants attributes. If so, names are added by [`Listing::add_entry`],
+    /// otherwise by [`Listing::add_name`].
     fn wants_entries(&self) -> bool;
-    /// Whether a name of so many bytes still fits.
+    /// Whether a name of this length still fits.
     fn fits(&self, name_bytes: usize) -> bool;
-    /// Adds a name; `next` is where a later call goes on behind it (never 0). `kind` is the type as in
-    /// `st_mode >> 12`, 0 when unknown. Call only what [`Listing::fits`] allowed.
+    /// Adds a name. `next` (never 0) is the offset at which a later call continues after this name.
+    /// `kind` is the type as in `st_mode >> 12`, or 0 if unknown. Call only if [`Listing::fits`]
+    /// returned true.
     fn add_name(&mut self, name: &OsStr, ino: u64, kind: u32, next: u64);
-    /// Adds a name with what it means, which then counts as from `lookup`; `node` 0 in `entry` gives
-    /// the name alone ("." and ".." always do).
+    /// Adds a name with its entry, which then counts like one from `lookup`. If `node` in `entry`
+    /// is 0, only the name is added. That is always so for "." and "..".
     fn add_entry(&mut self, name: &OsStr, entry: &Entry, next: u64);
 }
 
-/// A filesystem. What is not answered is `ENOSYS`, which the kernel takes as "never ask again" where
-/// the protocol says so.
+/// A filesystem. A method without an implementation returns `ENOSYS` (`control`: `ENOTTY`). Where
+/// the protocol says so, the kernel never sends an operation again that was answered with `ENOSYS`.
 #[allow(unused_variables)]
 pub trait Operations: Send + Sync {
-    /// What to agree on with the kernel, asked once.
+    /// Settings to negotiate with the kernel. Called once.
     fn settings(&self) -> Settings;
 
-    /// What `name` means in `dir`. `ENOENT`, or an entry with node 0 to have that remembered.
+    /// Finds `name` in `dir`. `ENOENT`, or an entry with node 0 so that the kernel caches the
+    /// absence.
     fn lookup(&self, by: &Caller, dir: NodeId, name: &OsStr) -> Answer<Entry>;
-    /// Takes back `count` of the entries given for `node`.
+    /// Returns `count` of the entries that the kernel received for `node`.
     fn forget(&self, node: NodeId, count: u64);
-    /// Attributes, and how long they hold.
+    /// The attributes, and how long the kernel may use them.
     fn get_attributes(
         &self,
         by: &Caller,
         node: NodeId,
         handle: Option<HandleId>,
     ) -> Answer<(Attributes, Duration)>;
-    /// Changes attributes; what they are then.
+    /// Changes attributes and returns the new ones.
     fn set_attributes(
         &self,
         by: &Caller,
@@ -241,20 +252,20 @@ pub trait Operations: Send + Sync {
     fn read_link(&self, by: &Caller, node: NodeId) -> Answer<Vec<u8>> {
         Err(Errno::NOSYS)
     }
-    /// Makes a file, device, pipe or socket.
+    /// Creates a file, device, pipe or socket.
     fn make_node(&self, by: &Caller, dir: NodeId, name: &OsStr, new: &NewNode) -> Answer<Entry> {
         Err(Errno::NOSYS)
     }
-    /// Makes a directory.
+    /// Creates a directory.
     fn make_dir(&self, by: &Caller, dir: NodeId, name: &OsStr, new: &NewNode) -> Answer<Entry> {
         Err(Errno::NOSYS)
     }
-    /// Makes a symlink.
+    /// Creates a symlink.
     fn symlink(&self, by: &Caller, dir: NodeId, name: &OsStr, target: &OsStr) -> Answer<Entry> {
         Err(Errno::NOSYS)
     }
-    /// Makes a regular file and opens it in one step. With [`Handles`] that tell no openings of files it is
-    /// not asked: [`Operations::make_node`] is.
+    /// Creates a regular file and opens it in one step. Where [`Handles`] exclude openings of
+    /// files, the kernel calls [`Operations::make_node`] instead.
     fn create(
         &self,
         by: &Caller,
@@ -265,7 +276,7 @@ pub trait Operations: Send + Sync {
     ) -> Answer<(Entry, Opened)> {
         Err(Errno::NOSYS)
     }
-    /// Makes a regular file without a name and opens it.
+    /// Creates a regular file without a name and opens it.
     fn make_unnamed(
         &self,
         by: &Caller,
@@ -275,15 +286,15 @@ pub trait Operations: Send + Sync {
     ) -> Answer<(Entry, Opened)> {
         Err(Errno::NOSYS)
     }
-    /// Takes a name of anything but a directory away.
+    /// Removes a name of anything but a directory.
     fn unlink(&self, by: &Caller, dir: NodeId, name: &OsStr) -> Answer<()> {
         Err(Errno::NOSYS)
     }
-    /// Takes the name of an empty directory away.
+    /// Removes an empty directory.
     fn remove_dir(&self, by: &Caller, dir: NodeId, name: &OsStr) -> Answer<()> {
         Err(Errno::NOSYS)
     }
-    /// Renames; `flags` as in `renameat2`.
+    /// Renames a file. `flags` as in `renameat2`.
     fn rename(
         &self,
         by: &Caller,
@@ -295,23 +306,24 @@ pub trait Operations: Send + Sync {
     ) -> Answer<()> {
         Err(Errno::NOSYS)
     }
-    /// Gives `node` a further name.
+    /// Adds a name for `node`.
     fn link(&self, by: &Caller, node: NodeId, dir: NodeId, name: &OsStr) -> Answer<Entry> {
         Err(Errno::NOSYS)
     }
 
-    /// Opens a file; `flags` as `open` has them. Only with [`Handles::All`].
+    /// Opens a file. `flags` as in `open`. Called only with [`Handles::All`].
     fn open(&self, by: &Caller, node: NodeId, flags: u32) -> Answer<Opened> {
         Err(Errno::NOSYS)
     }
-    /// A program closes one of its descriptors of an opening with [`Opened::flush`], and waits for the answer. While the
-    /// kernel collects writes, this comes for other openings, too.
+    /// A program closes one of its descriptors of an opening with [`Opened::flush`], and waits for
+    /// the result. In write-back mode the kernel sends this for other openings too.
     fn flush(&self, node: NodeId, handle: HandleId) -> Answer<()> {
         Err(Errno::NOSYS)
     }
     /// Ends an opening. No program waits for it.
     fn release(&self, node: NodeId, handle: HandleId) {}
-    /// Fills `out` from `offset` on; fewer bytes only at the file's end.
+    /// Fills `out` with the bytes from `offset` on. Returns fewer bytes only at the end of the
+    /// file.
     fn read(
         &self,
         by: &Caller,
@@ -322,7 +334,7 @@ pub trait Operations: Send + Sync {
     ) -> Answer<usize> {
         Err(Errno::NOSYS)
     }
-    /// Writes bytes at `offset`; how many.
+    /// Writes bytes at `offset` and returns how many were written.
     fn write(
         &self,
         by: &Caller,
@@ -334,7 +346,8 @@ pub trait Operations: Send + Sync {
     ) -> Answer<usize> {
         Err(Errno::NOSYS)
     }
-    /// Makes what was written durable; of the inode only what finding the data takes where `data_only`.
+    /// Makes earlier writes durable. With `data_only`, only those parts of the inode that are
+    /// needed to read the data.
     fn sync_file(
         &self,
         by: &Caller,
@@ -344,7 +357,7 @@ pub trait Operations: Send + Sync {
     ) -> Answer<()> {
         Err(Errno::NOSYS)
     }
-    /// As [`Operations::sync_file`], of a directory's names.
+    /// Makes a directory's names durable, as [`Operations::sync_file`] does for a file.
     fn sync_dir(&self, by: &Caller, node: NodeId, data_only: bool) -> Answer<()> {
         Err(Errno::NOSYS)
     }
@@ -352,8 +365,9 @@ pub trait Operations: Send + Sync {
     fn sync_all(&self) -> Answer<()> {
         Err(Errno::NOSYS)
     }
-    /// Space of a range of an opened file; `mode` as in `fallocate`. Durable on return where the file was opened with
-    /// `O_SYNC` or `O_DSYNC`: the kernel requests no sync after it.
+    /// Changes the allocation of a range of an open file. `mode` as in `fallocate`. The change is
+    /// durable on return if the file was opened with `O_SYNC` or `O_DSYNC`: the kernel sends no
+    /// sync after it.
     fn allocate(
         &self,
         by: &Caller,
@@ -364,12 +378,12 @@ pub trait Operations: Send + Sync {
     ) -> Answer<()> {
         Err(Errno::NOSYS)
     }
-    /// The next data or hole; `whence` is `SEEK_DATA` or `SEEK_HOLE`.
+    /// Finds the next data or hole. `whence` is `SEEK_DATA` or `SEEK_HOLE`.
     fn seek(&self, by: &Caller, node: NodeId, offset: u64, whence: u32) -> Answer<u64> {
         Err(Errno::NOSYS)
     }
-    /// Copies bytes between files, each a node and an offset; returns how many. Durable on return where the opening `to_handle`
-    /// has `O_SYNC` or `O_DSYNC`.
+    /// Copies bytes between two files, each given as a node and an offset, and returns how many.
+    /// The copy is durable on return if the opening `to_handle` has `O_SYNC` or `O_DSYNC`.
     fn copy_range(
         &self,
         by: &Caller,
@@ -380,11 +394,13 @@ pub trait Operations: Send + Sync {
     ) -> Answer<u64> {
         Err(Errno::NOSYS)
     }
-    /// The device's block that holds block `block` of the file, 0 for a hole; both in `block_bytes`.
+    /// The device's block that holds block `block` of the file, or 0 for a hole. Both count in
+    /// units of `block_bytes`.
     fn block_map(&self, node: NodeId, block: u64, block_bytes: u32) -> Answer<u64> {
         Err(Errno::NOSYS)
     }
-    /// An `ioctl` whose number says its sizes; `out` has room for the answer: how much of it is one.
+    /// An `ioctl` whose number encodes its sizes. `out` is the buffer for the result; returns how
+    /// many bytes of it were filled.
     fn control(
         &self,
         by: &Caller,
@@ -396,13 +412,14 @@ pub trait Operations: Send + Sync {
         Err(Errno::NOTTY)
     }
 
-    /// Opens a directory; `flags` as `open` has them. Only with [`Handles::Directories`] and [`Handles::All`].
+    /// Opens a directory. `flags` as in `open`. Called only with [`Handles::Directories`] and
+    /// [`Handles::All`].
     fn open_dir(&self, by: &Caller, node: NodeId, flags: u32) -> Answer<HandleId> {
         Err(Errno::NOSYS)
     }
     /// Ends an opening of a directory.
     fn release_dir(&self, node: NodeId, handle: HandleId) {}
-    /// Lists names, "." and ".." included, from `offset` on: 0, or a `next` of an earlier name.
+    /// Lists names, "." and ".." included, from `offset` on: 0, or the `next` of an earlier name.
     fn read_dir(
         &self,
         by: &Caller,
@@ -414,15 +431,16 @@ pub trait Operations: Send + Sync {
         Err(Errno::NOSYS)
     }
 
-    /// Value of an extended attribute. `ENODATA` where there is none.
+    /// Value of an extended attribute. `ENODATA` if it does not exist.
     fn get_xattr(&self, by: &Caller, node: NodeId, name: &OsStr) -> Answer<Vec<u8>> {
         Err(Errno::NOSYS)
     }
-    /// Names of all attributes, each ended by a NUL.
+    /// Names of all extended attributes, each terminated by a NUL.
     fn list_xattrs(&self, by: &Caller, node: NodeId) -> Answer<Vec<u8>> {
         Err(Errno::NOSYS)
     }
-    /// Sets an attribute; `flags` as in `setxattr`. `kill_sgid`: the set-group-ID bit goes with it.
+    /// Sets an extended attribute. `flags` as in `setxattr`. With `kill_sgid`, also clears the
+    /// set-group-ID bit.
     fn set_xattr(
         &self,
         by: &Caller,
@@ -434,13 +452,14 @@ pub trait Operations: Send + Sync {
     ) -> Answer<()> {
         Err(Errno::NOSYS)
     }
-    /// Removes an attribute.
+    /// Removes an extended attribute.
     fn remove_xattr(&self, by: &Caller, node: NodeId, name: &OsStr) -> Answer<()> {
         Err(Errno::NOSYS)
     }
 
-    /// How full the volume is.
+    /// Sizes and free space of the volume.
     fn statistics(&self) -> Answer<Statistics>;
-    /// The kernel is done: it sends no more, and waits for this where it was told to.
+    /// The kernel sends no more requests. For a block device (`fuseblk`), its unmount waits for
+    /// this call to return.
     fn destroy(&self) {}
 }

@@ -1,9 +1,9 @@
-//! Answers, written where the transport wants them.
+//! Encodes replies in the transport's buffer.
 //!
 //! ```text
-//!   EntryOut | AttrOut | …          a struct at the front of the room
+//!   EntryOut | AttrOut | …          a struct at the front of the buffer
 //!   Dirent name pad │ Dirent …      a listing: records from the front, until the next does not fit
-//!   EntryOut Dirent name pad │ …    with what each name means
+//!   EntryOut Dirent name pad │ …    a listing with the entry of each name
 //! ```
 
 use crate::abi;
@@ -14,12 +14,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 use zerocopy::{Immutable, IntoBytes};
 
-/// Puts `value` at the front of `room`; its bytes. ERANGE when they do not fit.
+/// Copies `value` to the front of `room` and returns its size. ERANGE if it does not fit.
 pub(crate) fn put<T: IntoBytes + Immutable>(room: &mut [u8], value: &T) -> Result<usize, Errno> {
     put_bytes(room, value.as_bytes())
 }
 
-/// As [`put`], of bytes.
+/// As [`put`], for bytes.
 pub(crate) fn put_bytes(room: &mut [u8], bytes: &[u8]) -> Result<usize, Errno> {
     room.get_mut(..bytes.len()).ok_or(Errno::RANGE)?.copy_from_slice(bytes);
     Ok(bytes.len())
@@ -86,7 +86,7 @@ pub(crate) fn statx_out(from: &Attributes, valid: Duration) -> abi::StatxOut {
     }
 }
 
-/// Reply to LOOKUP and what makes names.
+/// Reply to LOOKUP and to the operations that create names.
 pub(crate) fn entry_out(from: &Entry) -> abi::EntryOut {
     abi::EntryOut {
         nodeid: from.node.0,
@@ -107,12 +107,12 @@ pub(crate) struct Records<'a> {
 }
 
 impl<'a> Records<'a> {
-    /// An empty one; `plus`: of names with what they mean.
+    /// An empty listing. With `plus`, each name comes with its entry.
     pub(crate) fn new(room: &'a mut [u8], plus: bool) -> Records<'a> {
         Records { room, used: 0, plus }
     }
 
-    /// Bytes in it.
+    /// Bytes used so far.
     pub(crate) fn used(&self) -> usize {
         self.used
     }
@@ -155,14 +155,14 @@ impl Listing for Records<'_> {
 
     fn add_name(&mut self, name: &OsStr, ino: u64, kind: u32, next: u64) {
         let record = abi::Dirent { ino, off: next, namelen: name.len() as u32, kind };
-        // Node 0: the name alone.
+        // Node 0 means a name without an entry.
         let meaning = abi::EntryOut::default();
         self.add(self.plus.then_some(&meaning), name, &record);
     }
 
     fn add_entry(&mut self, name: &OsStr, entry: &Entry, next: u64) {
         let (ino, kind) = (entry.attributes.ino, (entry.attributes.mode >> 12) & 0xf);
-        // The kernel does not count what "." and ".." mean.
+        // The kernel does not count entries of "." and "..".
         if !self.plus || entry.node.0 == 0 || name == "." || name == ".." {
             return self.add_name(name, ino, kind, next);
         }

@@ -1,4 +1,4 @@
-//! A mount that is served.
+//! A mount that this process serves.
 //!
 //! ```text
 //!   mount ──► INIT ──► threads serve ──► unmounted: reads give ENODEV ──► threads end ──► destroy
@@ -6,8 +6,9 @@
 //!                       Session ──drop: unmounts──►                        wait returns
 //! ```
 //!
-//! An abort (`umount -f`, the file `abort` of the control filesystem) looks the same to who reads, but leaves the
-//! mount where it was, dead; that is noted, for nobody asked the server.
+//! An abort (`umount -f`, or the file `abort` of the control filesystem) looks the same to the
+//! threads that read, but the mount stays in the tree and every access to it fails. The log records
+//! an abort, because the server did not request it.
 
 use crate::abi::{self, InitFlags};
 use crate::connection::Log;
@@ -32,7 +33,7 @@ pub struct Session {
     mounted: Mounted,
     crews: Vec<Arc<WorkerPool>>,
     dispatch: Arc<Dispatch>,
-    /// The kernel ended it, and all threads are gone.
+    /// The kernel has ended the connection, and all threads have ended.
     over: bool,
 }
 
@@ -42,12 +43,12 @@ impl std::fmt::Debug for Session {
     }
 }
 
-/// Ends a mount from anywhere; as many as wanted.
+/// Unmounts a mount from any thread. It can be cloned.
 #[derive(Clone, Debug)]
 pub struct Unmounter(Mounted);
 
 impl Unmounter {
-    /// Unmounts. `Busy` while something is open there; see [`Unmounter::detach`].
+    /// Unmounts. `Busy` while files are open there; see [`Unmounter::detach`].
     pub fn unmount(&self) -> Result<(), MountError> {
         self.0.unmount(false)
     }
@@ -59,8 +60,9 @@ impl Unmounter {
 }
 
 impl Session {
-    /// Mounts `operations` on `dir` and returns when the mount answers. `source` is what `mount` shows as the device:
-    /// with [`MountOptions::block_device`] the device itself.
+    /// Mounts `operations` on `dir` and returns when the mount answers requests. `source` is the
+    /// device that the table of mounts shows; with [`MountOptions::block_device`] it is the device
+    /// itself.
     pub fn mount(
         operations: Arc<impl Operations + 'static>,
         source: impl AsRef<OsStr>,
@@ -76,7 +78,8 @@ impl Session {
         )
     }
 
-    /// As [`Session::mount`]; `log` is told, by any thread, what went wrong in the server, instead of standard error.
+    /// As [`Session::mount`]. Any thread may report a failure of the server to `log`, which
+    /// replaces standard error.
     pub fn mount_logged(
         operations: Arc<impl Operations + 'static>,
         source: impl AsRef<OsStr>,
@@ -94,7 +97,7 @@ impl Session {
                 return Err(error);
             }
         };
-        // From here on dropping the session unmounts.
+        // From here on, dropping the session unmounts.
         rustix::fs::stat(session.mounted.dir()).map_err(MountError::Root)?;
         Ok(session)
     }
@@ -104,7 +107,7 @@ impl Session {
         Unmounter(self.mounted.clone())
     }
 
-    /// Unmounts and waits until all threads ended. `Busy` leaves everything as it was.
+    /// Unmounts and waits until all threads have ended. `Busy` leaves everything unchanged.
     pub fn unmount(mut self) -> Result<(), (Session, MountError)> {
         match self.mounted.unmount(false) {
             Ok(()) => {
@@ -115,7 +118,8 @@ impl Session {
         }
     }
 
-    /// Waits until the kernel is done, by unmounting or abort, and all threads ended. The log is told of an abort.
+    /// Waits until the kernel ends the connection, by unmount or abort, and all threads have ended.
+    /// The log records an abort.
     pub fn wait(mut self) {
         self.finish();
     }
@@ -125,7 +129,7 @@ impl Session {
         self.dispatch.requests()
     }
 
-    /// What was agreed on with the kernel.
+    /// The settings agreed on with the kernel.
     pub fn agreed(&self) -> &Agreed {
         self.dispatch.agreed()
     }
@@ -148,7 +152,7 @@ impl Drop for Session {
         }
         match self.mounted.unmount(false) {
             Ok(()) => self.finish(),
-            // Files are open: it ends when they are closed, or with the process.
+            // Files are open: the mount ends when they are closed, or with the process.
             Err(MountError::Busy(_)) => drop(self.mounted.unmount(true)),
             Err(_) => {}
         }
@@ -170,7 +174,8 @@ fn serve(
         }
         _ => None,
     };
-    // Only what is served may be asked for: the kernel would wait for the rings with every request.
+    // Offer io_uring to the kernel only if rings are ready: with it agreed, every request would
+    // wait until the rings are registered.
     agreed.flags.set(InitFlags::OVER_IO_URING, rings.is_some());
     dev::answer_init(&connection, unique, &agreed.reply()).map_err(MountError::Broken)?;
     let dispatch = Dispatch::new(operations, agreed, Arc::clone(&log));
@@ -187,7 +192,8 @@ fn serve(
     Ok((dispatch, crews))
 }
 
-/// Reads INIT until the versions meet: the request to answer, what is agreed on without io_uring, what the kernel can.
+/// Reads INIT until the versions match. Returns the request's number, the agreement without
+/// io_uring, and what the kernel offers.
 fn negotiate(
     connection: &OwnedFd,
     settings: &Settings,

@@ -1,12 +1,12 @@
-//! How many requests of each operation there were.
+//! Counts the requests of each operation.
 
 use crate::abi::Opcode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Slots for opcodes; 0 holds those that this crate does not know.
+/// Slots for opcodes. Slot 0 counts the operations that this crate does not know.
 const SLOTS: usize = 64;
 
-/// Counters, one an operation. Reading them while requests run gives each a value it had lately.
+/// One counter for each operation. A read while requests run returns a recent value of each.
 pub struct Requests([AtomicU64; SLOTS]);
 
 impl std::fmt::Debug for Requests {
@@ -32,12 +32,12 @@ impl Requests {
         self.0[opcode as usize].load(Ordering::Relaxed)
     }
 
-    /// Requests so far, those of unknown operations too.
+    /// Requests so far, including unknown operations.
     pub fn total(&self) -> u64 {
         self.0.iter().map(|n| n.load(Ordering::Relaxed)).sum()
     }
 
-    /// Every operation that was asked for, by name.
+    /// Name and count of every operation that occurred.
     pub fn by_name(&self) -> Vec<(&'static str, u64)> {
         let all = Opcode::ALL.iter().map(|&o| (o.name(), self.of(o)));
         all.filter(|&(_, n)| n > 0).collect()

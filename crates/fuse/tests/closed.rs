@@ -32,7 +32,7 @@ fn a_sync_makes_closed_files_durable_before_their_openings_are_released() {
     assert_eq!(written, Ok(7));
     volume.flush(file, opened.handle).unwrap();
     volume.sync_file(&by, last, Some(last_opened.handle), true).unwrap();
-    // The power goes.
+    // A power cut.
     let left = Arc::new(MemoryDevice::copy_of(&device).unwrap());
     let fs = OpenOptions::new().open_device(left).unwrap();
     assert_eq!(fs.read("/closed").unwrap(), b"content");

@@ -1,4 +1,5 @@
-//! How mounts end: asked to, by others, with files open, without their server, and with a filesystem that panics.
+//! How mounts end: by request, by other processes, with files open, without their server, and with
+//! a filesystem that panics.
 
 #[path = "mounted/rig.rs"]
 mod rig;
@@ -30,7 +31,8 @@ use zerocopy::IntoBytes;
 
 const BOTH: [Transport; 2] = [Transport::Dev, Transport::Best];
 
-/// Unmounts as a program outside would, which other tests' programs may hold up between fork and exec.
+/// Unmounts as another program would. Retries, because programs that other tests start may hold
+/// files open between fork and exec.
 fn unmount_outside(dir: &Path) {
     for _ in 0..100 {
         match unmount(dir, UnmountFlags::empty()) {
@@ -46,7 +48,7 @@ fn mounted(dir: &Path) -> bool {
     mounts.lines().any(|line| line.split(' ').nth(1) == dir.to_str())
 }
 
-/// A root and nothing else; what is looked up panics. Counts its ends.
+/// A root and nothing else. `lookup` panics. Counts calls of `destroy`.
 #[derive(Default)]
 struct Bare {
     syncs: AtomicUsize,
@@ -125,7 +127,7 @@ fn an_unmounter_ends_it_and_takes_no_other_mount_away() {
     let mut first = Rig::new(Transport::Dev).unwrap();
     let unmounter = first.session().unmounter();
     let options = MountOptions { transport: Transport::Dev, ..Default::default() };
-    // On top of the first: it must not go in its stead.
+    // Mounted on top of the first mount. An unmount of the first must not remove it.
     let second =
         Session::mount(Arc::new(Null::default()), "other", first.root(), &options).unwrap();
     assert!(matches!(unmounter.unmount(), Err(MountError::NotMounted(_))));
@@ -167,7 +169,7 @@ fn dropping_a_session_unmounts() {
     assert!(!mounted(rig.root()));
 }
 
-/// A root that is mounted, and what its server tells.
+/// A mounted root, and the log messages of its server.
 fn telling(dir: &Path, transport: Transport) -> (Session, Arc<Mutex<Vec<String>>>) {
     let told = Arc::new(Mutex::new(Vec::new()));
     let log = {
@@ -256,7 +258,7 @@ fn a_disk_mount_tells_of_sync_and_waits_for_the_end() {
     assert!(bare.syncs.load(Ordering::SeqCst) > 0);
     drop(root);
     unmount_outside(dir.path());
-    // Not after some wait: the unmounting itself took until then.
+    // The unmount itself waited for `destroy`.
     assert_eq!(bare.ends.load(Ordering::SeqCst), 1);
     session.wait();
     assert_eq!(bare.ends.load(Ordering::SeqCst), 1);
@@ -272,7 +274,7 @@ fn places_that_are_none_are_refused() {
     assert!(error.to_string().contains("/no/such/place"), "{error}");
 }
 
-/// Not a test of its own: what `without_its_server…` starts and kills.
+/// Not a test: `without_its_server…` starts it as a program and kills it.
 #[test]
 fn serve_until_killed() {
     let Some(dir) = std::env::var_os("EXTANT_FUSE_SERVE") else { return };
@@ -310,7 +312,7 @@ fn without_its_server_a_mount_fails_and_can_be_taken_away() {
     }
 }
 
-/// In a mount namespace of its own, where anybody may open `/dev/fuse`, as on most machines.
+/// In a mount namespace of its own, where every user may open `/dev/fuse`, as on most machines.
 #[test]
 fn who_may_not_mount_does_so_by_the_helper() {
     use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,5 @@
-//! Requests that no kernel would send: nothing may panic, nor reach the filesystem. The seed is fixed, so each run is
-//! the same.
+//! Requests that no kernel would send. None may cause a panic or reach the filesystem. The seed is
+//! fixed, so each run is the same.
 
 mod parsers;
 
@@ -31,7 +31,7 @@ fn any_bytes_do_no_harm() {
     for seed in 0..20_000 {
         let mut data = bytes(seed, 1 + rng.below(300));
         if data.len() > 8 && rng.below(8) != 0 {
-            // An operation that there is.
+            // A valid operation number.
             data[5..9].copy_from_slice(&(rng.below(56) as u32).to_ne_bytes());
         }
         parsers::request(&data);
@@ -48,7 +48,7 @@ fn changed_requests_do_no_harm() {
             let mut data = good.clone();
             data[0] = rng.below(3) as u8;
             for _ in 0..1 + rng.below(3) {
-                // A number of 4 or 8 bytes where one may be, or any byte.
+                // A number of 4 or 8 bytes at a place where one may be, or any byte.
                 let value = odd[rng.below(odd.len())].to_ne_bytes();
                 let place = 1 + 4 * rng.below((data.len() - 1) / 4);
                 let width = [1, 4, 8][rng.below(3)].min(data.len() - place);
@@ -67,7 +67,7 @@ fn changed_requests_do_no_harm() {
     }
 }
 
-/// The answer of the filesystem in memory.
+/// The reply of the filesystem in memory.
 fn answer(request: &[u8]) -> Option<Outcome> {
     let dispatch = parsers::dispatch(Arc::new(Null::default()));
     let mut room = vec![0; dispatch.agreed().reply_bytes()];

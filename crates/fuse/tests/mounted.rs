@@ -1,4 +1,5 @@
-//! The filesystem in memory, mounted: programs' calls through the kernel, by either transport, and back.
+//! The filesystem in memory, mounted: system calls of programs go through the kernel over both
+//! transports.
 
 mod mounted {
     pub mod attributes;
@@ -9,7 +10,7 @@ mod mounted {
 
 use mounted::rig::Rig;
 
-/// Each of the tests over `/dev/fuse`, and over io_uring where the kernel has it.
+/// Runs each test over `/dev/fuse`, and over io_uring where the kernel supports it.
 macro_rules! over_both {
     ($($module:ident :: $test:ident;)*) => {
         mod by_dev {

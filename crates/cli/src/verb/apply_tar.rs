@@ -80,7 +80,8 @@ impl Args {
         }
         let to = inner_path(&self.to)?;
         let (mut entries, mut data_bytes) = (0, 0);
-        // Opened first: an image that cannot be changed is told before an archive is read.
+        // Opened first, so that an image that cannot be changed is reported before an archive is
+        // read.
         let change = Change::begin(&self.image, self.steps)?;
         for archive in &self.archives {
             let spec = SourceSpec { path: archive.into(), kind: Some(SourceKind::Tar) };

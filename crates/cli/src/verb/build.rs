@@ -1,8 +1,8 @@
-//! `extant build`: an image from directories, tars and container images.
+//! `extant build`: builds an image from directories, tar archives and container images.
 //!
 //! ```text
 //!   SRC… ──► Tree::read ──► ImageBuilder::build ──► OUT.partial ──► OUT
-//!    reading, one spinner     a bar with rate and time left          └ only when whole
+//!    reading, one spinner     a bar with rate and time left          └ only when complete
 //! ```
 
 mod stdout;
@@ -32,7 +32,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 use stdout::StdoutImage;
 
-/// Percentage of blocks kept for root: an image is filled once, and made as small as can be.
+/// Percentage of blocks reserved for root: an image is filled once, and made as small as possible.
 const RESERVED_PERCENT: f64 = 0.0;
 
 /// Build an image from directories, tar archives and container images.
@@ -183,7 +183,7 @@ impl Args {
             command.error(clap::error::ErrorKind::MissingRequiredArgument, text).exit();
         };
         let builder = self.builder()?;
-        // Built beside the sources' spool, and sent when it is whole.
+        // Built in the spool directory, and sent when it is complete.
         let to_stdout = match output.as_os_str() == "-" {
             true => Some(self.stdout_image()?),
             false => None,
@@ -233,7 +233,7 @@ impl Args {
         }
     }
 
-    /// The place where an image for standard output is built.
+    /// The temporary file in which an image for standard output is built.
     fn stdout_image(&self) -> Result<StdoutImage, Failure> {
         if self.json {
             return Err(Failure::usage(
@@ -248,14 +248,14 @@ impl Args {
         StdoutImage::new(&self.spool_dir.clone().unwrap_or_else(std::env::temp_dir))
     }
 
-    /// The sources, as a message names them.
+    /// The names of the sources, for a message.
     fn named_sources(&self) -> String {
         let names: Vec<String> =
             self.sources.iter().map(|source| Shown(source.as_bytes()).to_string()).collect();
         names.join(" or ")
     }
 
-    /// Whether the output is a place for an image, found out before the work.
+    /// Checks before the work whether an image can be written to the output.
     fn check_output(&self, output: &Path) -> Result<(), Failure> {
         let name = Shown::path(output);
         if Image::parse(output.as_os_str())?.path != output {
@@ -369,7 +369,7 @@ impl Args {
         if let Some(name) = &self.image_name {
             options = options.image_name(name);
         }
-        // An image made before in the same place is not part of the next one.
+        // An image from an earlier build in the same place must not become part of the new one.
         let mut partial = output.file_name().unwrap_or_default().to_owned();
         partial.push(".partial");
         for path in [output.to_path_buf(), output.with_file_name(partial)] {
@@ -404,7 +404,7 @@ impl Args {
         problems: &[extant_image::SourceError],
         started: Instant,
     ) -> Result<(), Failure> {
-        // Standard output holds the image.
+        // Standard output carries the image.
         let is_stdout = self.output.as_deref() == Some(Path::new("-"));
         if self.quiet || is_stdout {
             return Ok(());
@@ -438,7 +438,7 @@ impl Args {
     }
 }
 
-/// The format that the name of an output stands for, if it is not a raw image.
+/// The format that the extension of an output suggests, if that is not a raw image.
 fn other_format(output: &Path) -> Option<&'static str> {
     match output.extension()?.to_str()?.to_ascii_lowercase().as_str() {
         "qcow2" | "qcow" => Some("qcow2"),
@@ -454,7 +454,7 @@ fn other_format(output: &Path) -> Option<&'static str> {
     }
 }
 
-/// An error of a source, which names the format of a file that is no archive.
+/// An error of a source. If a file is not an archive, the error names its format.
 fn unreadable(error: &SourceError) -> Failure {
     if let SourceError::Archive { archive, offset: 0, entry, .. } = error
         && entry.is_empty()

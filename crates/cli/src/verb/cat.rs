@@ -1,4 +1,4 @@
-//! `extant cat`: what files hold, one after the other.
+//! `extant cat`: writes the content of files, one after the other.
 
 use crate::failure::Failure;
 use crate::image::{Image, as_path, looked_up_path};
@@ -27,7 +27,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// What `get IMG PATH -` asks for.
+    /// The arguments for `get IMG PATH -`.
     pub(crate) fn of(image: OsString, path: OsString) -> Args {
         Args { image, paths: vec![path] }
     }

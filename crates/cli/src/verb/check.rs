@@ -1,4 +1,4 @@
-//! `extant check`: is a volume in order?
+//! `extant check`: checks a volume.
 
 use crate::failure::{Failure, is_no_volume, said_of_image, tell};
 use crate::image::Image;
@@ -138,7 +138,7 @@ impl Args {
         }
     }
 
-    /// What was found, and the members of a mirror that were not there.
+    /// The report, and the missing members of a mirror.
     fn check(&self, image: &Image) -> Result<(Report, Option<Vec<u16>>), Error> {
         let assembled = image.options().assemble(&image.path)?;
         let device = assembled.device();
@@ -253,7 +253,7 @@ fn line(finding: &Finding) -> FindingLine<'_> {
     }
 }
 
-/// A finding in one line; what stems from names on the volume is escaped.
+/// A finding in one line. Text that comes from names on the volume is escaped.
 fn said(finding: &Finding) -> String {
     let severity = match finding.severity {
         Severity::Note => "note",
@@ -299,7 +299,7 @@ fn counts(report: &Report) -> Counts {
     }
 }
 
-/// Draws the parts of a check.
+/// Shows the progress of each pass.
 struct Bar(ProgressBar);
 
 impl Progress for Bar {

@@ -38,10 +38,10 @@ pub(crate) struct Args {
     steps: Steps,
 }
 
-/// Reads permissions.
+/// Parses permissions.
 pub(super) fn mode(text: &str) -> Result<ModeChange, String> {
     ModeChange::parse(text).map_err(|error| match error {
-        // Whose value it is is said around it.
+        // The caller's message names the option.
         SourceError::Option { fault, .. } => fault,
         error => error.to_string(),
     })
@@ -63,20 +63,21 @@ impl Args {
     }
 }
 
-/// Done to one file, by its path, which is for messages.
+/// Operation on one file. Its path is for messages.
 pub(super) type Work<'a> = &'a mut dyn FnMut(&[u8], &Node) -> Result<(), Failure>;
 
-/// A directory that `each` is in.
+/// A directory whose children `each` is visiting.
 struct Level {
     node: Node,
-    /// Bytes of its path.
+    /// Length of its path in bytes.
     path_len: usize,
-    /// Its names, which are all read before anything below it changes.
+    /// Its names, all read before anything below it changes.
     names: std::vec::IntoIter<OsString>,
 }
 
-/// Does `work` to the file at `path`, which symlinks may lead to, and, where asked for, to all below
-/// it, symlinks passed over. A directory that is reached twice, as in a damaged volume, is an error.
+/// Applies `work` to the file at `path`, following symlinks, and with `recursive` to everything
+/// below it, skipping symlinks. A directory that is reached twice, as in a damaged volume, is an
+/// error.
 pub(super) fn each(
     change: &Change,
     path: &[u8],
@@ -91,7 +92,7 @@ pub(super) fn each(
     let mut entered = HashSet::from([top.ino()]);
     let mut path = path.to_vec();
     let mut stack = vec![enter(change, top, &path)?];
-    // Each name in the directory that holds it: a tree is as deep as its volume says.
+    // Each name is looked up in its own directory, because the volume decides how deep a tree is.
     while let Some(level) = stack.last_mut() {
         path.truncate(level.path_len);
         let Some(name) = level.names.next() else {

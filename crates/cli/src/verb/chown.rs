@@ -7,10 +7,10 @@ use crate::verb::mkfs::format_options::{ID_MAX, id};
 use extant::{Error, SetAttributes};
 use std::ffi::{OsStr, OsString};
 
-/// Most bytes of a table of users or groups that are read.
+/// Largest table of users or groups that is read, in bytes.
 const TABLE_MAX: u64 = 16 << 20;
 
-/// What a program may do that its user may not.
+/// The attribute with a program's capabilities.
 const CAPABILITY: &str = "security.capability";
 
 /// Change owner and group of files in a volume.
@@ -58,7 +58,8 @@ impl Args {
                 continue;
             }
             super::chmod::each(&change, &path, self.recursive, &mut |path, node| {
-                // As chown(2) does; first, so that with --in-steps no new owner has them.
+                // As in chown(2). Removed first, so that with --in-steps no file has the new owner
+                // and the old capabilities.
                 if !node.metadata().is_dir() {
                     let name = OsStr::new(CAPABILITY);
                     match node.remove_xattr(name) {
@@ -74,7 +75,7 @@ impl Args {
     }
 }
 
-/// User and group that `text` means in the volume.
+/// The user and group that `text` names in the volume.
 fn owner(change: &Change, text: &str) -> Result<(Option<u32>, Option<u32>), Failure> {
     let (user, group) = match text.split_once(':') {
         Some((user, group)) => (user, Some(group)),
@@ -95,7 +96,8 @@ fn owner(change: &Change, text: &str) -> Result<(Option<u32>, Option<u32>), Fail
     Ok((uid, gid))
 }
 
-/// A number, or the one in field `field` of the line that `name` begins in a table of the volume.
+/// A number, or the number in field `field` of the line of a table of the volume that begins with
+/// `name`.
 fn number(change: &Change, table: &str, name: &str, field: usize) -> Result<u32, Failure> {
     if name.bytes().all(|byte| byte.is_ascii_digit()) {
         let id = id(name).ok_or_else(|| {

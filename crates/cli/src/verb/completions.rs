@@ -1,4 +1,4 @@
-//! `extant completions`: what a shell needs to complete our command line.
+//! `extant completions`: writes a shell's completions for the command line.
 
 use crate::failure::Failure;
 use crate::out::Out;
@@ -32,7 +32,8 @@ impl Args {
     }
 }
 
-/// The command line with the verbs that its help lists: what is made does not leave out hidden ones by itself.
+/// The command line with the verbs that its help lists. clap_complete does not omit hidden ones by
+/// itself.
 fn listed(command: &Command) -> Command {
     let verbs = command.get_subcommands().filter(|verb| !verb.is_hide_set());
     Command::new("extant")

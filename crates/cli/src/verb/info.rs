@@ -1,4 +1,4 @@
-//! `extant info`: what a volume is.
+//! `extant info`: shows the properties of a volume.
 
 use crate::failure::{Failure, explained, tell};
 use crate::image::Image;
@@ -112,7 +112,7 @@ impl Args {
     }
 }
 
-/// What the superblock says, of a volume that cannot be opened.
+/// The superblock of a volume that cannot be opened.
 pub(crate) fn bare_superblock(image: &Image) -> Option<Superblock> {
     let device = image.options().assemble(&image.path).ok()?.device();
     let mut bytes = [0; SUPERBLOCK_SIZE];
@@ -284,7 +284,7 @@ impl LastError {
     }
 }
 
-/// In one or two words.
+/// The state in one or two words.
 pub(crate) fn state(sb: &Superblock) -> &'static str {
     if sb.has_errors() {
         "has errors"

@@ -1,4 +1,4 @@
-//! `extant ln`: gives files more names.
+//! `extant ln`: creates links.
 
 use crate::change::{Change, Steps, split_last, without_slashes};
 use crate::failure::Failure;

@@ -1,4 +1,4 @@
-//! `extant ls`: the names in directories.
+//! `extant ls`: lists the names in directories.
 
 use crate::failure::{Failure, explained, tell};
 use crate::image::{Image, as_path, inner_path};
@@ -86,9 +86,9 @@ impl Args {
     }
 }
 
-/// The path with the symlinks at its end followed, so that a walk may start there.
+/// The path after following the symlinks at its end, so that a walk can start there.
 fn real_path(fs: &Filesystem, image: &Image, mut path: Vec<u8>) -> Result<Vec<u8>, Failure> {
-    // The engine follows no more than this before it answers `TooManyLinks`.
+    // The engine returns `TooManyLinks` after this many.
     for _ in 0..40 {
         match fs.read_link(as_path(&path)) {
             Ok(target) => {
@@ -128,7 +128,7 @@ impl Visitor for Lister<'_> {
         let lists = !self.args.directory;
         let is_dir = visit.metadata.as_ref().is_some_and(Metadata::is_dir);
         if visit.depth == 0 && lists && is_dir {
-            // The directory itself is no line of the list, but what is wrong with it is told.
+            // The directory itself is not a line of the list, but its errors are reported.
             if let Some(error) = visit.error() {
                 self.complain(visit.path, &error);
             }
@@ -196,7 +196,7 @@ impl Lister<'_> {
     }
 }
 
-/// Prints rows in columns: the mode to the left, numbers to the right.
+/// Prints rows in columns, the mode aligned left and numbers aligned right.
 fn print(rows: Vec<Row>, out: &mut Out) -> Result<(), Failure> {
     let columns = rows.iter().map(|row| row.cells.len()).max().unwrap_or(0);
     let width = |n: usize| rows.iter().filter_map(|row| row.cells.get(n)).map(String::len).max();
@@ -215,7 +215,7 @@ fn print(rows: Vec<Row>, out: &mut Out) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Type and permissions as `ls -l` spells them.
+/// Type and permissions in the notation of `ls -l`.
 pub(crate) fn mode_letters(meta: &Metadata) -> String {
     let mode = meta.mode();
     let mut text = String::with_capacity(10);

@@ -1,4 +1,5 @@
-//! `extant man`: the manual, a page for each verb, from the definition of the command line.
+//! `extant man`: writes the manual, one page for each verb, from the definition of the command
+//! line.
 
 use crate::failure::Failure;
 use clap::Command;
@@ -35,7 +36,7 @@ impl Args {
     }
 }
 
-/// Name and text of every page: the command's own, then one a verb that `--help` lists.
+/// Name and text of every page: one for the command, then one for each verb that `--help` lists.
 fn pages(command: Command) -> Vec<(PathBuf, Vec<u8>)> {
     let version = format!("extant {}", env!("CARGO_PKG_VERSION"));
     let mut command = command.version(env!("CARGO_PKG_VERSION")).disable_help_subcommand(true);
@@ -44,7 +45,7 @@ fn pages(command: Command) -> Vec<(PathBuf, Vec<u8>)> {
     let all: Vec<Command> = std::iter::once(command.clone()).chain(verbs).collect();
     all.into_iter()
         .map(|command| {
-            // "extant-build", and not "build": its name in the manual and in the page's head.
+            // "extant-build" and not "build": the name in the manual and in the page's header.
             let name = command.get_display_name().unwrap_or_else(|| command.get_name()).to_owned();
             let text = page(command, &name, &version).expect("memory takes all that is written");
             (Path::new(&name).with_extension("1"), text)
@@ -74,7 +75,7 @@ fn page(command: Command, name: &str, version: &str) -> io::Result<Vec<u8>> {
     Ok(text)
 }
 
-/// A section whose lines stand as they are; nothing where there are none.
+/// A section with `lines` unchanged. Nothing if `lines` is empty.
 fn section(title: &str, lines: &str, text: &mut Vec<u8>) -> io::Result<()> {
     if lines.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `extant mkdir`: makes directories.
+//! `extant mkdir`: creates directories.
 
 use crate::change::{Change, Steps, split_last};
 use crate::failure::Failure;
@@ -62,9 +62,9 @@ impl Args {
             if self.owner.is_none() {
                 continue;
             }
-            // A group that is asked for wins over that of a set-group-ID directory.
+            // A requested group takes precedence over that of a set-group-ID directory.
             let wish = SetAttributes { gid: Some(gid), ..SetAttributes::default() };
-            // Each one in the directory above it: a path is as long as the caller says.
+            // Each one is created in its parent, because a path can be of any depth.
             let mut at = change.at(&path[..there], |fs| fs.node(as_path(&path[..there])))?;
             let mut end = there;
             while end < path.len() {
@@ -87,11 +87,11 @@ impl Args {
     }
 }
 
-/// How many bytes of `path` name what is there, up to the end of a name: what follows is missing.
+/// Length of the part of `path` that exists, which ends at a name's end.
 fn end_of_what_is_there(change: &Change, path: &[u8]) -> Result<usize, Failure> {
     let ends = path.iter().enumerate().skip(1).filter(|(_, byte)| **byte == b'/');
     let ends: Vec<usize> = ends.map(|(at, _)| at).chain([path.len()]).collect();
-    // Whatever is above a directory that is there is there, too, so few of the paths are looked up.
+    // All directories above an existing one exist, so a binary search looks up few of the paths.
     let (mut there, mut missing) = (0, ends.len());
     while there < missing {
         let middle = there + (missing - there) / 2;

@@ -1,4 +1,4 @@
-//! The verbs: each parses its request, asks the engine and prints the answer.
+//! The verbs. Each parses its arguments, calls the engine and prints the result.
 
 pub(crate) mod apply_tar;
 pub(crate) mod build;

@@ -1,4 +1,4 @@
-//! `extant mv`: gives files other names.
+//! `extant mv`: renames files.
 
 use crate::change::{Change, Steps, split_last};
 use crate::failure::Failure;
@@ -81,8 +81,8 @@ impl Args {
             }
             let dir = change.look_behind(split_last(source).0)?;
             let folds = dir.is_some_and(|dir| dir.flags().contains(InodeFlags::CASEFOLD));
-            // Two names of one file: rename(2) would leave both. Where case is folded they may be
-            // one name in two spellings, which stays.
+            // Two names of one file: rename(2) would leave both. In a casefolding directory they
+            // may be one name in two spellings, and that name must stay.
             if !self.exchange && !self.no_clobber && !folds && from.links() > 1 {
                 return change.at(source, |fs| fs.remove_file(as_path(source)));
             }
@@ -92,7 +92,7 @@ impl Args {
             exchange: self.exchange,
             ..RenameFlags::REPLACE
         };
-        // Named after the target: what stands there is what usually is in the way.
+        // The error names the target, because usually something that exists there is the cause.
         let wrong = match from {
             None => source,
             Some(_) => target,

@@ -1,4 +1,4 @@
-//! `extant put`: copies files of this machine into a volume.
+//! `extant put`: copies files of this system into a volume.
 
 use crate::apply::Apply;
 use crate::change::{Change, Steps};
@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Read, and written, at once.
+/// Size of one read and write.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// Copy files, or directories with -r, into a volume.
@@ -70,7 +70,7 @@ impl Args {
             return Err(Failure::usage("no file was given"));
         };
         if sources.iter().any(|source| source.is_empty()) {
-            // As a variable that is not set leaves behind.
+            // An unset variable leaves an empty path.
             return Err(Failure::usage("an empty path names no file to copy"));
         }
         let change = Change::begin(&self.image, self.steps)?;
@@ -169,9 +169,9 @@ impl Args {
         bar.finish_and_clear();
         let time = |sec, nsec: i64| Timestamp { sec, nsec: nsec.clamp(0, 999_999_999) as u32 };
         let wish = SetAttributes {
-            // A write may have taken the set-ID bits away.
+            // A write may have cleared the set-ID bits.
             mode: (fresh || self.mode.is_some()).then_some(new.mode),
-            // In a directory with set-group-ID a new file got that directory's group.
+            // In a set-group-ID directory, a new file has that directory's group.
             uid: (fresh || self.owner.is_some()).then_some(new.uid),
             gid: (fresh || self.owner.is_some()).then_some(new.gid),
             mtime: Some(time(meta.mtime(), meta.mtime_nsec())),
@@ -202,7 +202,7 @@ impl Args {
     }
 }
 
-/// What the source is called; nothing for `DIR/.`, which means what is in it.
+/// The source's name. `None` for `DIR/.`, which means the contents of DIR.
 fn file_name(source: &OsStr) -> Option<&[u8]> {
     let bytes = source.as_bytes();
     let bytes = &bytes[..bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1)];
@@ -212,7 +212,7 @@ fn file_name(source: &OsStr) -> Option<&[u8]> {
     }
 }
 
-/// The file at `target`, empty: the one that is there, or a new one; whether it is new.
+/// The file at `target`, emptied, or a new one. The flag tells whether it is new.
 fn overwrite(change: &Change, target: &[u8], new: &NewFile) -> Result<(File, bool), Failure> {
     let fresh = change.look_behind(target)?.is_none();
     change.at(target, |fs| {
@@ -220,7 +220,7 @@ fn overwrite(change: &Change, target: &[u8], new: &NewFile) -> Result<(File, boo
             true => fs.create_file(as_path(target), new)?.open()?,
             false => fs.node(as_path(target))?.open()?,
         };
-        // In the same transaction: the old blocks are used again only when this is durable.
+        // In the same transaction, so the old blocks are reused only after this is durable.
         file.set_len(0)?;
         Ok((file, fresh))
     })
@@ -235,7 +235,7 @@ struct To<'a> {
 }
 
 impl To<'_> {
-    /// Copies all of `from` to byte `at` of the file and on; where it ends.
+    /// Copies all of `from` to the file, starting at byte `at`. Returns where the copy ends.
     fn copy(&mut self, path: &Path, from: &mut dyn Read, mut at: u64) -> Result<u64, Failure> {
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
@@ -251,7 +251,7 @@ impl To<'_> {
             if filled == 0 {
                 return Ok(at);
             }
-            // What is all zeros stays a hole.
+            // A chunk of zeros stays a hole.
             if chunk[..filled].iter().any(|byte| *byte != 0) {
                 let wrote =
                     self.change.at(self.target, |_| self.file.write_all_at(at, &chunk[..filled]));
@@ -267,7 +267,7 @@ impl To<'_> {
         }
     }
 
-    /// Makes the file as long as its source, which may end with a hole.
+    /// Extends the file to the length of its source, which may end with a hole.
     fn end_at(&self, end: u64) -> Result<(), Failure> {
         match self.file.metadata().len() < end {
             true => self.change.at(self.target, |_| self.file.set_len(end)),

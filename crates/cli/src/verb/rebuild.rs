@@ -1,4 +1,4 @@
-//! `extant rebuild`: gives a mirror a member that it lost.
+//! `extant rebuild`: replaces a lost member of a mirror.
 
 use crate::failure::{Failure, passed_lock, plain, tell};
 use crate::image::{Image, is_same_file};
@@ -66,7 +66,7 @@ impl Args {
                 Shown::path(&self.member)
             )));
         }
-        // Where it is named as a member of IMG, too, it is the new one all the same.
+        // If IMG also names it as a member, it is still the new one.
         image.members.retain(|m| *m != self.member && !is_same_file(m, &self.member));
         let cause = Arc::new(AtomicI32::new(5));
         let (mirror, index) = match self.taken(&image, &cause) {
@@ -121,8 +121,8 @@ impl Args {
         Ok(0)
     }
 
-    /// How the volume is opened: with members missing, of which one is made. `cause` gets the errno of what fails on
-    /// the new one.
+    /// Options to open the volume with members missing, one of which is being made. `cause`
+    /// receives the errno of a failure on the new member.
     fn options(&self, image: &Image, cause: &Arc<AtomicI32>, is_told: bool) -> OpenOptions {
         let mut options = image.options();
         options.write(true).degraded(true);
@@ -138,7 +138,8 @@ impl Args {
         options
     }
 
-    /// The volume with the new member, if that is one which any opening would take: whole, or rebuilt in part.
+    /// The volume with the new member, if every opening would accept that member: it is complete,
+    /// or partly rebuilt.
     fn taken(&self, image: &Image, cause: &Arc<AtomicI32>) -> Option<(Arc<Mirror>, u16)> {
         let own = member_in(&image.path, image.offset)?;
         let new = member_in(&self.member, image.offset)?;
@@ -153,18 +154,18 @@ impl Args {
             let is_it = |place: &&PlaceState| place.active && place.name == path.to_string_lossy();
             places.iter().find(is_it).map(|place| place.index)
         };
-        // One that is newer than IMG is in use without it.
+        // A member newer than IMG is in use without IMG.
         index(&image.path)?;
         let index = index(&self.member)?;
-        // After a crash the new one may be what others would follow.
+        // After a crash, the new member may be the source from which the others would be copied.
         (new.rebuilding || mirror.behind_bytes() == 0).then_some((mirror, index))
     }
 
-    /// The volume with the new member in the place of one that it lost.
+    /// The volume, in which the new member takes the place of a lost one.
     fn added(&self, image: &Image, cause: &Arc<AtomicI32>) -> Result<(Arc<Mirror>, u16), Failure> {
         let failed = |error| Failure::of_image(&image.name, &error);
         for member in image.members.iter().filter(|_| !image.degraded) {
-            // Its place is not to be taken for a name that was misspelt.
+            // A member whose name was misspelt must not lose its place.
             if let Err(error) = File::open(member) {
                 let problem =
                     MemberProblem::CannotOpen { errno: error.raw_os_error().unwrap_or(5) };
@@ -188,7 +189,7 @@ impl Args {
             Ok(index) => Ok((mirror, index)),
             Err(error) => {
                 if is_new {
-                    // The error that counts is the first one.
+                    // The first error is the one to report.
                     let _ = std::fs::remove_file(&self.member);
                 }
                 Err(self.refused(image, &error))
@@ -196,7 +197,7 @@ impl Args {
         }
     }
 
-    /// The volume does not take the new member: why, and what to do.
+    /// The error for a new member that the volume does not accept, with what to do next.
     fn refused(&self, image: &Image, error: &Error) -> Failure {
         let Error::Member(member) = error else { return Failure::of_image(&image.name, error) };
         let (img, new) = (Shown::path(&image.path), Shown::path(&self.member));
@@ -219,7 +220,7 @@ impl Args {
         }
     }
 
-    /// Opens the new member, if nothing of worth is there.
+    /// Opens the new member after checking that it holds no data of value.
     fn part(&self, image: &Image, mirror: &Mirror, is_ours: bool) -> Result<Part, Failure> {
         let path: &Path = &self.member;
         let failed = |error| Failure::of_image(path, &error);

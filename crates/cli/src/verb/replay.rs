@@ -1,4 +1,4 @@
-//! `extant replay`: makes a volume whole that a crash has left.
+//! `extant replay`: recovers a volume after a crash.
 
 use crate::failure::{Failure, explained, tell};
 use crate::image::Image;

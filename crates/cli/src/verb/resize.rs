@@ -1,4 +1,4 @@
-//! `extant resize`: gives a volume another size.
+//! `extant resize`: changes the size of a volume.
 
 use crate::amount;
 use crate::bar;
@@ -168,7 +168,7 @@ impl Args {
     }
 }
 
-/// Bytes of the volume.
+/// Size of the volume in bytes.
 fn now(image: &Image) -> Result<u64, Failure> {
     let fs = image.open()?;
     Ok(fs.superblock().blocks_count << fs.superblock().block_size.log2())
@@ -196,7 +196,7 @@ fn failure(image: &Image, size: Size, error: &extant::Error) -> Failure {
     }
 }
 
-/// Bytes that are enough for what a volume holds.
+/// Size in bytes that is sufficient for the volume's content.
 fn least(image: &Image) -> Option<u64> {
     let fs = image.open().ok()?;
     Some(minimum(&fs).ok()? << fs.superblock().block_size.log2())

@@ -1,4 +1,4 @@
-//! `extant rm`: takes names away.
+//! `extant rm`: removes names.
 
 use crate::change::{Change, Steps};
 use crate::failure::Failure;

@@ -1,4 +1,5 @@
-//! `extant scrub`: are the members of a mirror the same, and if not, which is right?
+//! `extant scrub`: compares the members of a mirror, and finds out which is right where they
+//! differ.
 
 use crate::failure::Failure;
 use crate::image::Image;
@@ -59,18 +60,18 @@ struct Answer {
     /// Blocks in which members differed.
     differing_blocks: usize,
     mended_blocks: usize,
-    /// There are more than were to be judged.
+    /// There were more differing blocks than could be judged.
     more: bool,
     unresolved: Vec<Unresolved>,
-    /// Others that are not listed.
+    /// Number of others, which are not listed.
     unresolved_omitted: usize,
-    /// Members that are not in line everywhere, and are not compared where they are not.
+    /// Members that are partly out of date. Those parts are not compared.
     behind: Vec<Behind>,
-    /// Damage that is left, of the member with the most.
+    /// Remaining damage, counted on the member with the most.
     errors: u64,
 }
 
-/// Neighbouring blocks that still differ.
+/// Adjacent blocks that still differ.
 #[derive(Serialize)]
 struct Unresolved {
     at: u64,

@@ -1,4 +1,4 @@
-//! `extant stat`: all that is known of single files.
+//! `extant stat`: shows everything known about single files.
 
 use crate::failure::{Failure, tell};
 use crate::image::{Image, as_path, inner_path};
@@ -86,7 +86,7 @@ impl Args {
     }
 }
 
-/// The outer result is the output's, the inner one the volume's.
+/// The outer result is that of the output, the inner one that of the volume.
 fn show(
     fs: &Filesystem,
     path: &[u8],

@@ -1,4 +1,4 @@
-//! `extant tree`: everything below a path.
+//! `extant tree`: shows everything below a path.
 
 use crate::failure::{Failure, tell};
 use crate::image::{Image, inner_path};
@@ -10,7 +10,8 @@ use extant::{FileKind, Filesystem, Metadata};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-/// Levels that a line of text draws; of a deeper entry it counts the outer ones.
+/// Number of levels that a line of text draws. For a deeper entry, the outer levels are counted
+/// instead.
 const DRAWN: usize = 64;
 
 /// Show everything at and below a path.
@@ -79,7 +80,7 @@ struct Printer<'a> {
     image: &'a Image,
     fs: &'a Filesystem,
     out: &'a mut Out,
-    /// Of each level: whether its entry was the last one.
+    /// For each level, whether its entry was the last one.
     lasts: Vec<bool>,
     directories: u64,
     others: u64,
@@ -96,7 +97,7 @@ impl Visitor for Printer<'_> {
     }
 
     fn path_max(&self) -> usize {
-        // A line of text holds the name alone.
+        // A line of text holds only the name.
         if self.args.json { PATH_MAX } else { usize::MAX }
     }
 }
@@ -114,7 +115,7 @@ impl Printer<'_> {
 
     fn line(&mut self, visit: Visit<'_>) -> Result<(), Failure> {
         match visit.kind {
-            // As with tree(1), the start is not counted.
+            // As in tree(1), the start is not counted.
             Some(FileKind::Directory) => self.directories += u64::from(visit.depth > 0),
             _ => self.others += 1,
         }

@@ -1,4 +1,4 @@
-//! `extant trim`: free space goes back to the device or to the file's directory.
+//! `extant trim`: returns free space to the device or to the filesystem that holds the image file.
 
 #![allow(unsafe_code)]
 
@@ -72,11 +72,12 @@ struct TrimRange {
 
 const FITRIM: Opcode = opcode::read_write::<TrimRange>(b'X', 121);
 
-/// Trims what is mounted on `dir`. Source: ioctl_fitrim in fstrim(8).
+/// Trims the volume that is mounted on `dir`. Source: ioctl_fitrim in fstrim(8).
 fn trim_mount(dir: &Path, min: u64) -> std::io::Result<u64> {
     let dir = File::open(dir)?;
     let mut range = TrimRange { start: 0, len: u64::MAX, min_len: min };
-    // SAFETY: FITRIM reads and writes one `TrimRange`, which is initialised and of which every bit pattern is one.
+    // SAFETY: FITRIM reads and writes one `TrimRange`, which is initialised and for which every bit
+    // pattern is valid.
     unsafe { ioctl(&dir, Updater::<FITRIM, TrimRange>::new(&mut range)) }?;
     Ok(range.len)
 }

@@ -143,7 +143,7 @@ impl Args {
             wish.journal_blocks = Some(blocks(bytes, old.block_size)?);
         }
         if let Some(options) = &self.mount_options {
-            // One by one, so that an error names the option.
+            // One at a time, so that an error names the option.
             for word in options.split(',') {
                 let option = || format!("-o {}", Shown(word.as_bytes()));
                 wish = wish.mount_options(word).map_err(|error| of_option(&option(), &error))?;
@@ -189,7 +189,7 @@ impl Args {
     }
 }
 
-/// Seconds of a time in days, weeks or months.
+/// Parses a time in days, weeks or months to seconds.
 fn interval(text: &str) -> Result<u32, String> {
     let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let days = match &text[number.len()..] {
@@ -211,7 +211,7 @@ fn group(text: &str) -> Result<u32, String> {
     number_of(text, "/etc/group")
 }
 
-/// A number, or the one of a name in a table of this machine.
+/// A number, or the number of a name in a table of this system.
 fn number_of(text: &str, table: &str) -> Result<u32, String> {
     if let Ok(number) = text.parse() {
         return Ok(number);

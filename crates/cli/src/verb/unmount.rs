@@ -1,4 +1,4 @@
-//! `extant unmount`: ends a mount, and returns when the volume is clean.
+//! `extant unmount`: ends a mount and returns when the volume is clean.
 
 use crate::failure::{Failure, explained, tell};
 use crate::image::Image;
@@ -33,12 +33,12 @@ pub(crate) struct Args {
     lazy: bool,
 }
 
-/// What is to be said of a dead mount that was taken away.
+/// The message for a dead mount that was removed.
 pub(super) fn said_of_dead(dir: &Path) -> String {
     format!("{}: unmounted: the server of this mount had ended", Shown::path(dir))
 }
 
-/// How long a wait goes on before it is said what is waited for.
+/// How long to wait before a message says why.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 impl Args {
@@ -71,14 +71,14 @@ impl Args {
     }
 }
 
-/// Waits until the server has let go of the image.
+/// Waits until the server has closed the image.
 fn wait_until_free(image: &Path) -> Result<(), Failure> {
     let start = Instant::now();
     let mut said = false;
     loop {
         match FileOptions::new().open(image) {
             Err(Error::Busy) => {}
-            // The image was moved or taken away meanwhile; nobody can say more.
+            // The image was moved or removed in the meantime, so nothing more can be checked.
             _ => return Ok(()),
         }
         if !said && start.elapsed() > PATIENCE {
@@ -90,7 +90,7 @@ fn wait_until_free(image: &Path) -> Result<(), Failure> {
 }
 
 fn check_clean(image: &Image) -> Result<(), Failure> {
-    // What one member alone says is not what the layout says.
+    // The state of one member alone is not the state of the layout.
     let device = FileOptions::new().lock(false).open(&image.path);
     if device.is_ok_and(|device| !matches!(record_of(&device), Ok(None))) {
         return Ok(());
@@ -103,8 +103,7 @@ fn check_clean(image: &Image) -> Result<(), Failure> {
                 Shown::path(&image.name)
             )))
         }
-        // Somebody else has it already.
-        // Or it cannot be told from one member alone.
+        // Another process has opened it already, or the state cannot be read from one member alone.
         Ok(_) | Err(Error::Busy | Error::Member(_)) => Ok(()),
         Err(error) => {
             tell(format_args!("{}: {}", Shown::path(&image.name), explained(&error)));

@@ -107,7 +107,7 @@ impl Args {
     }
 }
 
-/// Names and values at `path`, or the one called `only`.
+/// The attributes at `path`, or only the attribute `only`.
 fn attributes(
     fs: &Filesystem,
     path: &[u8],
@@ -124,7 +124,7 @@ fn attributes(
     names.into_iter().map(value).collect::<Result<_, Error>>()
 }
 
-/// A value as setfattr reads it.
+/// Decodes a value in the notation of setfattr.
 fn decoded(text: &[u8]) -> Result<Vec<u8>, String> {
     let wrong = |what: &str| format!("'{}' is not {what}", Shown(text));
     if let Some(digits) = text.strip_prefix(b"0x").or_else(|| text.strip_prefix(b"0X")) {

@@ -1,4 +1,5 @@
-//! Verbs named after tools do what those do, or say why not: chmod, chown, mv, ln, rm.
+//! Verbs that are named after tools work like those tools, or report why not: chmod, chown, mv, ln,
+//! rm.
 
 use crate::common::{assert_clean, fail, pattern, succeed};
 use std::fs;
@@ -116,7 +117,7 @@ fn names_that_cannot_go_are_refused_in_words() {
             "a.img: /dd: is a directory: only a symbolic link (-s) can be another name of it",
         ),
     ] {
-        // What is wrong whatever the volume holds is wrong usage.
+        // An error that does not depend on the volume is wrong usage.
         let status = if why.starts_with("a.img") { 1 } else { 2 };
         assert_eq!(fail(at, status, args), why, "{args:?}");
     }
@@ -159,7 +160,7 @@ fn a_new_file_keeps_its_group_in_a_directory_with_set_group_id() {
 fn what_flags_forbid_is_said() {
     let dir = with_files(&["/fixed", "/log"]);
     let at = dir.path();
-    // The flags by e2fsprogs, as a judge: nothing here sets them.
+    // e2fsprogs sets the flags, because no verb here can.
     for (path, flags) in [("/fixed", "0x80010"), ("/log", "0x80020")] {
         let wish = format!("set_inode_field {path} flags {flags}");
         let done = std::process::Command::new("debugfs")
@@ -195,7 +196,7 @@ fn a_link_is_named_after_its_target_without_slashes() {
         (&["ln", "a.img", "/file", "/new/"], "a.img: /new/: not a directory"),
         (&["ln", "-s", "a.img", "", "/new"], "a symbolic link cannot hold an empty text"),
     ] {
-        // What is wrong whatever the volume holds is wrong usage.
+        // An error that does not depend on the volume is wrong usage.
         let status = if why.starts_with("a.img") { 1 } else { 2 };
         assert_eq!(fail(at, status, args), why, "{args:?}");
     }

@@ -1,4 +1,4 @@
-//! `extant build`, judged by `e2fsck -fn`.
+//! `extant build`, checked by `e2fsck -fn`.
 
 use crate::common::{assert_clean, built, extant, fail, run, source_tree, succeed};
 use std::fs;
@@ -193,8 +193,8 @@ fn the_sets_of_features_are_listed() {
 fn an_interrupted_build_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path();
-    // The source is large enough that the signal comes before the end; where it does not, the
-    // image is whole.
+    // The source is so large that the signal should arrive before the end. If it does not, the
+    // image is complete.
     fs::create_dir(path.join("src")).unwrap();
     for n in 0..64 {
         fs::write(path.join(format!("src/{n}")), crate::common::pattern(4 << 20)).unwrap();
@@ -206,7 +206,7 @@ fn an_interrupted_build_leaves_nothing() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Wait for the file that the image grows in, or for the end.
+    // Waits until the partial image exists, or until the program ends.
     while !path.join("a.img.partial").exists() && child.try_wait().unwrap().is_none() {
         std::thread::yield_now();
     }
@@ -241,7 +241,7 @@ fn a_source_that_is_no_archive_is_refused() {
     let line = fail(path, 1, &["build", "zeros", "-o", "a.img"]);
     assert!(line.contains("no tar archive: it starts with zeros"), "{line}");
     assert!(!path.join("a.img").exists());
-    // tar itself makes an archive without entries.
+    // tar itself creates archives without entries.
     succeed(path, &["build", "empty.tar", "-o", "a.img", "-q"]);
     assert_clean(&path.join("a.img"));
 }
@@ -324,7 +324,7 @@ fn an_archive_that_unpacks_to_too_much_is_refused() {
         let line = fail(path, 1, args);
         assert!(line.contains("unpacks to more than 2097152 bytes, the limit"), "{line}");
     }
-    // Less than the first header: it is named as the limit, too.
+    // A limit below the first header is named in the message too.
     for limit in ["512", "1"] {
         let line = fail(path, 1, &["build", "a.tar", "-o", "b.img", "--max-size", limit]);
         assert!(line.contains(&format!("unpacks to more than {limit} bytes, the limit")), "{line}");
@@ -339,7 +339,7 @@ fn a_deep_tree_is_built_and_comes_back_through_a_tar() {
     const LEVELS: usize = 1500;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path();
-    // The paths of all levels together have 46 MB.
+    // The paths of all levels together take 46 MB.
     crate::common::deep(path, LEVELS, &"n".repeat(40));
     let limited = |args: &[&str]| {
         let (code, _, err) = crate::common::run_limited(path, 400 << 10, 128, args);

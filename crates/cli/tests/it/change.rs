@@ -1,4 +1,5 @@
-//! The verbs that change a volume: as the tools they are named after, whole or not at all.
+//! The verbs that change a volume behave as the tools they are named after, and completely or not
+//! at all.
 
 use crate::common::{assert_clean, extant, fail, pattern, run, source_tree, succeed};
 use std::fs;
@@ -6,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::time::Duration;
 
-/// A directory that holds `src`, and `a.img` built from it, with a journal and room.
+/// A directory that holds `src`, and `a.img` built from it, with a journal and free space.
 fn built() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     source_tree(&dir);
@@ -14,7 +15,7 @@ fn built() -> tempfile::TempDir {
     dir
 }
 
-/// What `extant tree --json --hash` says: a volume's whole content in one text.
+/// The output of `extant tree --json --hash`: a volume's whole content as text.
 fn content(dir: &Path, image: &str) -> String {
     succeed(dir, &["tree", "--json", "--hash", image])
 }
@@ -27,7 +28,8 @@ fn stat(dir: &Path, path: &str) -> String {
 struct Holder(std::process::Child);
 
 impl Holder {
-    /// `opening`: how the shell opens it, as `<` or `<>`; `kind`: shared (`-s`) or exclusive (`-x`).
+    /// `opening` is the shell's redirection, `<` or `<>`. `kind` is shared (`-s`) or exclusive
+    /// (`-x`).
     fn of(file: &Path, opening: &str, kind: &str) -> Holder {
         let script = format!("exec 9{opening}\"$0\"; flock {kind} 9; echo held; exec sleep 60");
         let mut shell = std::process::Command::new("sh");
@@ -95,7 +97,7 @@ fn a_lock_of_a_process_that_cannot_be_examined_is_named() {
         assert!(std::env::var_os("CI").is_none(), "CI runs as root");
         return;
     }
-    // Where another user reaches it.
+    // In a directory that another user can reach.
     let dir = tempfile::Builder::new().prefix("extant-lock").tempdir_in("/tmp").unwrap();
     let image = dir.path().join("a.img");
     succeed(dir.path(), &["mkfs", "-q", "a.img", "8M"]);
@@ -163,7 +165,7 @@ fn put_copies_files_directories_and_standard_input() {
     assert_eq!(succeed(at, &["cat", "a.img", "/copy/inner/link"]), "host\n");
     assert_clean(&at.join("a.img"));
 
-    // A copied directory goes behind a link to one, and not over a file.
+    // A copied directory goes through a link to a directory, and does not replace a file.
     succeed(at, &["mkdir", "-p", "a.img", "/usr/lib"]);
     succeed(at, &["ln", "-s", "a.img", "usr/lib", "/lib"]);
     fs::create_dir_all(at.join("over/lib")).unwrap();
@@ -277,7 +279,7 @@ fn owners_modes_and_attributes_change() {
     assert_clean(&at.join("a.img"));
 }
 
-/// An archive of `dir`'s content, as tar makes it.
+/// An archive of `dir`'s content, as tar writes it.
 fn archive(at: &Path, dir: &str, name: &str) {
     let mut builder = tar::Builder::new(fs::File::create(at.join(name)).unwrap());
     builder.follow_symlinks(false);
@@ -299,7 +301,7 @@ fn an_archive_goes_over_what_is_there() {
     archive(at, "up", "up.tar");
     succeed(at, &["apply-tar", "a.img", "up.tar"]);
     assert_eq!(succeed(at, &["cat", "a.img", "/etc/hostname"]), "over\n");
-    // The other name of what was replaced keeps what it had.
+    // The other name of the replaced file keeps the old content.
     assert_eq!(succeed(at, &["cat", "a.img", "/etc/alias"]), "host\n");
     fail(at, 1, &["stat", "a.img", "/etc/script"]);
     assert!(stat(at, "/etc/new/same").contains('2'));
@@ -349,7 +351,7 @@ fn an_archive_may_link_to_what_only_the_volume_has() {
     let why = fail(at, 1, &["apply-tar", "a.img", "n.tar"]);
     let told = "a.img: /none: no such file or directory: entry x is a hard link to it (from n.tar)";
     assert_eq!(why, told);
-    // A build has no volume below it.
+    // `build` has no existing volume below it.
     let why = fail(at, 1, &["build", "n.tar", "-q", "-o", "b.img"]);
     assert!(why.starts_with("n.tar: entry x at byte 0: hard link to none"), "{why}");
     let mut builder = tar::Builder::new(fs::File::create(at.join("s.tar")).unwrap());
@@ -374,7 +376,7 @@ fn put_of_a_sparse_file_reads_its_data_only() {
     succeed(at, &["put", "a.img", "sparse", "/sparse"]);
     assert!(started.elapsed() < Duration::from_secs(20), "two TiB were read");
     assert!(stat(at, "/sparse").contains(&(2u64 << 40).to_string()));
-    // Over a longer one: nothing of that is left.
+    // Overwrites a longer file; nothing of that remains.
     sparse.set_len(1 << 20).unwrap();
     std::os::unix::fs::FileExt::write_at(&sparse, b"near", 5).unwrap();
     succeed(at, &["put", "a.img", "sparse", "/sparse"]);
@@ -405,14 +407,15 @@ fn a_volume_gets_another_size() {
     assert_clean(&image);
     let same = |text: &str| {
         let lines = text.lines().map(|line| {
-            // Inodes may get other numbers.
+            // Inode numbers may differ.
             let parts = line.split(',').filter(|part| !part.contains("\"ino\""));
             parts.collect::<Vec<_>>().join(",")
         });
         lines.collect::<Vec<_>>()
     };
     assert_eq!(same(&content(at, "a.img")), same(&before));
-    // Too small for its own metadata, for a group, for what it holds: the size that will do is named.
+    // Too small for its own metadata, for a group, or for its content: the message names a
+    // sufficient size.
     let least = succeed(at, &["resize", "--print-minimum", "a.img"]);
     let least = least.trim();
     for size in ["0", "64K", "1M", "4M", "-1G"] {
@@ -470,7 +473,7 @@ fn every_verb_names_the_way_to_a_journal_elsewhere() {
         let all = out + &why;
         assert!(code != 0 && all.contains("no journal on another device"), "{args:?}: {all}");
     }
-    // The superblock's words of the journal: none inside, a UUID, and that it is needed.
+    // The superblock's fields for the journal: none inside, a UUID, and recovery needed.
     let mut bytes = fs::read(at.join("b.img")).unwrap();
     bytes[1024 + 0xE0..][..4].fill(0);
     bytes[1024 + 0xD0..][..16].fill(7);
@@ -521,7 +524,7 @@ fn killed_at_any_moment_a_change_is_whole_or_absent() {
             .spawn()
             .unwrap();
         std::thread::sleep(took * n / 14 + Duration::from_millis(1));
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = child.kill();
         child.wait().unwrap();
         succeed(at, &["replay", "-q", "cut.img"]);
@@ -540,8 +543,8 @@ fn killed_at_any_moment_a_change_is_whole_or_absent() {
     assert_eq!(code, 0);
 }
 
-/// A volume with the smallest log, and a directory of files that together change more of its blocks
-/// than the log takes at once.
+/// A volume with the smallest log, and a directory of files that together change more blocks than
+/// the log holds at once.
 fn larger_than_the_log(at: &Path) {
     fs::create_dir(at.join("many")).unwrap();
     for n in 0..5000 {
@@ -576,7 +579,7 @@ fn a_change_larger_than_the_log_goes_in_steps() {
     let (none, all) = (lines("small.img"), lines("whole.img"));
     assert_eq!(all, none + 1 + 40 + 5000);
 
-    // Between two steps the volume is whole, with a part of the change in it.
+    // Between two steps the volume is consistent and contains a part of the change.
     let mut parts = 0;
     for n in 1..8u32 {
         fs::copy(at.join("small.img"), at.join("cut.img")).unwrap();
@@ -586,7 +589,7 @@ fn a_change_larger_than_the_log_goes_in_steps() {
             .spawn()
             .unwrap();
         std::thread::sleep(took * n / 8);
-        // It may have ended by itself.
+        // It may have ended already.
         let _ = child.kill();
         child.wait().unwrap();
         succeed(at, &["replay", "-q", "cut.img"]);
@@ -596,8 +599,8 @@ fn a_change_larger_than_the_log_goes_in_steps() {
     assert!(parts > 0, "no kill fell between two steps");
 }
 
-/// Directories `d` and `d/e` in a volume, and in that one `f`, a second name of `d`; `false` where there is no debugfs
-/// and no need of one.
+/// Makes directories `d` and `d/e` in a volume, and in `d/e` the entry `f`, a second name of `d`.
+/// `false` if debugfs is missing and not required.
 fn make_cycle(image: &Path) -> bool {
     for request in ["mkdir d", "mkdir d/e", "link d d/e/f"] {
         let mut debugfs = std::process::Command::new("debugfs");
@@ -635,7 +638,7 @@ fn modes_and_owners_of_directories_that_lead_in_circles_stay() {
 
 #[test]
 fn modes_and_owners_of_a_deep_tree_cost_what_it_holds() {
-    // By whole paths the second half alone is 450 million look-ups.
+    // With whole paths, the second half alone would need 450 million lookups.
     const LEVELS: usize = 30_000;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path();
@@ -668,7 +671,7 @@ fn a_whiteout_ends_where_a_damaged_directory_leads_in_circles() {
         header.set_size(0);
         builder.append_data(&mut header, whiteout, std::io::empty()).unwrap();
         builder.into_inner().unwrap();
-        // Within this memory, where going round takes 120 MB a second.
+        // Within this memory limit. An endless walk would use 120 MB a second.
         let (code, _, err) =
             crate::common::run_limited(path, 400 << 10, 64, &["apply-tar", "a.img", name]);
         assert_eq!(code, 1, "{whiteout}: {err}");
@@ -684,7 +687,8 @@ fn directories_of_any_depth_are_made_and_a_journal_too_small_for_them_is_named()
     succeed(at, &["mkfs", "a.img", "64M", "-b", "1024", "-q", "--inodes", "40000"]);
     let deep = |levels: usize| "/d".repeat(levels);
     succeed(at, &["mkdir", "-p", "--owner", "3:4", "a.img", "/d/../e/../d/d"]);
-    // Half of it by now, then all of it: what is there is not looked up for each level.
+    // Half of it exists, then all of it: existing directories are not looked up one level at a
+    // time.
     let began = std::time::Instant::now();
     for levels in [1500, 3000] {
         succeed(at, &["mkdir", "-p", "--owner", "3:4", "a.img", &deep(levels)]);
@@ -713,7 +717,7 @@ fn an_archive_of_a_deep_tree_needs_no_deep_stack() {
     builder.append_data(&mut header, "d/".repeat(LEVELS), std::io::empty()).unwrap();
     builder.into_inner().unwrap();
     let program = assert_cmd::cargo::cargo_bin("extant");
-    // A stack of 256 KiB: some 50 bytes a level.
+    // A stack of 256 KiB: about 50 bytes for each level.
     let script = "ulimit -s 256; exec \"$0\" apply-tar --in-steps a.img deep.tar";
     let mut sh = std::process::Command::new("sh");
     let status = sh.current_dir(path).args(["-c", script]).arg(program).status();

@@ -10,7 +10,7 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
-/// Asserts that two trees hold the same; what only the volume has is left out.
+/// Asserts that two trees have the same content, except for what only the volume has.
 fn assert_same(a: &Path, b: &Path) {
     let mut names: Vec<_> =
         fs::read_dir(a).unwrap().map(|entry| entry.unwrap().file_name()).collect();
@@ -144,7 +144,7 @@ fn a_tar_of_a_part_begins_with_its_name() {
     assert_eq!(names, ["etc/", "etc/alias", "etc/empty/", "etc/hostname", "etc/script"]);
 }
 
-/// GNU tar's --acls reads the text, others the attribute.
+/// GNU tar's --acls reads the text, other readers the attribute.
 #[test]
 fn a_tar_says_access_control_lists_in_both_ways() {
     let dir = tempfile::tempdir().unwrap();
@@ -176,7 +176,8 @@ fn a_tar_says_access_control_lists_in_both_ways() {
     assert!(records.iter().any(|(key, _)| key == "SCHILY.xattr.system.posix_acl_access"));
 }
 
-/// GNU tar writes `%` and `=` of an attribute's name as `%25` and `%3D`, and reads no other escapes.
+/// GNU tar writes `%` and `=` in an attribute's name as `%25` and `%3D`, and reads no other
+/// escapes.
 #[test]
 fn names_of_attributes_go_through_tars_as_gnu_tar_has_them() {
     if !judge::require(&[Judge::Program("tar")]) {
@@ -237,7 +238,7 @@ fn names_of_attributes_go_through_tars_as_gnu_tar_has_them() {
     assert_eq!(attributes(&path.join("back/f")), all);
 }
 
-/// A link to an entry that is not in the archive makes no file.
+/// A link to an entry that is not in the archive creates no file.
 #[test]
 fn a_tar_has_no_links_to_what_it_does_not_hold() {
     if !judge::require(&[Judge::E2fsprogs, Judge::Program("tar")]) {
@@ -250,7 +251,7 @@ fn a_tar_has_no_links_to_what_it_does_not_hold() {
     fs::hard_link(path.join("src/a-socket"), path.join("src/b-socket")).unwrap();
     succeed(path, &["build", "src", "-o", "a.img", "--free", "1M"]);
     let image = path.join("a.img");
-    // The magic of the extents of hostname, which is alias, too.
+    // The magic number in the extent tree of hostname, which has the second name alias.
     e2fsprogs::debugfs_write(&image, "set_inode_field /etc/hostname block[0] 0").unwrap();
     let (code, _, said) = run(path, &["get", "--tar", "a.img", "/", "a.tar"]);
     assert_eq!(code, 1, "{said}");
@@ -265,7 +266,7 @@ fn a_tar_has_no_links_to_what_it_does_not_hold() {
     assert!(!path.join("out/etc/alias").exists() && !path.join("out/etc/hostname").exists());
 }
 
-/// On a tmpfs of its own, where a namespace may have one.
+/// Uses its own tmpfs, if a namespace may have one.
 #[test]
 fn a_full_disk_ends_it_with_one_line() {
     let dir = built();
@@ -287,7 +288,7 @@ fn a_full_disk_ends_it_with_one_line() {
     assert_eq!(said, "extant: t/out/big: cannot write: No space left on device\n");
 }
 
-/// On an XFS, which knows projects under any kernel, where there is one.
+/// Uses XFS, which supports projects under every kernel, if it is available.
 #[test]
 fn projects_are_kept_where_the_destination_has_them() {
     if !judge::require(&[Judge::Root, Judge::Loop, Judge::E2fsprogs]) {
@@ -331,12 +332,13 @@ fn projects_are_kept_where_the_destination_has_them() {
 
 fn inode_flags(path: &Path) -> u32 {
     let file = fs::File::open(path).unwrap();
-    // Whether names are indexed or bytes stand in the inode is each volume's own matter.
+    // Each volume decides by itself whether names are indexed and bytes are in the inode.
     let own = 0x1000 | 0x8_0000 | 0x1000_0000;
     rustix::fs::ioctl_getflags(&file).unwrap().bits() & !own
 }
 
-/// Links to an immutable file, names in an immutable directory: made before it is that.
+/// Links to an immutable file and names in an immutable directory are created before the flag is
+/// set.
 #[test]
 fn inode_flags_are_kept_where_linux_takes_them() {
     if !judge::require(&[Judge::Root, Judge::Loop, Judge::E2fsprogs]) {
@@ -384,7 +386,7 @@ fn inode_flags_are_kept_where_linux_takes_them() {
     );
     assert_eq!(get("bare", &["--no-flags"]), (0, String::new(), told.to_owned()));
     assert_eq!(names.map(|name| inode_flags(&out("bare").join(name))), [0; 6]);
-    // Alone, with a name that is not in the copy.
+    // Alone, with a second name that is not in the copy.
     let only = out("alone");
     succeed(path, &["get", "a.img", "/other/again", only.to_str().unwrap()]);
     assert_eq!(inode_flags(&only), before[1]);
@@ -424,13 +426,13 @@ fn a_deep_tree_comes_out_beyond_the_limit_of_descriptors() {
     const LEVELS: usize = 8000;
     let dir = tempfile::tempdir().unwrap();
     crate::common::deep(dir.path(), LEVELS, &"n".repeat(40));
-    // 24 descriptors, and memory for a third of what all paths together have.
+    // 24 descriptors, and memory for a third of what all paths together need.
     let limited = |args: &[&str]| run_limited(dir.path(), 400 << 10, 24, args);
     assert_eq!(limited(&["get", "deep.img", "/", "out"]), (0, Vec::new(), String::new()));
     let mut find = std::process::Command::new("find");
     let depth = find.current_dir(dir.path()).args(["out", "-name", "end", "-printf", "%d"]);
     assert_eq!(depth.output().unwrap().stdout, (LEVELS + 1).to_string().as_bytes());
-    // What removes the directory of a test takes a descriptor a level.
+    // The function that removes a test's directory needs one descriptor for each level.
     let removed = std::process::Command::new("rm").arg("-rf").arg(dir.path().join("out")).status();
     assert!(removed.unwrap().success());
     let (code, _, err) = limited(&["get", "--tar", "deep.img", "/", "out.tar"]);
@@ -442,8 +444,8 @@ fn a_deep_tree_comes_out_beyond_the_limit_of_descriptors() {
     assert_eq!(names, (64 << 10) / 41 + 3);
 }
 
-/// `a.img` with a directory `d` that holds a name twice: a symlink that leads out, and a directory
-/// with a file.
+/// `a.img` with a directory `d` that contains one name twice: a symlink that leads out of it, and a
+/// directory with a file.
 fn twice() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     fs::create_dir_all(dir.path().join("src/d/bb")).unwrap();
@@ -453,7 +455,8 @@ fn twice() -> tempfile::TempDir {
     let args = ["build", "src", "-o", "a.img", "--free", "1M", "-O", "^metadata_csum,^dir_index"];
     succeed(dir.path(), &args);
     let mut image = fs::read(dir.path().join("a.img")).unwrap();
-    // Two names of two bytes, each after its inode, the entry's length, its own and the kind.
+    // Two names of two bytes, each after its inode, the entry's length, the name's length and the
+    // type.
     let at = image.windows(6).position(|bytes| bytes == b"\x02\x02bb\0\0").unwrap();
     image[at + 2..at + 4].copy_from_slice(b"aa");
     fs::write(dir.path().join("a.img"), image).unwrap();
@@ -472,7 +475,7 @@ fn a_tar_writes_no_sparse_file_below_a_name_of_the_volume() {
     (&sparse).write_all(b"start").unwrap();
     succeed(dir.path(), &["build", "src", "-o", "a.img", "--free", "1M"]);
     succeed(dir.path(), &["get", "--tar", "a.img", "/", "a.tar"]);
-    // The names of the headers, as a reader finds them that does not know the format.
+    // The names in the headers, as a reader finds them that does not know the format.
     let tar = fs::read(dir.path().join("a.tar")).unwrap();
     let mut names: Vec<String> = tar
         .chunks(512)

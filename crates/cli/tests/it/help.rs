@@ -1,4 +1,4 @@
-//! The help of every verb, as it is kept in `tests/help`. `UPDATE_HELP=1` writes it anew.
+//! The help of every verb, compared with `tests/help`. `UPDATE_HELP=1` rewrites those files.
 
 use std::fs;
 use std::path::Path;

@@ -1,6 +1,7 @@
-//! The command as who installs it gets it: by cargo, and as one file that needs nothing of its system.
+//! The command as users install it: by cargo, and as one file without dependencies on the system.
 //!
-//! Both are one build for musl, without optimisation: cargo has the other one installed already.
+//! Both tests use one build for musl, without optimisation: cargo has installed the other one
+//! already.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ fn run(command: &mut Command) -> String {
     text(&out.stdout)
 }
 
-/// Whether this machine can build for musl; what is missing in CI fails there.
+/// Whether this machine can build for musl. In CI, a missing compiler is a failure.
 fn has_musl() -> bool {
     let there = Command::new("musl-gcc").arg("--version").output().is_ok();
     if !there && std::env::var_os("CI").is_none() {
@@ -68,7 +69,7 @@ fn the_static_program_runs_where_there_is_nothing_else() {
     }
     assert_eq!(inside(&["--version"]), crate::common::succeed(&empty, &["--version"]));
 
-    // The same build, by cargo.
+    // Cargo installs the same build.
     let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
     let mut install = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     install.args([
@@ -86,7 +87,8 @@ fn the_static_program_runs_where_there_is_nothing_else() {
     run(Command::new(&installed).args(["check", "a.img"]).current_dir(&empty));
 }
 
-/// What `tests/setup-judges` calls missing on a machine that has only these commands.
+/// The packages that `tests/setup-judges` reports as missing on a machine that has only these
+/// commands.
 fn packages_for(set: &str) -> String {
     let bin = tempfile::tempdir().unwrap();
     for name in ["id", "sort", "tr", "dirname"] {
@@ -95,7 +97,7 @@ fn packages_for(set: &str) -> String {
     }
     let mut setup = Command::new("/bin/sh");
     setup.arg(root().join("tests/setup-judges")).arg(set);
-    // As root it goes on to apt-get, which is not there either.
+    // As root it continues with apt-get, which is missing too.
     let out = setup.env_clear().env("PATH", bin.path()).output().expect("there is sh");
     assert!(!out.status.success());
     String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned()
@@ -111,7 +113,8 @@ fn the_demo_asks_for_no_package_of_the_tests() {
     }
 }
 
-/// The demo takes the program from the target directory that is named, and a new user can paste what it prints last.
+/// The demo takes the program from the given target directory, and a new user can paste the lines
+/// that it prints last.
 #[test]
 fn the_demo_ends_with_lines_that_work() {
     if Command::new("e2fsck").arg("-V").output().is_err() {
@@ -142,7 +145,7 @@ fn the_demo_ends_with_lines_that_work() {
         lines.join("\n")
     );
     let pasted = Command::new("sh").arg("-c").arg(script).current_dir(&empty).output().unwrap();
-    // A user other than root hears of files that cannot be read, and of nothing else.
+    // For a user other than root, the notes report files that cannot be read, and nothing else.
     let notes = String::from_utf8_lossy(&pasted.stderr);
     assert!(!notes.contains("no journal") && !notes.contains("no space"), "{notes}");
     let said = String::from_utf8_lossy(&pasted.stdout).into_owned();

@@ -1,9 +1,10 @@
-//! A change that is killed, or whose disk is full, happened or did not: each verb, at any moment.
+//! A change that is killed, or whose disk is full, happened completely or not at all: each verb, at
+//! any moment.
 //!
 //! ```text
-//!   old.img ──copy──► cut.img ──verb── SIGKILL ──► replay ──► e2fsck -fn ──► content is old's or new's
+//!   old.img ──copy──► cut.img ──verb── SIGKILL ──► replay ──► e2fsck -fn ──► content is old or new
 //!                                 ▲
-//!                                 └ after a random part of the time the whole run takes
+//!                                 └ after a random part of the time that a whole run takes
 //! ```
 //!
 //! `EXTANT_SOAK=N` kills N times as often.
@@ -16,7 +17,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Kills for one verb.
+/// Number of kills for each verb.
 const KILLS: u32 = 6;
 const SOAK: u32 = 20;
 
@@ -25,8 +26,8 @@ fn kills() -> u32 {
     KILLS * text.parse().ok().filter(|effort| *effort > 1).unwrap_or(SOAK)
 }
 
-/// All that a volume holds but what differs from one run to the next: the clock's times, and where
-/// new inodes are.
+/// The content of a volume without what differs between runs: times from the clock, and the
+/// location of new inodes.
 fn content(dir: &Path, image: &str) -> Vec<serde_json::Value> {
     let text = succeed(dir, &["tree", "--json", "--hash", image]);
     let read = |line| {
@@ -43,7 +44,7 @@ fn content(dir: &Path, image: &str) -> Vec<serde_json::Value> {
     text.lines().map(read).collect()
 }
 
-/// A volume to change, and what the verbs take from this machine.
+/// A volume to change, and the input files of the verbs.
 fn ready() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path();
@@ -68,7 +69,7 @@ fn ready() -> tempfile::TempDir {
     dir
 }
 
-/// A stream of numbers that is the same in each run.
+/// A pseudo-random sequence that is the same in each run.
 fn chance(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -76,8 +77,8 @@ fn chance(state: &mut u64) -> u64 {
     *state
 }
 
-/// Runs `args` on `cut.img`, a copy of the old volume, and kills it after `moment`; whether that
-/// was before its end.
+/// Runs `args` on `cut.img`, a copy of the old volume, and kills it after `moment`. Returns whether
+/// the kill came before its end.
 fn cut(at: &Path, args: &[&str], moment: Duration) -> bool {
     fs::copy(at.join("old.img"), at.join("cut.img")).unwrap();
     let mut child = Command::new(assert_cmd::cargo::cargo_bin("extant"))
@@ -88,13 +89,13 @@ fn cut(at: &Path, args: &[&str], moment: Duration) -> bool {
         .spawn()
         .unwrap();
     std::thread::sleep(moment);
-    // It may have ended by itself.
+    // It may have ended already.
     let _ = child.kill();
     child.wait().unwrap().signal().is_some()
 }
 
-/// Kills the verb at moments all over its run. What the verb leaves is old or new, or, where it
-/// goes in steps, between the two.
+/// Kills the verb at moments spread over its run. The verb leaves the old or the new volume or,
+/// with --in-steps, a state between the two.
 fn is_whole_or_absent(args: &[&str]) {
     let dir = ready();
     let at = dir.path();
@@ -113,11 +114,11 @@ fn is_whole_or_absent(args: &[&str]) {
         .fold(0x9E37_79B9, |seed: u64, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
     let kills = kills();
     for n in 0..kills {
-        // One moment in each part of the run, so that none is left out.
+        // One moment in each part of the run, so that every part is covered.
         let part = took.as_micros() as u64 / u64::from(kills) + 1;
         let moment = Duration::from_micros(part * u64::from(n) + chance(&mut seed) % part);
         cut(at, args, moment);
-        // What a reader sees before the replay is what is there after it.
+        // A reader sees the same content before and after the replay.
         let seen = content(at, "cut.img");
         succeed(at, &["replay", "-q", "cut.img"]);
         assert_clean(&at.join("cut.img"));
@@ -163,17 +164,18 @@ verbs! {
     apply_tar: ["apply-tar", "cut.img", "more.tar"];
 }
 
-/// The image's disk takes no byte beyond a limit: the change fails in words, and did not happen.
+/// The image's disk accepts no byte beyond a limit: the change fails with a message and did not
+/// happen.
 #[test]
 fn a_full_disk_leaves_the_volume_as_it_was() {
     let dir = ready();
     let at = dir.path();
-    // A file of few blocks, as images are: free space is holes.
+    // A file with few blocks, as images are: its free space is holes.
     succeed(at, &["mkfs", "-q", "old.img", "-f", "-s", "64M"]);
     let old = content(at, "old.img");
     let program = assert_cmd::cargo::cargo_bin("extant");
     let mut failed = 0;
-    // In KiB: no room for the log, for a part of it, for the content.
+    // In KiB: too little for the log, for a part of it, or for the content.
     for limit in [0, 64, 512, 2048, 8192, 24 << 10, 40 << 10] {
         fs::copy(at.join("old.img"), at.join("cut.img")).unwrap();
         let script = format!("trap '' XFSZ; ulimit -f {}; exec \"$@\"", limit * 2);
@@ -197,7 +199,7 @@ fn a_full_disk_leaves_the_volume_as_it_was() {
     assert!(failed >= 3, "{failed} failed");
 }
 
-/// The same on a small tmpfs, where a namespace of one's own may have one.
+/// The same on a small tmpfs, if a namespace may have one.
 #[test]
 fn a_full_tmpfs_leaves_the_volume_as_it_was() {
     let dir = ready();
@@ -231,7 +233,7 @@ fn a_full_tmpfs_leaves_the_volume_as_it_was() {
     assert_eq!(names(&left), names(&fs::read_to_string(at.join("old.txt")).unwrap()));
 }
 
-/// The image is gone when the verb starts, and when its file is removed under it.
+/// The image does not exist when the verb starts, or its name is removed while the verb runs.
 #[test]
 fn an_image_that_is_gone_is_named() {
     let dir = ready();
@@ -241,7 +243,7 @@ fn an_image_that_is_gone_is_named() {
         (code, said.as_str()),
         (1, "extant: gone.img: cannot open: No such file or directory\n")
     );
-    // The program holds the file: one of its names, taken away meanwhile, takes nothing from it.
+    // The program has the file open: the removal of one of its names has no effect on that.
     fs::copy(at.join("old.img"), at.join("cut.img")).unwrap();
     fs::hard_link(at.join("cut.img"), at.join("kept.img")).unwrap();
     let mut child = Command::new(assert_cmd::cargo::cargo_bin("extant"))
@@ -252,7 +254,7 @@ fn an_image_that_is_gone_is_named() {
         .unwrap();
     std::thread::sleep(Duration::from_millis(50));
     fs::remove_file(at.join("cut.img")).unwrap();
-    // It reads to the end of its input, and may have failed to open the name.
+    // It reads its input to the end, and may have failed to open the name.
     let _ = child.stdin.take().unwrap().write_all(b"in");
     let opened = child.wait().unwrap().success();
     let (code, _, _) = run(at, &["cat", "kept.img", "/x"]);

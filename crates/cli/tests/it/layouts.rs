@@ -34,7 +34,7 @@ fn striped() -> TempDir {
     made(&["a.img", "--layout", "raid0", "b.img", "c.img", "--stripe", "16K"], THREE)
 }
 
-/// Bytes of which each piece of 64 is in no other place.
+/// Bytes in which each piece of 64 occurs only once.
 fn content(seed: u64) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {
@@ -51,7 +51,7 @@ fn holds(dir: &Path, image: &str, path: &str, seed: u64) {
     assert!(out.as_bytes() == content(seed), "{image}: {path} has other bytes");
 }
 
-/// Flips a bit of the copy of content `seed` that a member holds, at its byte `at`.
+/// Flips a bit in a member's copy of content `seed`, at byte `at` of the content.
 fn flip_content(dir: &Path, member: &str, seed: u64, at: usize) {
     let file = fs::OpenOptions::new().read(true).write(true).open(dir.join(member)).unwrap();
     let bytes = fs::read(dir.join(member)).unwrap();
@@ -68,9 +68,9 @@ fn same_but_records(dir: &Path) -> bool {
     a == b
 }
 
-/// What `info` says of each member: its state.
+/// The state of each member, as `info` shows it.
 fn states(dir: &Path, image: &str) -> Vec<String> {
-    // What is left out is told as well.
+    // `info` also reports the members that are not in use.
     let json = run(dir, &["info", "--json", image]).1;
     let layout = json.split("\"layout\":").nth(1).expect("it has a layout");
     let state = |part: &str| part.split('"').next().unwrap_or_default().to_owned();
@@ -87,7 +87,7 @@ fn each_mirror_is_a_volume_by_itself() {
     }
     assert_clean(&at.join("a.img"));
     assert_clean(&at.join("b.img"));
-    // One alone is read, and says what it is.
+    // One member alone can be read, with a message that it is not complete.
     let (code, out, err) = run(at, &["ls", "b.img"]);
     assert!(code == 0 && out.contains('f'), "{out}");
     let told = "extant: b.img: is one of 2 members, and member 0 is missing: ";
@@ -127,7 +127,7 @@ fn a_mirror_without_one_member_is_changed_when_that_is_asked_for() {
     fs::copy(at.join("b.img"), at.join("old.img")).unwrap();
     succeed(at, &["put", "a.img?degraded", "g", "/g"]);
 
-    // The other one is out of date: told, left out, never mixed in.
+    // The other member is out of date: it is reported, not used, and never mixed in.
     let (code, out, err) = run(at, &["cat", BOTH, "/g"]);
     assert!(code == 0 && out.as_bytes() == content(2));
     assert!(err.contains("b.img: is out of date"), "{err}");
@@ -140,13 +140,13 @@ fn a_mirror_without_one_member_is_changed_when_that_is_asked_for() {
     holds(at, "b.img", "/g", 2);
     assert_clean(&at.join("b.img"));
 
-    // A copy that is put back is recognised, though a.img counts on its place.
+    // An old copy that is put back is recognised, though a.img expects a member there.
     fs::copy(at.join("old.img"), at.join("b.img")).unwrap();
     let line = fail(at, 1, &["put", BOTH, "g", "/h"]);
     assert!(line.contains("b.img: is out of date"), "{line}");
     assert_eq!(states(at, BOTH), ["in use", "out of date"]);
 
-    // Gone for good: a new file takes its place.
+    // The member is lost: a new file takes its place.
     fs::remove_file(at.join("b.img")).unwrap();
     succeed(at, &["put", "a.img?degraded", "g", "/h"]);
     let text = succeed(at, &["rebuild", "a.img", "--member", "b.img"]);
@@ -154,7 +154,7 @@ fn a_mirror_without_one_member_is_changed_when_that_is_asked_for() {
     assert!(same_but_records(at));
     holds(at, "b.img", "/h", 2);
 
-    // One too many, and one in the place of another that is not named.
+    // A member too many, and a new member in the place of one that is not named.
     let line = fail(at, 1, &["rebuild", BOTH, "--member", "d.img"]);
     assert!(line.contains("has all its members") && !at.join("d.img").exists(), "{line}");
     succeed(at, &["rebuild", "-q", "a.img", "--member", "d.img"]);
@@ -198,7 +198,7 @@ fn mirrors_that_went_their_own_ways_are_refused() {
     }
     holds(at, "a.img", "/g", 2);
     holds(at, "b.img", "/h", 1);
-    // Whose content counts is for the user to say.
+    // The user must decide whose content is valid.
     for (img, new) in [("a.img", "b.img"), ("b.img", "a.img")] {
         let line = fail(at, 1, &["rebuild", img, "--member", new]);
         assert_eq!(
@@ -237,7 +237,7 @@ fn a_rebuild_the_wrong_way_round_is_refused() {
     assert!(before == fs::read(at.join("b.img")).unwrap(), "a refusal writes nothing");
     holds(at, "a.img", "/g", 2);
     succeed(at, &["rebuild", "-q", "a.img", "--member", "b.img"]);
-    // A member that is in use already, by another name.
+    // A member that is in use already, under another name.
     let text = succeed(at, &["rebuild", BOTH, "--member", "./b.img"]);
     assert!(text.starts_with("./b.img: member 1, is whole already"), "{text}");
     assert!(same_but_records(at));
@@ -271,7 +271,7 @@ fn scrub_mends_what_a_checksum_decides() {
         let line = fail(at, 1, &["cat", &format!("{member}?degraded"), "/f"]);
         assert!(line.contains("checksum of data does not match"), "{line}");
     }
-    // Reading the whole takes each block from where it is right.
+    // Reading the whole file takes each block from a member where it is right.
     (0..4).for_each(|_| holds(at, BOTH, "/f", 1));
 
     let (code, out, err) = run(at, &["scrub", "--read-only", BOTH]);
@@ -343,7 +343,7 @@ fn scrub_takes_no_unfinished_rebuild_for_damage() {
 fn scrub_tells_neighbours_as_one_and_no_more_than_wanted() {
     let dir = mirrored();
     let at = dir.path();
-    // Blocks of 1 KiB; the content lies in one piece.
+    // Blocks of 1 KiB. The content is in one piece.
     for n in [0, 1024, 2048, 100_000, 300_000] {
         flip_content(at, "b.img", 1, n);
     }
@@ -448,7 +448,7 @@ fn check_and_scrub_name_the_members_that_are_not_in_use() {
         (out, err)
     };
     let json = "\"missing_members\":[1]";
-    // Not named: told, with what to do.
+    // Not named: reported, with the next step.
     for verb in [&["check", "a.img"][..], &["scrub", "--read-only", "a.img"]] {
         let (out, err) = told(verb, 0);
         assert!(err.starts_with("extant: a.img: is one of 2 members, and member 1 is"), "{err}");
@@ -456,13 +456,13 @@ fn check_and_scrub_name_the_members_that_are_not_in_use() {
     }
     assert!(told(&["check", "--json", "a.img"], 0).0.contains(json));
     assert!(succeed(at, &["check", "--json", BOTH]).contains("\"missing_members\":[]"));
-    // Left out as asked: part of the answer.
+    // Left out on request: part of the result.
     for verb in ["check", "scrub"] {
         let out = succeed(at, &[verb, "a.img?degraded"]);
         assert!(out.contains("a.img?degraded: member 1 is not in use and was not"), "{out}");
         assert!(succeed(at, &[verb, "--json", "a.img?degraded"]).contains(json));
     }
-    // Named, and of no use: told once, however often the volume is opened.
+    // Named but unusable: reported once, however often the volume is opened.
     succeed(at, &["put", "a.img?degraded", "g", "/g"]);
     let degraded = "a.img?member=b.img&degraded";
     for verb in [
@@ -489,7 +489,7 @@ fn a_member_that_cannot_be_opened_is_left_out_when_that_is_asked_for() {
                 volume goes on without this member\n";
     assert_eq!((code, err.as_str()), (0, said));
     holds(at, "a.img", "/g", 2);
-    // Its place is not given away for a name that is misspelt.
+    // A misspelt name does not cost a member its place.
     let line = fail(at, 1, &["rebuild", BOTH, "--member", "c.img"]);
     assert!(line.contains("b.img: cannot be opened") && !at.join("c.img").exists(), "{line}");
     succeed(at, &["rebuild", "-q", BOTH, "--member", "b.img"]);
@@ -546,7 +546,7 @@ fn a_new_member_is_sparse_where_the_other_is() {
     let (a, b) = (blocks("a.img"), blocks("b.img"));
     assert!(b <= a + (1 << 20) / 512, "{a} and {b} blocks of 512 bytes");
     assert!(same_but_records(at));
-    // What is there of something else does not shine through.
+    // Other content in the new member does not remain visible.
     fs::write(at.join("b.img"), pattern(16 << 20)).unwrap();
     succeed(at, &["rebuild", "-q", "--force", "a.img", "--member", "b.img"]);
     assert!(same_but_records(at));
@@ -558,7 +558,7 @@ fn a_rebuild_that_fails_says_why() {
     let dir = mirrored();
     let at = dir.path();
     fs::File::create(at.join("b.img")).unwrap().set_len(16 << 20).unwrap();
-    // A limit on the size of files stands for a disk that is full.
+    // A limit of the file size simulates a full disk.
     let limited = "trap '' XFSZ; ulimit -f 64; exec \"$0\" rebuild a.img --member b.img";
     let output = std::process::Command::new("sh")
         .current_dir(at)

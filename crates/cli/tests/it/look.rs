@@ -114,7 +114,7 @@ fn a_file_of_another_format_is_named_with_the_next_step() {
     };
     let mut mbr = with(510, &[0x55, 0xAA]);
     (mbr[446], mbr[450], mbr[454], mbr[458]) = (0x80, 0x83, 128, 64);
-    // A superblock in that partition, as far as anyone looks.
+    // A superblock in that partition, with the parts that detection reads.
     mbr[(64 << 10) + 1080..][..2].copy_from_slice(&[0x53, 0xEF]);
     let cases: [(&str, Vec<u8>, &str); 16] = [
         (
@@ -244,7 +244,7 @@ fn check_finds_damage_and_says_where() {
     assert_eq!(found.last().unwrap()["findings"], found.len() - 1);
     assert!(found[0]["finding"].is_string() && found[0]["message"].is_string());
 
-    // The other files are still shown; what is damaged is named.
+    // The other files are still shown, and the damage is named.
     let (code, out, err) = run(path, &["tree", "--json", "bad.img"]);
     assert_eq!(code, 1);
     assert!(err.starts_with("extant: bad.img: /etc: corrupt: "), "{err}");
@@ -271,7 +271,7 @@ fn replay_brings_home_what_was_committed() {
     let path = dir.path();
     let args = ["mkfs", "a.img", "--size", "32M", "-O", "^metadata_csum", "-q"];
     succeed(path, &args);
-    // debugfs writes a transaction into the log that replaces block 5000, and leaves it there.
+    // debugfs writes a transaction that replaces block 5000 into the log and leaves it there.
     fs::write(path.join("block"), vec![0xA5; 1024]).unwrap();
     fs::write(path.join("commands"), "jo\njw -b 5000 block\njc\n").unwrap();
     let mut debugfs = std::process::Command::new("debugfs");
@@ -377,7 +377,7 @@ fn a_check_of_data_says_what_it_verified() {
 fn a_deep_tree_costs_memory_that_is_linear_in_its_depth() {
     const LEVELS: usize = 8000;
     let dir = tempfile::tempdir().unwrap();
-    // All paths together have 1.3 GB.
+    // All paths together take 1.3 GB.
     crate::common::deep(dir.path(), LEVELS, &"n".repeat(40));
     let limited = |args: &[&str]| {
         let (code, out, err) = run_limited(dir.path(), 400 << 10, 64, args);
@@ -398,6 +398,6 @@ fn a_deep_tree_costs_memory_that_is_linear_in_its_depth() {
     assert_eq!(code, 1);
     assert!(err.len() < 500 && err.lines().count() == 1, "{err}");
     assert!(err.contains(" [...] ") && err.contains("start at a directory nearer"), "{err}");
-    // 41 bytes a level: those up to 64 KiB, the one beyond, the root and lost+found.
+    // 41 bytes for each level: those up to 64 KiB, the one beyond, the root and lost+found.
     assert_eq!(out.lines().count(), (64 << 10) / 41 + 3);
 }

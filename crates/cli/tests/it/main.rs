@@ -1,4 +1,4 @@
-//! The command, run as its users run it.
+//! Runs the command as its users do.
 
 mod as_named;
 mod build;

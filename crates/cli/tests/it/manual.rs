@@ -1,4 +1,4 @@
-//! Manual pages and completions, as whoever packages the command makes them.
+//! Manual pages and completions, as packagers make them.
 
 use std::fs;
 use std::process::Command;
@@ -77,7 +77,7 @@ fn bash_completes_verbs_and_options() {
         String::from_utf8(out.expect("bash is there").stdout).unwrap()
     };
     assert_eq!(ask("extant che", 1), "check\n");
-    // As the help, without what only a packager wants.
+    // The same as in the help: without verbs that only packagers use.
     assert_eq!(ask("extant comp", 1), "\n");
     let listed = ask("extant ''", 1);
     let listed: Vec<&str> = listed.lines().filter(|word| !word.starts_with('-')).collect();

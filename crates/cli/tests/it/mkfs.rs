@@ -1,4 +1,4 @@
-//! `extant mkfs`, judged by `e2fsck -fn`, and `extant info`.
+//! `extant mkfs`, checked by `e2fsck -fn`, and `extant info`.
 
 use crate::common::{assert_clean, fail, run, succeed};
 use std::fs;
@@ -170,7 +170,7 @@ fn interrupted_it_takes_its_file_away_but_no_other() {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
         let status = child.wait().unwrap();
         if status.success() {
-            // It was done before.
+            // It had finished already.
             fs::remove_file(at.join("new.img")).unwrap();
             continue;
         }

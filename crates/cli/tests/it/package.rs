@@ -1,4 +1,4 @@
-//! The Debian package, as who installs it meets it.
+//! The Debian package, as users install it.
 
 use std::fs;
 use std::path::Path;
@@ -45,8 +45,8 @@ fn the_package_installs_the_command_its_manual_and_completions() {
     let depends = run(Command::new("dpkg-deb").args(["--field", &package, "Depends"]));
     assert!(depends.contains("libc6 (>= 2."), "{depends}");
 
-    // A machine that holds nothing: its own database, and dependencies that are not looked for.
-    // dpkg gives files to root, so a normal user only unpacks.
+    // An empty system: its own package database, and dependencies are not checked. dpkg makes root
+    // the owner of files, so a normal user only unpacks.
     let root = dir.path().join("root");
     if run(Command::new("id").arg("-u")) == "0\n" {
         fs::create_dir_all(root.join("var/lib/dpkg/info")).unwrap();

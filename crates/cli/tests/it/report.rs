@@ -1,4 +1,4 @@
-//! `extant report`, on volumes whose facts are known, damaged ones and large ones.
+//! `extant report`, on volumes with known facts, on damaged ones and on large ones.
 
 use crate::common::{assert_clean, fail, run, succeed};
 use extant::{FallocateMode, FileKind, Filesystem, NewFile, OpenOptions};
@@ -10,14 +10,15 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// A name that would break a page, a line or a terminal.
+/// A name that would break a page, a line or a terminal if it were not escaped.
 const HOSTILE: &[u8] = b"<b>&\"'\x1b[31m\n\xff\xef\xbf\xbe]]>\xe2\x80\xae";
 
 fn open_to_write(image: &Path) -> Filesystem {
     OpenOptions::new().write(true).page_cache_bytes(0).open(image).unwrap()
 }
 
-/// `a.img` of 64 MiB in 8 groups: a file that fills groups, one in 50 pieces, a directory of 2000 names.
+/// `a.img` of 64 MiB in 8 groups: a file that fills groups, one in 50 pieces, a directory of 2000
+/// names.
 fn known() -> TempDir {
     let dir = TempDir::new().unwrap();
     succeed(dir.path(), &["mkfs", "a.img", "--size", "64M", "-b", "1024", "-L", "known", "-q"]);
@@ -168,7 +169,7 @@ fn damage_is_named_and_the_rest_shown() {
     assert!(page.contains("Could not be read"), "{page}");
 }
 
-/// Bytes anywhere in a volume's metadata: an answer each time, and a page that is one.
+/// Random bytes anywhere in a volume's metadata: each time there is a result and a valid page.
 #[test]
 fn random_damage_gives_a_page_all_the_same() {
     let dir = known();
@@ -184,7 +185,7 @@ fn random_damage_gives_a_page_all_the_same() {
         fs::copy(&sound, &image).unwrap();
         let device = fs::File::options().write(true).open(&image).unwrap();
         for _ in 0..40 {
-            // Superblock, descriptors, bitmaps, tables and the first directories lie in front.
+            // Superblock, descriptors, bitmaps, tables and the first directories are at the start.
             let at = next(if round % 2 == 0 { 16 << 10 } else { 6 << 20 });
             device.write_at(&(next(u64::MAX)).to_le_bytes()[..1 + next(7) as usize], at).unwrap();
         }
@@ -208,7 +209,8 @@ fn a_large_volume_gives_a_small_page() {
     assert!(page.len() < 1 << 20, "{} bytes", page.len());
 }
 
-/// Strict: tags nest, attributes are quoted, nothing but known entities, no characters that XML has not.
+/// Checks strictly: tags nest, attributes are quoted, entities are known, no characters that XML
+/// forbids.
 fn well_formed(page: &str) {
     let body =
         page.strip_prefix("<!DOCTYPE html>\n<!-- made by extant report -->\n").expect("a start");

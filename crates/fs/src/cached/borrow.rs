@@ -1,4 +1,4 @@
-//! Folios lent to embedders: bytes of a file in place, without a copy.
+//! Folios lent to embedders: access to a file's bytes in place, without a copy.
 
 use super::fill::FromDevice;
 use crate::file::File;
@@ -12,13 +12,13 @@ use std::ops::Range;
 const NOT_CACHED: Error = Error::NotSupported("lending bytes of a file that is not cached");
 
 impl File {
-    /// Lends the cached bytes around `offset`, up to the file's end, to be read in place: between 4 KiB and 2 MiB,
-    /// as they lie in the cache. Nobody writes to them meanwhile; the thread that holds them makes no other call to
-    /// the volume.
+    /// Lends the cached bytes around `offset`, to be read in place: between 4 KiB and 2 MiB, as
+    /// they lie in the cache, up to the file's end. No thread writes to them while they are lent.
+    /// The thread that holds them must make no other call to the volume.
     ///
-    /// Errors: `Invalid` at or past the end; `NotSupported` without a page cache, and for content that does not go
-    /// through it (in the inode, through the journal, encrypted); as [`File::read_at`]. Locks: takes `Inode`
-    /// (shared), then keeps `Folio`.
+    /// # Errors
+    /// `Invalid` at or past the end; `NotSupported` without a page cache, and for content that does
+    /// not go through it (in the inode, through the journal, encrypted); as [`File::read_at`].
     ///
     /// # Examples
     ///
@@ -36,13 +36,14 @@ impl File {
             .noting(|| self.volume().borrow_folio(self.held(), offset, self.cache_use()))
     }
 
-    /// Lends `range`, which lies before the file's end and within one folio, to be changed in place: as if it were
-    /// written when it is given back. Nobody else reads or writes the folio meanwhile; the thread that holds it makes no
-    /// other call to the volume. Hold it for moments: a commit may wait for it.
+    /// Lends `range`, to be changed in place. It must lie before the file's end and within one
+    /// folio. The bytes count as written when they are given back. No other thread reads or writes
+    /// the folio meanwhile, and the thread that holds it must make no other call to the volume.
+    /// Hold it only briefly: a commit may wait for it.
     ///
-    /// Errors: as [`File::borrow`]; `Invalid` for a range that is empty or in several folios (a multiple of
-    /// 2 MiB is the only border that always is one); as [`File::write_at`]. Locks: takes `Write`, `Inode`, then
-    /// keeps `Folio`.
+    /// # Errors
+    /// As [`File::borrow`]; `Invalid` for a range that is empty or in several folios (only a
+    /// multiple of 2 MiB is always a border between folios); as [`File::write_at`].
     pub fn borrow_mut(&self, range: Range<u64>) -> Result<FolioMut<'_>> {
         self.volume()
             .context()
@@ -60,7 +61,7 @@ impl Volume {
 
     fn borrow_folio_mut<'a>(&self, inode: &'a Inode, range: Range<u64>) -> Result<FolioMut<'a>> {
         self.context().check_writable()?;
-        // Who changes bytes in place is braked before it, for what he changed until now.
+        // Throttle before the change: a borrower pays here for what it changed earlier.
         let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
         self.wrote(inode, range.start, len, Use::Keep)?;
         let _writing = inode.writing.lock();

@@ -1,10 +1,13 @@
-//! Blocks that dirty data will need: promised when it is written, allocated when it goes to disk.
+//! Blocks that dirty data will need: reserved when it is written, allocated when it is written
+//! back.
 //!
 //! ```text
-//!   write     hole ──reserve──► delayed, space promised, for the map too (`map_share`), quota asked
-//!   write-back                  delayed ──fill_hole──► allocated out of the promise
-//!   truncate                    delayed ──forget────► the promise given back
-//!   failed    on the way to being dirty ──forget────► the same, but for blocks that somebody else made dirty
+//!   write       hole ──reserve──► delayed; space for data and map (`map_share`) reserved,
+//!                                 quota checked
+//!   write-back                    delayed ──fill_hole──► allocated out of the reservation
+//!   truncate                      delayed ──forget────► the reservation is returned
+//!   failed write                  not dirty yet ──forget────► the same; blocks that another
+//!                                 write made dirty stay reserved
 //! ```
 
 use crate::cached::Cached;
@@ -18,18 +21,18 @@ use extant_ondisk::extent::ExtentState;
 use rangemap::RangeSet;
 use std::ops::Range;
 
-/// Blocks of one file that are promised and not allocated yet.
+/// Blocks of one file that are reserved and not allocated yet.
 #[derive(Debug, Default)]
 pub(crate) struct Delayed {
     blocks: RangeSet<u32>,
-    /// How many, so that a file in very many pieces is not walked through by each write.
+    /// How many. Counted, so that a write need not walk the ranges of a file in very many pieces.
     len: u64,
     /// Clusters for them.
     promise: Option<Reservation>,
 }
 
 impl Delayed {
-    /// Whether nothing is promised.
+    /// Whether nothing is reserved.
     pub(crate) fn is_empty(&self) -> bool {
         self.blocks.is_empty()
     }
@@ -44,12 +47,12 @@ impl Delayed {
         self.blocks.len() as u64
     }
 
-    /// How many blocks from `at` on are promised, at most `limit`; 0 where `at` is not.
+    /// How many blocks from `at` on are reserved, at most `limit`; 0 when `at` is not.
     pub(crate) fn run_at(&self, at: u32, limit: u32) -> u32 {
         self.blocks.get(&at).map_or(0, |range| (range.end - at).min(limit))
     }
 
-    /// How many blocks from `at` on are not promised, at most `limit`.
+    /// How many blocks from `at` on are not reserved, at most `limit`.
     pub(crate) fn gap_at(&self, at: u32, limit: u32) -> u32 {
         let end = at.saturating_add(limit);
         self.blocks
@@ -59,19 +62,20 @@ impl Delayed {
             .map_or(0, |gap| gap.end - at)
     }
 
-    /// The parts of `range` that are not promised.
+    /// The parts of `range` that are not reserved.
     fn missing(&self, range: Range<u32>) -> Vec<Range<u32>> {
         self.blocks.gaps(&range).collect()
     }
 
-    /// The parts of `range` that are promised.
+    /// The parts of `range` that are reserved.
     fn within<'a>(&'a self, range: &Range<u32>) -> impl Iterator<Item = Range<u32>> + 'a {
         let (start, end) = (range.start, range.end);
         let parts = self.blocks.overlapping(start..end);
         parts.map(move |part| part.start.max(start)..part.end.min(end))
     }
 
-    /// Adds `range`, of which nothing is promised: clusters that it needs beyond those there are.
+    /// Adds `range`, of which nothing is reserved. Returns how many clusters it needs beyond those
+    /// reserved already.
     fn add(&mut self, range: Range<u32>, ratio: u32) -> u64 {
         let more = self.clusters_only_in(&range, ratio);
         self.len += u64::from(range.end - range.start);
@@ -79,7 +83,7 @@ impl Delayed {
         more
     }
 
-    /// Takes `range` out: clusters that nothing is left in.
+    /// Removes `range`. Returns how many clusters no longer hold a reserved block.
     fn take(&mut self, range: Range<u32>, ratio: u32) -> u64 {
         let mut less = 0;
         let parts: Vec<_> = self.within(&range).collect();
@@ -91,7 +95,7 @@ impl Delayed {
         less
     }
 
-    /// Clusters of `range` that hold no promised block.
+    /// Clusters of `range` that hold no reserved block.
     fn clusters_only_in(&self, range: &Range<u32>, ratio: u32) -> u64 {
         if range.is_empty() {
             return 0;
@@ -101,7 +105,7 @@ impl Delayed {
             let start = cluster * ratio;
             !self.blocks.overlaps(&(start..start.saturating_add(ratio)))
         };
-        // Between the first and the last one every block is in the range.
+        // Every block of the clusters between the first and the last is in the range.
         let inner = u64::from(last - first).saturating_sub(1);
         let ends = u64::from(is_free(first)) + u64::from(last != first && is_free(last));
         inner + ends
@@ -111,7 +115,7 @@ impl Delayed {
         promise.join_to(&mut self.promise);
     }
 
-    /// Gives `clusters` back, and once nothing is left all there is.
+    /// Returns `clusters` of the reservation, or all of it once no block is left.
     fn release(&mut self, clusters: u64) {
         if self.blocks.is_empty() {
             self.promise = None;
@@ -125,15 +129,17 @@ impl Delayed {
 type Ranges = Vec<Range<u32>>;
 
 impl Volume {
-    /// Makes sure that every block of `blocks` is allocated or promised, and what maps it.
+    /// Makes sure that every block of `blocks` is allocated or reserved, and so is its map.
     ///
-    /// Errors: `NoSpace`, `QuotaExceeded`; what the map gives. Nothing more is promised then.
-    /// Locks: the inode's is held, exclusively.
+    /// Errors: `NoSpace`, `QuotaExceeded`; what the map gives. After an error nothing more is
+    /// reserved.
+    /// Locks: the caller holds the inode's, exclusively.
     pub(crate) fn reserve_blocks(&self, ino: Ino, body: &Body, blocks: Range<u32>) -> Result<()> {
         let Some(cached) = &body.cached else { return Ok(()) };
         let done = self.promise_all(ino, body, cached, blocks.clone());
         if done.is_err() {
-            // Nobody will write to those before the one that there was no space for.
+            // The write ends before it reaches the blocks for which there was no space, so none of
+            // these becomes dirty.
             self.forget_unused(body, blocks);
         }
         done
@@ -154,9 +160,10 @@ impl Volume {
         holes.into_iter().try_for_each(|hole| self.promise(ino, body, cached, hole))
     }
 
-    /// A write to `blocks` failed, or ended early: what was promised to those of them that are not dirty is given back.
+    /// After a write to `blocks` failed or ended early: returns the reservations of those blocks
+    /// that are not dirty.
     ///
-    /// Locks: the inode's is held, exclusively; takes `Folio`.
+    /// Locks: the caller holds the inode's, exclusively; takes `Folio`.
     pub(super) fn forget_unused(&self, body: &Body, blocks: Range<u32>) {
         let Some(cached) = &body.cached else { return };
         let log2 = self.block_size().log2();
@@ -166,7 +173,7 @@ impl Volume {
         }
     }
 
-    /// Promises space for a hole of which nothing is promised.
+    /// Reserves space for a hole of which nothing is reserved.
     fn promise(&self, ino: Ino, body: &Body, cached: &Cached, hole: Range<u32>) -> Result<()> {
         let ratio = self.geometry().cluster_ratio();
         let blocks = u64::from(hole.end - hole.start);
@@ -175,7 +182,8 @@ impl Volume {
             (delayed.len(), delayed.clusters_only_in(&hole, ratio))
         };
         self.quota_check(ino, body, self.context().sectors(promised + blocks))?;
-        // Where it goes on from what is promised it is no run of its own: no more than one too many is counted.
+        // A hole next to reserved blocks is no run of its own, so this counts at most one run too
+        // many.
         let need = Need { runs: 1, entries: blocks.min(more + 1) };
         let short = self.map_shortage(body, cached, need);
         let (data, map) = self.space().reserve_with_map(more, short)?;
@@ -186,7 +194,7 @@ impl Volume {
         Ok(())
     }
 
-    /// What of `blocks` is not promised: holes, and unwritten blocks.
+    /// The parts of `blocks` that are not reserved: holes, and unwritten blocks.
     fn unpromised(
         &self,
         ino: Ino,
@@ -194,7 +202,7 @@ impl Volume {
         cached: &Cached,
         blocks: Range<u32>,
     ) -> Result<(Ranges, Ranges)> {
-        // A write behind what was promised, or over it, asks nobody.
+        // A write over blocks that are reserved does not need the map.
         let missing = cached.delayed.lock().missing(blocks);
         let (mut holes, mut unwritten) = (Vec::new(), Vec::new());
         for range in missing {
@@ -213,7 +221,7 @@ impl Volume {
         Ok((holes, unwritten))
     }
 
-    /// Blocks that stand behind dirty data were freed: they are promised again.
+    /// Blocks under dirty data were freed: they are reserved again.
     ///
     /// Errors: what the map gives.
     pub(super) fn promise_again(&self, ino: Ino, body: &Body, blocks: Range<u32>) -> Result<()> {
@@ -230,14 +238,14 @@ impl Volume {
         Ok(())
     }
 
-    /// What the promises of a file come to in units of 512 bytes.
+    /// The reserved blocks of a file in units of 512 bytes.
     pub(crate) fn promised_sectors(&self, body: &Body) -> u64 {
         let blocks = body.cached.as_ref().map_or(0, |cached| cached.delayed.lock().len());
         self.context().sectors(blocks)
     }
 
-    /// The blocks of `range`, which were promised or not, are allocated: what was promised for them is given back. As
-    /// unwritten ones they are to be mapped once more.
+    /// The blocks of `range`, reserved or not, are allocated: returns their reservations. Blocks
+    /// that were allocated unwritten will change in the map once more.
     pub(crate) fn filled(&self, body: &Body, range: Range<u32>, state: ExtentState) {
         let Some(cached) = &body.cached else { return };
         if state == ExtentState::Unwritten {
@@ -247,7 +255,7 @@ impl Volume {
         self.forget_promises(body, cached, range);
     }
 
-    /// The blocks of `range` are not needed any more: what was promised for them is given back.
+    /// The blocks of `range` are no longer needed: returns their reservations.
     pub(crate) fn forget_delayed(&self, body: &Body, range: Range<u32>) {
         let Some(cached) = &body.cached else { return };
         self.forget_promises(body, cached, range.clone());
@@ -255,7 +263,7 @@ impl Volume {
     }
 
     fn forget_promises(&self, body: &Body, cached: &Cached, range: Range<u32>) {
-        // What was a hole, or is cut off, is not written over either.
+        // A block that was a hole, or is cut off, will not be rewritten either.
         cached.rewrites.lock().take(range.clone());
         let mut delayed = cached.delayed.lock();
         if !delayed.is_empty() && !range.is_empty() {

@@ -1,4 +1,4 @@
-//! What folios are filled with: the file's bytes as they are on the device.
+//! Fills folios with the file's bytes from the device.
 
 use crate::inode::Body;
 use crate::map::{LOGICAL_END, Target};
@@ -7,7 +7,7 @@ use extant_base::{Ino, Result};
 use extant_pagecache::Fill;
 use std::ops::Range;
 
-/// Reads whole blocks of one file. The inode's lock is held while it lives.
+/// Reads whole blocks of one file. The inode lock is held while it exists.
 pub(super) struct FromDevice<'a> {
     pub(super) volume: &'a Volume,
     pub(super) ino: Ino,
@@ -18,7 +18,7 @@ impl Fill for FromDevice<'_> {
     fn fill(&self, offset: u64, buf: &mut [u8], backed: &mut dyn FnMut(Range<u64>)) -> Result<()> {
         let log2 = self.volume.block_size().log2();
         let end = offset + buf.len() as u64;
-        // A folio can reach behind the longest file.
+        // A folio can reach past the largest possible file.
         let at = |byte: u64| u32::try_from(byte >> log2).unwrap_or(LOGICAL_END);
         let (first, last) = (at(offset), at(end));
         for run in self.volume.runs(self.ino, self.body, first..last) {
@@ -37,7 +37,7 @@ impl Fill for FromDevice<'_> {
             }
         }
         let mapped = (u64::from(last) << log2).saturating_sub(offset) as usize;
-        // What stands behind the file's end is nobody's.
+        // Bytes past the file's end read as zeros, whatever the block holds.
         let inside = usize::try_from(self.body.size.saturating_sub(offset)).unwrap_or(usize::MAX);
         if let Some(behind) = buf.get_mut(inside.min(mapped)..) {
             behind.fill(0);
@@ -47,7 +47,7 @@ impl Fill for FromDevice<'_> {
 }
 
 impl FromDevice<'_> {
-    /// Bytes that nobody needs to promise anything for before they are dirty.
+    /// Reports the bytes that may become dirty without a further reservation.
     fn promised(&self, target: Target, blocks: Range<u32>, backed: &mut dyn FnMut(Range<u64>)) {
         let log2 = self.volume.block_size().log2();
         let mut at = blocks.start;

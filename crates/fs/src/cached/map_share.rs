@@ -1,16 +1,20 @@
-//! Room for what maps dirty data: nodes of an extent tree, blocks of pointers.
+//! Space for the map of dirty data: nodes of an extent tree, or blocks of pointers.
 //!
 //! ```text
-//!   write       hole, unwritten block, block to be moved ──► the bound grows ──reserve──► share   none: ENOSPC now
+//!   write       hole, unwritten block, block to be moved ──► the bound grows ──reserve──► share
+//!                                                                      no space: ENOSPC now
 //!   write-back  a leaf is split: its new block comes out of the share
-//!   shown       what is written needs no more ──► the bound shrinks ──► the rest of the share is given back
+//!   shown       what is written needs no more ──► the bound shrinks ──► the rest is given back
 //! ```
 //!
-//! The bound holds for any tree. A run of dirty blocks lies in one gap, so in one leaf and those that come of it: that leaf
-//! may be full, and so may every node above. From then on a leaf is split in halves (but for the last, which is appended
-//! to): it takes half a leaf of entries to fill one again, and as each such split may meet a full node above, the bound
-//! counts one block for a quarter. A delayed run becomes at worst one extent a cluster; a block whose state or place changes
-//! leaves two more.
+//! The bound holds for any tree:
+//! - A run of dirty blocks lies in one gap of the map: in one leaf, and in the leaves that splits
+//!   make of it. That leaf may be full, and so may every node above it.
+//! - After that, splits halve leaves (except the last leaf, to which entries are appended). Half a
+//!   leaf of entries fills a halved leaf again, and each such split may meet a full node above. So
+//!   the bound counts one block for each quarter leaf of entries.
+//! - A delayed run becomes at worst one extent for each cluster. A block whose state or place
+//!   changes adds two entries.
 
 use crate::cached::Cached;
 use crate::inode::Body;
@@ -22,24 +26,25 @@ use extant_ondisk::block_map::pointers_per_block;
 use rangemap::RangeSet;
 use std::ops::Range;
 
-/// The header of a node, and its checksum; one entry.
+/// The header of a node with its checksum; one entry.
 const HEAD_BYTES: usize = 16;
 const ENTRY_BYTES: usize = 12;
-/// Blocks of pointers that lead to one block.
+/// Levels of pointer blocks that lead to one block.
 const LEVELS: u64 = 3;
 
-/// What is promised to the map of one file.
+/// What is reserved for the map of one file.
 #[derive(Debug, Default)]
 pub(crate) struct MapShare {
-    /// Mapped blocks that will be mapped otherwise: unwritten ones with dirty data, and those whose data goes elsewhere.
+    /// Mapped blocks whose mapping will change: unwritten blocks with dirty data, and blocks whose
+    /// data moves.
     splits: RangeSet<u32>,
     blocks: u64,
     promise: Option<Reservation>,
-    /// The map is being changed by write-back: what it needs comes out of the promise.
+    /// Write-back is changing the map; blocks that the map needs come out of the reservation.
     spending: bool,
 }
 
-/// Runs of dirty blocks, and entries of the map that they may add.
+/// Runs of dirty blocks, and map entries that they may add.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Need {
     pub(super) runs: u64,
@@ -47,7 +52,7 @@ pub(super) struct Need {
 }
 
 impl Need {
-    /// What `blocks` blocks in `runs` runs add that are mapped otherwise one by one.
+    /// What `blocks` blocks in `runs` runs add when the mapping of each block changes on its own.
     pub(super) fn of_splits(runs: usize, blocks: u64) -> Need {
         Need { runs: runs as u64, entries: 2 * blocks }
     }
@@ -76,17 +81,18 @@ impl MapShare {
         self.splits.remove(range);
     }
 
-    /// Gives all back.
+    /// Gives everything back.
     pub(super) fn clear(&mut self) {
         *self = MapShare { spending: self.spending, ..MapShare::default() };
     }
 
-    /// The parts of `range` that are not in.
+    /// The parts of `range` that are not in the set.
     pub(super) fn missing(&self, range: Range<u32>) -> Vec<Range<u32>> {
         self.splits.gaps(&range).collect()
     }
 
-    /// Whether the block at `at` is in, and for how many blocks, at most `limit`, the answer is the same.
+    /// Whether the block at `at` is in the set, and for how many blocks (at most `limit`) the
+    /// answer is the same.
     pub(super) fn run_at(&self, at: u32, limit: u32) -> (bool, u32) {
         match self.splits.get(&at) {
             Some(part) => (true, (part.end - at).min(limit)),
@@ -98,11 +104,12 @@ impl MapShare {
     }
 }
 
-/// While it lives, blocks for the file's map come out of its share. The inode is held exclusively.
+/// While it exists, new blocks of the file's map come out of its share. The inode is held
+/// exclusively.
 pub(super) struct Spending<'a>(&'a Cached);
 
 impl Cached {
-    /// The map of the file is about to be changed for dirty data.
+    /// Write-back is about to change the map of the file for dirty data.
     pub(super) fn spend_share(&self) -> Spending<'_> {
         self.map_share.lock().spending = true;
         Spending(self)
@@ -116,7 +123,7 @@ impl Drop for Spending<'_> {
 }
 
 impl Volume {
-    /// Blocks that the map of a file needs at worst for what is dirty, and `more`.
+    /// Blocks that the map of a file needs at worst for its dirty data and `more`.
     fn map_bound(&self, body: &Body, cached: &Cached, more: Need) -> u64 {
         let ratio = u64::from(self.geometry().cluster_ratio());
         let delayed = {
@@ -154,20 +161,20 @@ impl Volume {
         2 + (1 + depth) * runs + entries / (in_leaf / 4)
     }
 
-    /// What the share of a file's map is short of, were `more` dirty, too.
+    /// How many blocks the share lacks if `more` becomes dirty, too.
     pub(super) fn map_shortage(&self, body: &Body, cached: &Cached, more: Need) -> u64 {
         let bound = self.map_bound(body, cached, more);
         bound.saturating_sub(cached.map_share.lock().clusters())
     }
 
-    /// `promise` is for the map of the file.
+    /// Adds `promise` to the share of the file's map.
     pub(super) fn join_share(&self, cached: &Cached, promise: Reservation) {
         if promise.clusters() > 0 {
             promise.join_to(&mut cached.map_share.lock().promise);
         }
     }
 
-    /// Gives back what the map of a file cannot need any more.
+    /// Gives back what the map of a file can no longer need.
     pub(super) fn trim_share(&self, body: &Body, cached: &Cached) {
         if cached.map_share.lock().promise.is_none() {
             return;
@@ -181,9 +188,10 @@ impl Volume {
         }
     }
 
-    /// Makes sure that the map has room for dirty data in the unwritten blocks `ranges`.
+    /// Makes sure that space is reserved to map dirty data in the unwritten blocks `ranges`.
     ///
-    /// Errors: `NoSpace`, and nothing more is promised. Locks: the inode's is held, exclusively.
+    /// Errors: `NoSpace`, and nothing more is reserved. Locks: the caller holds the inode's,
+    /// exclusively.
     pub(super) fn promise_splits(
         &self,
         body: &Body,
@@ -201,13 +209,13 @@ impl Volume {
         Ok(())
     }
 
-    /// Those blocks have what they were promised but for the map's last change.
+    /// The data of these blocks has its blocks; only the map's last change is still to come.
     pub(super) fn note_splits(&self, cached: &Cached, ranges: &[Range<u32>]) {
         let mut share = cached.map_share.lock();
         ranges.iter().for_each(|range| share.insert(range.clone()));
     }
 
-    /// The blocks of `range` are mapped as they will be, or not at all.
+    /// The blocks of `range` have their final mapping, or none.
     pub(crate) fn forget_splits(&self, body: &Body, range: Range<u32>) {
         let Some(cached) = &body.cached else { return };
         if range.is_empty() {
@@ -217,7 +225,8 @@ impl Volume {
         self.trim_share(body, cached);
     }
 
-    /// Data that stands in blocks which were freed, or are hidden, is dirty again: its map has a share of what was freed.
+    /// Blocks with data were freed or removed from the map, and the data is dirty again: part of
+    /// what was freed goes to the share of its map.
     pub(super) fn share_again(&self, body: &Body, cached: &Cached) {
         let short = self.map_shortage(body, cached, Need::default());
         self.join_share(cached, self.space().reserve_freed(For::Map, short));
@@ -225,8 +234,8 @@ impl Volume {
 }
 
 impl Body {
-    /// Whether the map has room for dirty data in the unwritten block at `at`, and for how many blocks, at most `limit`,
-    /// the answer is the same.
+    /// Whether space is reserved to map dirty data in the unwritten block at `at`, and for how many
+    /// blocks (at most `limit`) the answer is the same.
     pub(super) fn split_run(&self, at: u32, limit: u32) -> (bool, u32) {
         match &self.cached {
             Some(cached) => cached.map_share.lock().run_at(at, limit),

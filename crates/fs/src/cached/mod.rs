@@ -3,19 +3,24 @@
 //! ```text
 //!   read    hit: folios alone ───────────────────────────────────► caller
 //!           miss: inode, shared ──► map, device ──► folios ──────► caller
-//!   write   over bytes that are there, within the tick of the clock: folios alone
-//!           else: turn ─► inode ─► reserve ─► folios, size, times ─► throttle
-//!   write-back (flusher, sync, settle), one at a time for a file, several parts of it on their way ([`stream`]):
-//!           written blocks      data                                       no handle, no inode lock
+//!   write   over cached bytes, within the same clock tick: folios alone (fast overwrite)
+//!           else: `Write` lock ─► inode ─► reserve ─► folios, size, times ─► throttle
+//!   write-back (flusher, sync, settle): one thread at a time for a file; it has several device
+//!           writes in flight ([`stream`]):
+//!           written blocks      data                                      no handle, no inode lock
 //!           all is a few blocks [map written, data, size, times]           one handle
 //!           more                [map unwritten] ─► data ─► [convert, size, times]
-//!   settle  turn ─► write-back lock ─► inode ─► dirty? write back, again ─► folios leave
+//!   settle  `Write` lock ─► write-back lock ─► inode ─► dirty? write back, again ─► folios leave
 //! ```
 //!
-//! Rules: every dirty block is allocated or promised ([`delayed`]), and so is what maps it ([`map_share`]). The size on disk never passes data that is
-//! not there (`Body::size_on_disk`). Blocks change their place only under the write-back lock, so data is
-//! written to them without the inode's. What changes map or kind of storage settles the file first and then
-//! works on the device.
+//! Rules:
+//! - Every dirty block is allocated or reserved ([`delayed`]), and so are the blocks of its map
+//!   ([`map_share`]).
+//! - The size on disk never covers data that is not yet on the device (`Body::size_on_disk`).
+//! - A block's place changes only under the write-back lock. So data is written without the inode
+//!   lock.
+//! - An operation that changes the map or the kind of storage settles the file first, and then
+//!   works on the device.
 
 mod borrow;
 pub(crate) mod delayed;
@@ -40,15 +45,15 @@ use extant_pagecache::{FileCache, Use};
 use std::fmt;
 use std::sync::Arc;
 
-/// What the page cache knows of one file.
+/// The page cache's state of one file.
 pub(crate) struct Cached {
     /// Its folios.
     pub(crate) pages: Arc<FileCache>,
-    /// Its blocks that are promised and not allocated.
+    /// Its blocks that are reserved and not allocated.
     pub(crate) delayed: Mutex<Delayed>,
-    /// Its blocks that will need another one, and have the promise of it.
+    /// Its blocks that will be rewritten to other blocks, which are reserved.
     pub(crate) rewrites: Mutex<Rewrites>,
-    /// What is promised to its map.
+    /// What is reserved for its map.
     pub(crate) map_share: Mutex<MapShare>,
 }
 
@@ -70,7 +75,7 @@ impl fmt::Debug for Cached {
 }
 
 impl Volume {
-    /// Whether the bytes of this file go through the page cache, now.
+    /// Whether the data of this file goes through the page cache now.
     pub(crate) fn goes_through_cache(&self, body: &Body) -> bool {
         self.page_cache().is_some()
             && body.file_kind() == FileKind::Regular
@@ -79,14 +84,14 @@ impl Volume {
             && !self.journals_data(body)
     }
 
-    /// What the cache does with bytes when nobody says.
+    /// How the cache treats data by default.
     pub(crate) fn cache_use(&self) -> Use {
         if self.drops_behind() { Use::DropBehind } else { Use::Keep }
     }
 
-    /// The folios of a file; `None` where its bytes are not cached.
+    /// The folios of a file, or `None` if its data is not cached.
     ///
-    /// Locks: the inode's is held, shared at least.
+    /// Locks: the caller holds the inode's, at least shared.
     pub(crate) fn cached<'a>(&self, inode: &'a Inode, body: &Body) -> Option<&'a Arc<Cached>> {
         let cache = self.page_cache().filter(|_| self.goes_through_cache(body))?;
         Some(inode.cached.get_or_init(|| {
@@ -96,8 +101,8 @@ impl Volume {
         }))
     }
 
-    /// The folios of a file that outlived its inode in memory, for the inode that was read from its table again: who
-    /// cuts or releases it finds them there.
+    /// The folios of a file that outlived its inode in memory. The inode was read from its table
+    /// again, and an operation that truncates or releases it finds the folios here.
     pub(crate) fn cached_before(&self, ino: Ino) -> Option<Arc<Cached>> {
         let pages = self.page_cache()?.find(ino)?;
         Some(Cached::new(pages))

@@ -1,4 +1,4 @@
-//! Reading through the page cache, and ahead of who reads.
+//! Reading through the page cache, and reading ahead.
 
 use super::fill::FromDevice;
 use crate::inode::{Body, Inode};
@@ -8,10 +8,11 @@ use extant_pagecache::{ReadStream, Use};
 use std::ops::Range;
 
 impl Volume {
-    /// Reads bytes of a regular file from `offset` on; how many, fewer than `buf` holds only at the end.
+    /// Reads bytes of a regular file from `offset` on. Returns how many: fewer than `buf` holds
+    /// only at the end of the file.
     ///
-    /// Errors: as [`Volume::read_file`]. Locks: takes `Inode` (shared) where folios are missing, then
-    /// `Folio`.
+    /// Errors: as [`Volume::read_file`]. Locks: takes `Inode` (shared) when folios are missing,
+    /// then `Folio`.
     pub(crate) fn read_through(
         &self,
         inode: &Inode,
@@ -27,7 +28,9 @@ impl Volume {
         if hit == buf.len() {
             return Ok(hit);
         }
-        // A part of a block ends where the file did. What is there by now is not put behind it: the block comes whole.
+        // A hit that ends within a block ended at the file's end of that moment. The file may have
+        // grown since, and newer bytes of the same block must not follow older ones: read the whole
+        // block again.
         let log2 = self.block_size().log2();
         let reached = offset.saturating_add(hit as u64);
         let hit = (reached >> log2 << log2).saturating_sub(offset) as usize;
@@ -36,7 +39,7 @@ impl Volume {
             let body = inode.read();
             self.read_missing(inode, &body, offset, buf, how, stream)
         });
-        // What was read counts; who goes on meets the error.
+        // Report the bytes read so far; the caller's next call returns the error.
         match more {
             Ok(more) => Ok(hit + more),
             Err(_) if hit > 0 => Ok(hit),
@@ -44,7 +47,7 @@ impl Volume {
         }
     }
 
-    /// As [`Volume::read_through`], under the inode's lock.
+    /// As [`Volume::read_through`]. The caller holds the inode lock.
     pub(crate) fn read_missing(
         &self,
         inode: &Inode,

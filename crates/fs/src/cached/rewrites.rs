@@ -1,14 +1,16 @@
-//! Covered blocks that are to be written again: they go to other blocks, for which space is promised first (rule S5).
+//! Covered blocks that will be rewritten. Their data goes to other blocks, and space for those is
+//! reserved first (rule S5).
 //!
 //! ```text
-//!   write       over a written block ──promise──► dirty          no space: ENOSPC now, never later
-//!   write-back  run held in memory; the promise goes with it ──► data ──► [ mapping, sums ]
-//!   failed      run let go, promised again
+//!   write       over a written block ──reserve──► dirty         no space: ENOSPC now, never later
+//!   write-back  takes a held run and its reservation ──► data ──► [ mapping, checksums ]
+//!   failed      held run released, reserved again
 //! ```
 //!
-//! Who writes to a block whose older bytes are on their way promises it anew: what is in the set here belongs to
-//! bytes that no run is held for. A block that is written in place (it was unwritten) needs no promise for that, but
-//! will for the next bytes: such blocks are noted while their data is on its way.
+//! A writer that changes a block while older bytes of it are in flight reserves once more. So each
+//! block in this set has newer bytes for which no run is held. A write in place (to a block that
+//! was unwritten) needs no reservation itself, but the next bytes will: such blocks are noted while
+//! their data is in flight.
 
 use crate::cached::Cached;
 use crate::cached::map_share::Need;
@@ -21,16 +23,16 @@ use extant_base::{Ino, Result};
 use rangemap::RangeSet;
 use std::ops::Range;
 
-/// Blocks of one file that need another block with their next write-back.
+/// Blocks of one file whose next write-back needs another block.
 #[derive(Debug, Default)]
 pub(crate) struct Rewrites {
-    /// A cluster is promised for each.
+    /// One cluster is reserved for each.
     blocks: RangeSet<u32>,
     len: u64,
     promise: Option<Reservation>,
-    /// Unwritten blocks that data is on its way to.
+    /// Unwritten blocks to which data is in flight.
     in_flight: RangeSet<u32>,
-    /// Bytes were lent to be changed: which are about to become dirty is not known here.
+    /// A folio was lent for changes, so bytes can become dirty that this set does not know.
     lent: bool,
 }
 
@@ -43,7 +45,8 @@ impl Rewrites {
         self.blocks.is_empty()
     }
 
-    /// Adds `range`, for whose blocks that are not in yet `promise` has a cluster at least.
+    /// Adds `range`. `promise` has at least one cluster for each of its blocks that is not in the
+    /// set yet.
     fn add(&mut self, range: Range<u32>, mut promise: Reservation, clusters: u64) {
         let new: u64 = self.blocks.gaps(&range).map(|gap| u64::from(gap.end - gap.start)).sum();
         promise.give_back(clusters.saturating_sub(new));
@@ -62,7 +65,7 @@ impl Rewrites {
         self.blocks.len()
     }
 
-    /// Takes `range` out; what was promised for it is given back.
+    /// Removes `range` and returns its reservation.
     pub(super) fn take(&mut self, range: Range<u32>) {
         if self.blocks.is_empty() || range.is_empty() {
             return;
@@ -82,9 +85,11 @@ impl Rewrites {
 }
 
 impl Volume {
-    /// Makes sure that every block of `blocks`, which are about to be dirty, has a promise where it needs another block.
+    /// Reserves space for those blocks of `blocks`, which are about to become dirty, that will need
+    /// another block.
     ///
-    /// Errors: `NoSpace`, and nothing more is promised; what the map gives. Locks: the inode's is held, exclusively.
+    /// Errors: `NoSpace`, and nothing more is reserved; what the map gives. Locks: the caller holds
+    /// the inode's, exclusively.
     pub(super) fn promise_rewrites(
         &self,
         ino: Ino,
@@ -126,13 +131,13 @@ impl Volume {
         Ok(())
     }
 
-    /// Bytes of the file are about to be lent, to be changed in place.
+    /// A folio of the file is about to be lent for changes in place.
     pub(super) fn note_lent(&self, cached: &Cached) {
         cached.rewrites.lock().lent = true;
     }
 
-    /// Whether a block is promised in the place of the one at `at`, and for how many blocks, at most `limit`, the answer
-    /// is the same.
+    /// Whether space is reserved to rewrite the block at `at`, and for how many blocks (at most
+    /// `limit`) the answer is the same.
     pub(crate) fn promised_rewrites(&self, body: &Body, at: u32, limit: u32) -> (bool, u32) {
         let Some(cached) = &body.cached else { return (false, limit) };
         let rewrites = cached.rewrites.lock();
@@ -145,7 +150,7 @@ impl Volume {
         }
     }
 
-    /// Blocks of `range` got what was promised for them, but in the map.
+    /// Blocks of `range` have their new blocks, but the map does not show them yet.
     pub(crate) fn moved_rewrites(&self, body: &Body, range: Range<u32>) {
         if let Some(cached) = &body.cached {
             self.note_splits(cached, std::slice::from_ref(&range));
@@ -154,7 +159,8 @@ impl Volume {
         }
     }
 
-    /// Nothing of the file is dirty, and the inode is held alone: nothing is promised any more.
+    /// Returns all reservations when nothing of the file is dirty. The caller holds the inode
+    /// exclusively.
     pub(crate) fn forget_settled_rewrites(&self, cached: &Cached) {
         let mut rewrites = cached.rewrites.lock();
         if !rewrites.is_empty() && !rewrites.lent && !cached.pages.is_dirty() {
@@ -166,7 +172,7 @@ impl Volume {
         }
     }
 
-    /// Data is on its way to these blocks, which no map shows yet.
+    /// Data is in flight to these blocks, which the map does not show yet.
     pub(super) fn note_in_flight(&self, cached: &Cached, pieces: &[Piece]) {
         let mut rewrites = cached.rewrites.lock();
         for piece in pieces.iter().filter(|piece| piece.fresh && !piece.moved) {
@@ -174,7 +180,8 @@ impl Volume {
         }
     }
 
-    /// It is there, or will not be. Locks: the inode's is held where the map shows them.
+    /// The write to these blocks succeeded or failed. Locks: the caller holds the inode's where the
+    /// map shows the blocks.
     pub(super) fn note_landed(&self, cached: &Cached, pieces: &[Piece]) {
         let mut rewrites = cached.rewrites.lock();
         for piece in pieces.iter().filter(|piece| piece.fresh && !piece.moved) {
@@ -182,12 +189,13 @@ impl Volume {
         }
     }
 
-    /// Data did not come to be shown in these blocks and is dirty again: what is held is let go and promised to it.
+    /// The data of these blocks could not be shown and is dirty again. Releases the held blocks and
+    /// reserves space for the data.
     pub(super) fn promise_failed(&self, cached: &Cached, pieces: &[Piece]) {
         self.note_landed(cached, pieces);
         for piece in pieces.iter().filter(|piece| piece.moved) {
             let clusters = u64::from(piece.len);
-            // Before others can have them.
+            // Reserve first: another file could take the released clusters.
             let promise = self.space().reserve_freed(For::Data, clusters);
             self.space().let_go_held(piece.block, piece.len);
             let range = piece.logical..piece.logical + piece.len;
@@ -195,7 +203,8 @@ impl Volume {
         }
     }
 
-    /// As [`Volume::promise_failed`], of blocks that are shown and whose data is dirty all the same.
+    /// As [`Volume::promise_failed`], for blocks that the map shows already and whose data is dirty
+    /// again.
     pub(super) fn promise_shown_again(&self, cached: &Cached, range: Range<u32>) {
         let clusters = u64::from(range.end.saturating_sub(range.start));
         if clusters > 0 {

@@ -1,4 +1,5 @@
-//! A file with nothing under way: what may change its map or its size, and looks at the device alone.
+//! A settled file: nothing is in flight, so the caller may change its map or size and works on the
+//! device alone.
 
 use crate::inode::{Body, Inode};
 use crate::map::LOGICAL_END;
@@ -10,9 +11,9 @@ use std::ops::{Deref, DerefMut, Range};
 /// No folio is larger.
 const FOLIO_MAX: u64 = 2 << 20;
 
-/// One inode, held exclusively; no data of it is on its way to the device, and nobody writes to it.
+/// An inode held exclusively, with no data in flight and no writer.
 pub(crate) struct Settled<'a> {
-    // In this order they are let go.
+    // The locks are released in the order of the fields.
     body: WriteGuard<'a, Body>,
     _writing_back: MutexGuard<'a, ()>,
     _writing: MutexGuard<'a, ()>,
@@ -32,7 +33,8 @@ impl DerefMut for Settled<'_> {
 }
 
 impl Volume {
-    /// Holds an inode; data keeps being where it is, in folios or on the device. Direct transfers are over.
+    /// Holds an inode. Its data stays where it is, in folios or on the device. Direct transfers
+    /// have ended.
     ///
     /// Locks: takes `Write`, `WriteBack`, `Inode`.
     pub(crate) fn quiesce<'a>(&self, inode: &'a Inode) -> Settled<'a> {
@@ -42,7 +44,7 @@ impl Volume {
         Settled { body: inode.write(), _writing_back: writing_back, _writing: writing }
     }
 
-    /// Holds an inode whose bytes in `range` are on the device, and only there.
+    /// Holds an inode whose bytes in `range` are on the device and only there.
     ///
     /// Errors: what writing back gives; the data stays dirty. Locks: as [`Volume::quiesce`].
     pub(crate) fn settle<'a>(&self, inode: &'a Inode, range: Range<u64>) -> Result<Settled<'a>> {
@@ -63,13 +65,15 @@ impl Volume {
                 }
                 return Ok(Settled { body, _writing_back: writing_back, _writing: writing });
             }
-            // Only what folios alone take can come in between, and that needs the inode's quiet.
+            // Meanwhile only a fast overwrite can make bytes dirty, and it needs the state that
+            // holding the inode disables.
             drop(body);
             self.write_back_held(inode, range.clone(), &u64::MAX)?;
         }
     }
 
-    /// Takes all folios of an inode away whose content nobody needs any more, and what was promised for them.
+    /// Drops all folios of an inode whose content is no longer needed, and returns their
+    /// reservations.
     pub(crate) fn drop_folios(&self, inode: &Inode, body: &mut Body) {
         if let (Some(cache), Some(_)) = (self.page_cache(), inode.cached.get()) {
             cache.forget(inode.ino);

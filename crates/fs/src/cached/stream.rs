@@ -1,17 +1,18 @@
-//! The dirty bytes of one file as a stream of device writes: while some are on their way, the next
-//! get their blocks, and those that arrived are shown.
+//! Writes the dirty bytes of one file as a stream of device writes. While some are in flight, the
+//! next ones get their blocks, and the ones that have ended are shown: mapped or converted, so that
+//! a read finds the data on the device.
 //!
 //! ```text
-//!             one hand at a time             each hand for itself      whoever lands first, for all
-//!   hand 1    find ► place ► take 2 MiB  ──►  data to the device  ──►  [show, size, times] ► clean
-//!   hand 2                       take 2 MiB  ──►  data  ──────────────►  with the next
-//!   hand 3    a long run is placed as one; then  take …
+//!             one worker at a time          all workers at once    first worker that ends, for all
+//!   worker 1  find ► place ► take 2 MiB ──►  data to the device  ──►  [show, size, times] ► clean
+//!   worker 2                      take 2 MiB  ──►  data  ──────────────►  with the next
+//!   worker 3  a long run gets its blocks at once; then  take …
 //! ```
 //!
-//! Flights begin in ascending order and are shown in that order, several under one handle where they
-//! have landed (rule F7): so the size on disk follows from the left, and an earlier one that failed takes those
-//! behind it along. Before the stream goes back to bytes on the left, or writes under a handle,
-//! everything lands: no block is on its way twice.
+//! Writes begin in ascending order of offset and are shown in that order. One handle shows several
+//! that have ended (rule F7). So the size on disk grows from left to right, and after a write
+//! fails, none behind it is shown. The stream waits until no write is in flight before it goes back
+//! to bytes on the left and before it writes data under a handle: no block is ever in flight twice.
 
 use super::Cached;
 use super::write_back::{RUN, Rest};
@@ -30,13 +31,14 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::Scope;
 
-/// Bytes of one flight, where there is more to write.
+/// Bytes of one write, where there is more to write.
 pub(super) const PART: u64 = 2 << 20;
-/// How often one write-back begins before its range, while others write there again and again.
+/// How often one write-back may begin before its range, while writers keep making bytes there
+/// dirty.
 const DETOURS_MAX: u32 = 64;
-/// Flights of one file that are under way at a time.
+/// Device writes of one file in flight at a time.
 const IN_FLIGHT: usize = 4;
-/// Bytes for which another thread pays.
+/// The bytes from which one more thread is worth its cost.
 const WORTH_A_THREAD: u64 = 128 << 10;
 
 /// See the module. The caller holds the file's write-back lock.
@@ -52,14 +54,14 @@ pub(super) struct Stream<'a> {
     landed: Condvar,
 }
 
-/// Where the stream is.
+/// The cursor: where the stream is.
 struct Turn {
     at: u64,
     /// Bytes of the range that were taken, and how many are wanted.
     begun: u64,
     wanted: u64,
     detours: u32,
-    /// A run that is not all taken yet, and whether it is of the range asked for.
+    /// A run that is not all taken yet, and whether it lies in the requested range.
     placed: Option<(Placed, bool)>,
     is_over: bool,
 }
@@ -68,25 +70,25 @@ struct Turn {
 pub(super) struct Placed {
     pub range: Range<u64>,
     pub pieces: Vec<Piece>,
-    /// The file's size when it was found.
+    /// The file's size when the run was found.
     pub size: u64,
 }
 
-/// What becomes of a run that is not in written blocks.
+/// What happened to a run that is not in written blocks.
 pub(super) enum Step {
     Placed(Placed),
-    /// It was written under a handle: so many bytes.
+    /// It was written under a handle: this many bytes.
     Written(u64),
 }
 
 struct Found {
     run: Range<u64>,
-    /// It is of the range asked for, and no detour.
+    /// It lies in the requested range; it is no detour.
     is_asked: bool,
     most: u64,
 }
 
-/// What a hand writes.
+/// What one worker writes.
 struct Job<'a> {
     number: u64,
     parts: Vec<(Vec<Piece>, Taken<'a>)>,
@@ -108,14 +110,14 @@ enum State<'a> {
 
 #[derive(Default)]
 struct Flights<'a> {
-    /// Those that are not shown yet, and not about to be; the first one's number.
+    /// Writes that are neither shown nor about to be, and the number of the first.
     line: VecDeque<Flight<'a>>,
     first: u64,
     is_showing: bool,
-    /// A flight failed: none behind it is shown.
+    /// A write failed: none after it is shown.
     is_lost: bool,
     error: Option<Error>,
-    /// A hand panicked: nobody is to wait for it.
+    /// A worker panicked: no other worker may wait for it.
     is_broken: bool,
 }
 
@@ -126,7 +128,7 @@ impl<'a> Flights<'a> {
     }
 }
 
-/// Tells the others of a panic.
+/// When a worker panics, tells the others so.
 struct Alarm<'s, 'a>(&'s Stream<'a>);
 
 impl Drop for Alarm<'_, '_> {
@@ -167,7 +169,8 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Writes what is wanted: how many bytes. Locks: takes `Stream`, `Inode`, then handles; `Folio`.
+    /// Writes what is wanted. Returns how many bytes. Locks: takes `Stream`, `Inode`, then handles;
+    /// `Folio`.
     pub fn write(self) -> Result<u64> {
         std::thread::scope(|scope| self.work(scope));
         if let Some((placed, _)) = self.turn.lock().placed.take() {
@@ -199,7 +202,8 @@ impl<'a> Stream<'a> {
                 let sums = is_summed.then_some(&mut sums);
                 self.volume.write_pieces(DataPath::Device, pieces, u64::MAX, start, content, sums)
             });
-            // Of one that failed all is dirty again before anybody hears of it.
+            // After a failed write, its bytes are dirty again before any other thread sees the
+            // error.
             let landed = match written {
                 Ok(()) => Ok(job.parts.into_iter().map(|(_, taken)| taken.let_go()).collect()),
                 Err(error) => {
@@ -212,7 +216,7 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// Data did not get to these blocks, or not to be shown there.
+    /// The data of these blocks did not reach the device, or could not be shown there.
     fn give_up(&self, pieces: &[Piece]) {
         if self.volume.has_data_sums() {
             self.volume.promise_failed(self.cached, pieces);
@@ -232,7 +236,7 @@ impl<'a> Stream<'a> {
         let left = self.cached.pages.dirty_bytes().min(turn.wanted.saturating_sub(turn.begun));
         let is_more = !turn.is_over && (turn.placed.is_some() || left >= WORTH_A_THREAD);
         if is_more && hands < most {
-            // Without more threads these write it all.
+            // If no thread can be started, the existing ones write everything.
             let hand = std::thread::Builder::new().spawn_scoped(scope, move || self.work(scope));
             self.hands.store(hands + usize::from(hand.is_ok()), Ordering::Relaxed);
         }
@@ -261,10 +265,11 @@ impl<'a> Stream<'a> {
         }
     }
 
-    /// The next dirty run, or one on the left of it that has to go first; `None` at the end.
+    /// The next dirty run, or one to the left of it that has to go first. `None` at the end.
     fn find(&self, turn: &mut Turn) -> Option<Found> {
         if turn.begun >= turn.wanted {
-            // Who waits for the file's lock goes before what only might be written, too.
+            // A thread that waits for the file's write-back lock goes before bytes that are only
+            // optional.
             let others = self.inode.write_back_wanted.load(Ordering::Relaxed) > 0;
             if turn.begun == 0 || others {
                 return None;
@@ -276,7 +281,7 @@ impl<'a> Stream<'a> {
         let run = self.cached.pages.next_dirty(turn.at..self.range.end, most)?;
         let behind = || self.volume.first_behind_size(self.inode, self.cached, run.start);
         if turn.detours < DETOURS_MAX && behind().is_some() {
-            // What lands may be all that was missing.
+            // What ends now may be all that was missing.
             if !self.all_landed() {
                 return None;
             }
@@ -288,8 +293,8 @@ impl<'a> Stream<'a> {
         Some(Found { run, is_asked: true, most })
     }
 
-    /// Takes dirty runs that lie in written blocks, up to the first that does not; `None` where that is
-    /// the first.
+    /// Takes dirty runs that lie in written blocks, up to the first one that does not. `None` when
+    /// the first one does not.
     fn take_in_place(&self, turn: &mut Turn, found: &Found) -> Result<Option<Job<'a>>> {
         let end = if found.is_asked { self.range.end } else { found.run.end };
         let (range, most) = (found.run.start..end, found.most.min(PART));
@@ -323,7 +328,7 @@ impl<'a> Stream<'a> {
     /// Takes the start of a run that has its blocks.
     fn take_placed(&self, turn: &mut Turn, mut placed: Placed, is_asked: bool) -> Result<Job<'a>> {
         let Range { start, end } = placed.range;
-        // Whole folios are not copied, and none reaches across such a border.
+        // Whole folios are taken without a copy, and no folio crosses a `PART` border.
         let part = start..end.min((start / PART + 1) * PART);
         let number = self.begin(start, placed.size);
         let taken = match self.cached.pages.take_dirty(part.clone()) {
@@ -356,7 +361,8 @@ impl<'a> Stream<'a> {
         pieces.iter().filter_map(part).collect()
     }
 
-    /// Gives a run blocks, or writes it whole where it is all there is, or needs its data under the handle.
+    /// Allocates blocks for a run. Writes it at once if it is all that is dirty, or if its data
+    /// must be written under the handle.
     fn place(&self, run: Range<u64>) -> Result<Step> {
         let has_extents = self.inode.read().disk.has_extents();
         if !has_extents && !self.all_landed() {
@@ -366,8 +372,8 @@ impl<'a> Stream<'a> {
         self.volume.place_run_to_write(self.inode, self.cached, run, is_all || !has_extents)
     }
 
-    /// A flight that is about to take bytes from `start` on: told before they are taken, so that who
-    /// finds them no longer dirty finds the flight ([`Stream::bound`]).
+    /// Registers a write that is about to take bytes from `start` on. It is registered first, so
+    /// that a thread that finds the bytes clean also finds the write ([`Stream::bound`]).
     fn begin(&self, start: u64, size: u64) -> u64 {
         let mut flights = self.flights.lock();
         let (pieces, sums) = (Vec::new(), NewSums::default());
@@ -381,12 +387,13 @@ impl<'a> Stream<'a> {
         flights.line[n].pieces.extend_from_slice(pieces);
     }
 
-    /// Where the first byte is that may be on its way.
+    /// The first byte that may be in flight.
     fn bound(&self) -> u64 {
         self.flights.lock().line.front().map_or(u64::MAX, |flight| flight.start)
     }
 
-    /// A flight has ended: it and all that landed behind it are shown, unless one before it still flies.
+    /// A write has ended. Shows it and all writes after it that have ended, unless one before it is
+    /// still in flight.
     fn land(&self, number: u64, landed: Result<Vec<Landing<'a>>>) {
         let mut flights = self.flights.lock();
         let n = (number - flights.first) as usize;
@@ -432,7 +439,7 @@ impl<'a> Stream<'a> {
             }
             drop(flights);
             self.give_up(&unshown);
-            // Dirty again before the size is looked at.
+            // They are dirty again before the search for the size on disk.
             drop(lost);
             let rest = Rest { cached: self.cached, bound: &|| self.bound() };
             let shown = self.volume.show_written(self.inode, &pieces, size, &rest, &sums);
@@ -451,7 +458,8 @@ impl<'a> Stream<'a> {
         self.landed.notify_all();
     }
 
-    /// Waits until nothing is under way; `false` when something failed. The caller has the turn.
+    /// Waits until nothing is in flight. Returns `false` when something failed. The caller holds
+    /// the cursor lock.
     fn all_landed(&self) -> bool {
         let mut flights = self.flights.lock();
         while (!flights.line.is_empty() || flights.is_showing) && !flights.is_broken {

@@ -1,7 +1,8 @@
 //! Writing through the page cache.
 //!
-//! A write leaves its bytes in folios and its promise of space in the inode. A write over bytes that
-//! are there, within the tick of the clock in which the last one left its time, touches nothing else.
+//! A write leaves its bytes in folios and its space reservation in the inode. A write over cached
+//! bytes, within the clock tick in which the last write stored its time, touches folios only (a
+//! fast overwrite).
 
 use super::fill::FromDevice;
 use crate::data::DataPath;
@@ -15,10 +16,10 @@ use extant_ondisk::time::Timestamp;
 use extant_pagecache::{Source, Use, WritePermit};
 use std::sync::atomic::Ordering;
 
-/// Most bytes that are written while the inode is held.
+/// Most bytes that are written in one hold of the inode.
 const STEP: u64 = 2 << 20;
 
-/// The caller's bytes, taken one after the other.
+/// The caller's bytes, consumed from the start.
 struct Bytes<'a> {
     content: Content<'a>,
     done: usize,
@@ -38,7 +39,7 @@ impl Source for Bytes<'_> {
 }
 
 impl Volume {
-    /// Writes over bytes that are in folios, where that is all there is to do; whether it was.
+    /// Writes over bytes in folios if that is all the write needs. Returns whether it did.
     pub(crate) fn write_over(
         &self,
         inode: &Inode,
@@ -53,13 +54,15 @@ impl Volume {
         if until == 0 {
             return Ok(false);
         }
-        // The tick may lie before the write that set the time; further back the clock was set.
+        // The tick may be a little earlier than the write that set the time. If it is much earlier,
+        // the clock was set back.
         let now = nanoseconds(self.environment().last_tick());
         if now >= until || now + 4 * TICK_NS < until {
             return Ok(false);
         }
         let mut bytes = Bytes { content, done: 0 };
-        // Whoever holds the inode to change what may be written here is seen, or waits for the folio.
+        // A thread that holds the inode to change what may be written either is seen by this check
+        // or waits for the folio.
         let may = || inode.quiet_until.load(Ordering::Acquire) != 0;
         let cache = self.page_cache();
         let permit =
@@ -73,14 +76,15 @@ impl Volume {
         Ok(true)
     }
 
-    /// The next step of a write of `len` bytes is about to go into folios: don't-cache bytes wait here for
-    /// room under their cap, with at most [`Rank::Write`](extant_base::lock::Rank::Write) held.
+    /// Called before the next part of a write of `len` bytes goes into folios. Don't-cache bytes
+    /// wait here until they fit under their cap; at most
+    /// [`Rank::Write`](extant_base::lock::Rank::Write) may be held.
     pub(crate) fn make_room(&self, len: usize, how: Use) -> Result<Option<WritePermit<'_>>> {
         let cache = self.page_cache();
         cache.map(|cache| cache.acquire_permit(STEP.min(len as u64), how)).transpose()
     }
 
-    /// A write of `n` bytes at `offset` is in folios: it may have to wait for the device.
+    /// After a write of `n` bytes at `offset` into folios: throttles the writer.
     pub(crate) fn wrote(&self, inode: &Inode, offset: u64, n: usize, how: Use) -> Result<()> {
         match (self.page_cache(), inode.cached.get()) {
             (Some(cache), Some(cached)) => cache.wrote(&cached.pages, offset, n as u64, how),
@@ -88,10 +92,11 @@ impl Volume {
         }
     }
 
-    /// Writes the start of `content` at byte `pos` into folios; how much of it, at least one byte.
+    /// Writes the start of `content` into folios at byte `pos`. Returns how many bytes it wrote, at
+    /// least one.
     ///
-    /// Errors: `NoSpace`, `QuotaExceeded`; what reading the blocks at both ends gives. Locks: the inode's is
-    /// held; takes `Folio`.
+    /// Errors: `NoSpace`, `QuotaExceeded`; what reading the blocks at both ends gives.
+    /// Locks: the caller holds the inode's; takes `Folio`.
     pub(crate) fn write_folios(
         &self,
         inode: &Inode,
@@ -124,10 +129,10 @@ impl Volume {
         Ok(n)
     }
 
-    /// Writes over what this inode holds need nothing of it until the clock's next tick.
+    /// Enables fast overwrites of this inode until the clock's next tick.
     pub(crate) fn be_quiet(&self, inode: &Inode, body: &Body) {
         let fixed = InodeFlags::APPEND | InodeFlags::IMMUTABLE | InodeFlags::VERITY;
-        // What overwrites covered blocks needs space first.
+        // An overwrite of covered blocks has to reserve space first.
         let quiet =
             body.no_capability && !inode.directs.any_writes() && !self.covers(inode.ino, body);
         if quiet && !body.flags.intersects(fixed) && self.goes_through_cache(body) {
@@ -136,7 +141,8 @@ impl Volume {
         }
     }
 
-    /// Promises space for bytes `pos..end`, or for as many from `pos` on as there is space for: up to where.
+    /// Reserves space for bytes `pos..end`, or for as many from `pos` on as space allows. Returns
+    /// the end of what is reserved.
     fn reserve_bytes(&self, inode: &Inode, body: &Body, pos: u64, mut end: u64) -> Result<u64> {
         let size = self.block_size();
         loop {
@@ -156,7 +162,7 @@ impl Volume {
     }
 }
 
-/// Nanoseconds since 1970; 0 for what was before.
+/// Nanoseconds since 1970; 0 for earlier times.
 fn nanoseconds(time: Timestamp) -> u64 {
     let seconds = u64::try_from(time.sec).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(time.nsec.into())

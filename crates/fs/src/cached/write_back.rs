@@ -1,7 +1,8 @@
-//! Dirty folios on their way to the device.
+//! Write-back of one file's dirty folios to the device.
 //!
-//! The caller of [`Volume::write_back_held`] holds the file's write-back lock: blocks keep their place
-//! until it lets go, so the inode is held to find and give blocks, and not while the data moves.
+//! The caller of [`Volume::write_back_held`] holds the file's write-back lock, under which no block
+//! changes its place. So write-back holds the inode only to find and allocate blocks, and not while
+//! the data moves.
 
 use super::stream::{PART, Placed, Step, Stream};
 use crate::cached::Cached;
@@ -27,16 +28,16 @@ use std::sync::atomic::Ordering;
 
 /// Most bytes that get blocks at a time.
 pub(super) const RUN: u64 = 16 << 20;
-/// Most runs of a file that are written by one thread, one after the other.
+/// Most runs of a file that one thread writes one after the other.
 const TOGETHER: usize = 16;
 
 /// Dirty bytes, and the blocks that they lie in.
 pub(super) type Lying = (Range<u64>, Vec<Piece>);
 
-/// What tells how far the size on disk may go.
+/// How far the size on disk may grow.
 pub(super) struct Rest<'a> {
     pub cached: &'a Cached,
-    /// Where the first byte is that is not dirty and may be on its way.
+    /// The first byte that is clean but may still be in flight.
     pub bound: &'a dyn Fn() -> u64,
 }
 
@@ -60,17 +61,18 @@ impl Owner for Volume {
         if let Some(inode) = self.inodes().find(file.ino())
             && inode.cached.get().is_some_and(|cached| Arc::ptr_eq(&cached.pages, file))
         {
-            // The reader meets the error where it is one for him.
+            // A read of these bytes returns the error itself.
             let _ = self.populate(&inode, range, how);
         }
     }
 }
 
 impl Volume {
-    /// Writes dirty bytes of `range` to the device, in order, about as many as `demand` says; how many. They are
-    /// not flushed there.
+    /// Writes dirty bytes of `range` to the device, in order, about as many as `demand` says.
+    /// Returns how many. It does not flush them.
     ///
-    /// Errors: `Device`, `Aborted`, `Corrupt`; `NoSpace` only where the volume is damaged. The bytes stay dirty then.
+    /// Errors: `Device`, `Aborted`, `Corrupt`; `NoSpace` only when the volume is damaged. After an
+    /// error the bytes stay dirty.
     /// Locks: takes `WriteBack`, `Inode`, then handles.
     pub(crate) fn write_back(
         &self,
@@ -85,7 +87,7 @@ impl Volume {
         self.write_back_held(inode, range, demand)
     }
 
-    /// As [`Volume::write_back`], the file's write-back lock held.
+    /// As [`Volume::write_back`]. The caller holds the file's write-back lock.
     pub(super) fn write_back_held(
         &self,
         inode: &Inode,
@@ -109,8 +111,9 @@ impl Volume {
         Ok(done)
     }
 
-    /// Dirty bytes before `start` that the size on disk does not reach: they go first, for it passes no bytes that
-    /// are not there, and no blocks with data are to lie behind it.
+    /// Dirty bytes before `start` that the size on disk does not reach. They go first: the size on
+    /// disk must not cover bytes that are not on the device, and no block with data may lie past
+    /// it.
     pub(super) fn first_behind_size(
         &self,
         inode: &Inode,
@@ -125,8 +128,9 @@ impl Volume {
         cached.pages.next_dirty(from..start, RUN)
     }
 
-    /// Dirty runs of `range` from its start on, about `most` bytes up to the next border of a part, that lie in
-    /// written blocks, and these; and the file's size.
+    /// Dirty runs from the start of `range`, with the written blocks that hold them, and the file's
+    /// size. They are about `most` bytes, end at the next `PART` border, and stop before the first
+    /// run that is not in written blocks.
     pub(super) fn runs_in_place(
         &self,
         inode: &Inode,
@@ -156,8 +160,9 @@ impl Volume {
         Ok((runs, body.size))
     }
 
-    /// Gives blocks to the start of a run of dirty bytes. With `small` a short run is written, too, and a long
-    /// one's start where nothing else can be: then all that was under way has landed.
+    /// Allocates blocks for the start of a run of dirty bytes. With `small` it also writes a short
+    /// run under the handle, and so it does for the start of a long run of a file without extents.
+    /// With `small`, no other write of the file is in flight.
     pub(super) fn place_run_to_write(
         &self,
         inode: &Inode,
@@ -200,8 +205,8 @@ impl Volume {
         Ok(Step::Placed(Placed { range, pieces, size }))
     }
 
-    /// The data of `pieces` is on the device: it can be read from there, and the size on disk, `size` at most,
-    /// follows.
+    /// Makes the data of `pieces` readable, after it is on the device: maps or converts the blocks.
+    /// Then raises the size on disk, to `size` at most.
     pub(super) fn show_written(
         &self,
         inode: &Inode,
@@ -222,7 +227,7 @@ impl Volume {
         if done.is_err() && self.has_data_sums() {
             let first = left.first().map_or(u32::MAX, |piece| piece.logical);
             for piece in pieces.iter().filter_map(|piece| piece.before(first)) {
-                // Shown, and dirty again with the rest.
+                // These are shown, and their data is dirty again with the rest.
                 self.promise_shown_again(rest.cached, piece.logical..piece.logical + piece.len);
             }
             self.promise_failed(rest.cached, &left);
@@ -239,13 +244,13 @@ impl Volume {
         sums: &NewSums,
     ) -> Result<()> {
         while !left.is_empty() {
-            // Room for the map may wait for a commit, as that for data may.
+            // Space for the map may have to wait for a commit, as space for data may.
             self.space().with_promised_space(|| self.show_some(inode, left, size, rest, sums))?;
         }
         Ok(())
     }
 
-    /// Shows what one handle can show, the first of it at least.
+    /// Shows as many pieces as one handle can, at least the start of the first.
     fn show_some(
         &self,
         inode: &Inode,
@@ -272,7 +277,7 @@ impl Volume {
         }
     }
 
-    /// One handle for blocks, data and size.
+    /// Writes a short run: blocks, data and size under one handle.
     fn write_run_small(
         &self,
         body: &mut Body,
@@ -308,15 +313,16 @@ impl Volume {
         Ok(written.end - written.start)
     }
 
-    /// Hides blocks whose data is not on the device; what they lose of space is promised to the data again.
+    /// Removes blocks from the map whose data is not on the device, and reserves the freed space
+    /// for that data again.
     fn take_back(&self, body: &mut Body, handle: &Handle<'_>, ino: Ino, pieces: &[Piece]) {
         let fresh = || pieces.iter().filter(|piece| piece.fresh);
-        // Until it is promised to them, nobody else is to have what is freed.
+        // No other file may take the freed clusters before they are reserved for this data again.
         let blocks = fresh().map(|piece| u64::from(piece.len)).sum();
         let _between = self.space().reserve_freed(For::Data, blocks);
         self.hide(body, handle, ino, pieces);
         for piece in fresh() {
-            // The error that led here is the one to tell.
+            // The caller returns the error that led here, not this one.
             let _ = self.promise_again(ino, body, piece.logical..piece.logical + piece.len);
         }
     }
@@ -335,7 +341,7 @@ impl Volume {
         Ok((taken.let_go(), self.block_at(end)))
     }
 
-    /// As [`Volume::write_run_small`], of a covered file.
+    /// As [`Volume::write_run_small`], for a file with data checksums.
     fn write_run_summed(
         &self,
         body: &mut Body,
@@ -359,7 +365,7 @@ impl Volume {
             None => Err(error.unwrap_or(Error::NoSpace)),
         };
         let shown = shown.and_then(|landing| {
-            // What of the run was not dirty any more gets nothing.
+            // The rest of the run is no longer dirty and needs no blocks.
             let end = self.block_at(landing.range().end);
             let unused: Vec<Piece> = pieces.iter().filter_map(|piece| piece.from(end)).collect();
             self.let_go_pieces(&unused);
@@ -394,20 +400,20 @@ impl Volume {
         u32::try_from(end >> self.block_size().log2()).unwrap_or(u32::MAX)
     }
 
-    /// The start of `run` that `pieces` cover; `None` for nothing.
+    /// The start of `run` that `pieces` cover, or `None` when they cover nothing.
     fn reached(&self, pieces: &[Piece], run: Range<u64>) -> Option<Range<u64>> {
         let last = pieces.last()?;
         let end = u64::from(last.logical + last.len) << self.block_size().log2();
         (end > run.start).then(|| run.start..run.end.min(end))
     }
 
-    /// What stores an inode with what changed in the cache: size, times, one conversion.
+    /// Credits to store an inode with what changed in the cache: size, times, one conversion.
     fn late_credits(&self, body: &Body) -> Credits {
         self.first_convert_credits(body, true).plus(Credits::blocks(SUPERBLOCK_CREDITS))
     }
 
-    /// The size on disk follows the data that is there: up to byte `reached`, and with `rest` up to the first of it
-    /// that is dirty. Data before `reached` may have been written over since.
+    /// Raises the size on disk to byte `reached`, and with `rest` to the first dirty byte. Writers
+    /// may have made bytes before `reached` dirty again since.
     fn raise_size(
         &self,
         body: &mut Body,
@@ -420,7 +426,8 @@ impl Volume {
         let from = before >> log2 << log2;
         let clean = rest.map_or(0, |rest| {
             let dirty = rest.cached.pages.next_dirty(from..u64::MAX, 1);
-            // In this order: what was taken before the look is told of by now.
+            // The order matters: bytes that write-back took before this search for dirty bytes are
+            // within the bound by now.
             dirty.map_or(body.size, |dirty| dirty.start).min((rest.bound)())
         });
         let size = before.max(clean.max(reached).min(body.size));
@@ -431,7 +438,7 @@ impl Volume {
         }
     }
 
-    /// Stores times and size where writing back had no need to.
+    /// Stores times and size when write-back did not store them with the data.
     fn store_late(&self, inode: &Inode, cached: &Cached) -> Result<()> {
         let is_late = |body: &Body| body.times_changed || body.size_on_disk.is_some();
         if !is_late(&inode.read()) {
@@ -451,8 +458,8 @@ impl Volume {
 
     /// Writes all dirty data of all files to the device.
     ///
-    /// Errors: the first that a file met; the others are tried, and each is told to who syncs the file. Locks: as
-    /// [`Volume::write_back`].
+    /// Errors: the first one that a file met. The other files are still written, and a sync of a
+    /// file returns that file's own error. Locks: as [`Volume::write_back`].
     pub(crate) fn write_back_all(&self) -> Result<()> {
         let Some(cache) = self.page_cache() else { return Ok(()) };
         let mut done = Ok(());
@@ -467,7 +474,7 @@ impl Volume {
     }
 }
 
-/// Nothing is on its way.
+/// For a file with no write in flight.
 fn all_there(cached: &Cached) -> Rest<'_> {
     Rest { cached, bound: &|| u64::MAX }
 }

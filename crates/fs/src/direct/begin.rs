@@ -1,12 +1,12 @@
-//! How a direct transfer begins: what the file has for it, made ready and kept as it is. Here writes, and what both
-//! need.
+//! Beginning a direct transfer: makes the file's blocks ready and keeps them in place. This file
+//! has writes, and what both directions need.
 //!
 //! ```text
 //!   write  written or unwritten blocks, inside the size    inode shared ─► entry
-//!          holes                                           Write ─► inode ─► handle [ unwritten blocks ] ─► entry
-//!          past the size                                   the same, and Write is kept to the end
+//!          holes                  Write ─► inode ─► handle [ unwritten blocks ] ─► entry
+//!          past the size          the same, and Write is kept to the end
 //!   read   (begin_read.rs)                                 inode shared ─► entry
-//!   all    dirty bytes in the way: let go, write them back, again
+//!   all    dirty bytes in the way: release the lock, write them back, start again
 //! ```
 
 use super::DirectOptions;
@@ -27,22 +27,24 @@ use std::sync::Weak;
 
 /// Most bytes of one step.
 pub(super) const STEP_MAX: usize = 16 << 20;
-/// Most places on the device that one step goes to: those of 1 MiB in blocks of 4 KiB.
+/// Most places on the device to which one step goes: 1 MiB if every 4 KiB block is in another
+/// place.
 pub(super) const RUNS_MAX: usize = 256;
 
-/// What becomes of the start of a transfer.
+/// How the start of a transfer proceeds.
 #[allow(clippy::large_enum_variant, reason = "it is taken apart at once")]
 pub(super) enum Begun<'a> {
-    /// It is under way; a file that grows stays closed to other writers meanwhile.
+    /// It is in flight. If the file grows, it stays closed to other writers meanwhile.
     Step(Step, Option<MutexGuard<'a, ()>>),
-    /// So many bytes have to go through the cache.
+    /// This many bytes have to go through the cache.
     Buffered(usize),
 }
 
 impl Volume {
     /// Begins to write the start of `len` bytes at byte `pos`.
     ///
-    /// Errors: as `File::write_direct`. Locks: takes `Write`, `WriteBack`, `Inode`, handles; keeps at most `Write`.
+    /// Errors: as `File::write_direct`. Locks: takes `Write`, `WriteBack`, `Inode`, handles; keeps
+    /// at most `Write`.
     pub(super) fn begin_direct_write<'a>(
         &self,
         inode: &'a Inode,
@@ -81,7 +83,7 @@ impl Volume {
                 may_wait(options)?;
             }
             let now = self.environment().now();
-            // What shows new blocks sets the times.
+            // For new blocks, the times are set when they are shown.
             if !touched && !is_summed && !body.times_kept && !is_recent(&body, now) {
                 drop(body);
                 may_wait(options)?;
@@ -127,7 +129,8 @@ impl Volume {
         }
     }
 
-    /// As [`Volume::begin_direct_write`], where the inode changes: holes get unwritten blocks, the file is to grow.
+    /// As [`Volume::begin_direct_write`], when the inode changes: holes get unwritten blocks, or
+    /// the file grows.
     fn begin_elsewhere<'a>(
         &self,
         inode: &'a Inode,
@@ -148,14 +151,16 @@ impl Volume {
             self.drop_capability(inode.ino, &mut body)?;
             let block = self.block_size().bytes() as u64;
             if pos > body.size && pos / block == body.size / block {
-                // What lies between the end and the range is no content: the cache has zeros for it.
+                // The bytes between the file's end and the range are not content; the cache
+                // supplies zeros for them.
                 let rest = pos.next_multiple_of(block) - pos;
                 return Ok(Begun::Buffered(len.min(rest as usize)));
             }
             let end = pos + len as u64;
             let grows = end > body.size || body.size_on_disk.is_some();
             let range = self.in_whole_blocks(pos..end);
-            // What is written back late has its size first.
+            // Delayed data has to be written back first, so that the size on disk reaches the
+            // file's end.
             let is_late = grows && body.size_on_disk.is_some();
             if is_late || !self.is_out_of_cache(inode, &range) {
                 drop(body);
@@ -169,7 +174,7 @@ impl Volume {
             {
                 Ok(Blocks::There(pieces, len)) => (pieces, len),
                 Ok(Blocks::Buffered(len)) => return Ok(Begun::Buffered(len)),
-                // A buffered write knows what else to try.
+                // A buffered write has more ways to find space.
                 Ok(Blocks::Missing) | Err(Error::NoSpace) => return Ok(Begun::Buffered(len)),
                 Err(error) => return Err(error),
             };
@@ -187,7 +192,7 @@ impl Volume {
             let Some(entry) = entry else {
                 drop(body);
                 if apart {
-                    // One that grows keeps `Write`, but ends without it.
+                    // A write that grows the file keeps `Write`, but needs nothing more to end.
                     self.wait_for_direct_writes(inode, pos..end);
                 }
                 drop(writing);
@@ -203,8 +208,9 @@ impl Volume {
         }
     }
 
-    /// The step of a write that was entered, with runs held for what it moves. `None` where there is no space for them: a
-    /// buffered write knows what else to try. The entry has ended then, and after an error.
+    /// The step of a write that has its entry, with blocks held for what moves. `None` if there is
+    /// no space for them: a buffered write has more ways to find it. With `None` and after an
+    /// error, the entry has ended.
     fn held_step(
         &self,
         inode: &Inode,
@@ -238,7 +244,8 @@ impl Volume {
         Ok(Some(step))
     }
 
-    /// How many bytes of `len` at `pos` are whole units of the device; else how many have to go through the cache first.
+    /// How many of `len` bytes at `pos` are whole units of the device; or, as `Err`, how many have
+    /// to go through the cache first.
     pub(super) fn whole_units(&self, pos: u64, len: usize) -> std::result::Result<usize, usize> {
         let unit = self.direct_unit();
         let off = pos % unit;
@@ -262,8 +269,8 @@ impl Volume {
         }
     }
 
-    /// Takes the bytes `range` out of the cache, and keeps writers that ask folios alone from dirtying them again while
-    /// the inode's lock is held. `false`: some are dirty.
+    /// Takes the bytes `range` out of the cache. While the caller holds the inode lock, no fast
+    /// overwrite can make them dirty again. `false` if some are dirty.
     fn is_out_of_cache(&self, inode: &Inode, range: &Range<u64>) -> bool {
         inode.be_loud();
         match inode.cached.get() {
@@ -277,7 +284,7 @@ pub(super) fn may_wait(options: &DirectOptions) -> Result<()> {
     if options.no_wait { Err(Error::WouldBlock) } else { Ok(()) }
 }
 
-/// Adds a run, or lengthens the last one where it goes on from there.
+/// Adds a run, or lengthens the last one if the new run continues it.
 pub(super) fn join_run(runs: &mut Vec<Run>, offset: usize, len: usize, at: Option<u64>) {
     if let Some(last) = runs.last_mut() {
         let follows = match (last.at, at) {

@@ -1,4 +1,4 @@
-//! How a direct read begins: where its bytes are, and what they are held against.
+//! Beginning a direct read: where its bytes are, and the checksums with which they are verified.
 
 use super::DirectOptions;
 use super::begin::{Begun, RUNS_MAX, join_run, may_wait};
@@ -78,7 +78,7 @@ impl Volume {
         }
     }
 
-    /// Where the bytes `range` are, and how many of them were looked at.
+    /// Where the bytes of `range` are, and how many bytes from its start this covers.
     fn runs_to_read(&self, ino: Ino, body: &Body, range: Range<u64>) -> Result<(Vec<Run>, usize)> {
         let size = self.block_size();
         let log2 = size.log2();

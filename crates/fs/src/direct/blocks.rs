@@ -1,8 +1,8 @@
-//! The blocks that a direct write goes to.
+//! The blocks to which a direct write goes.
 //!
 //! ```text
 //!   range      ├─────────────────────────────────┤
-//!   file       [ written │ unwritten ][  hole  ][ …      up to a hole; that gets unwritten blocks
+//!   file       [ written │ unwritten ][  hole  ][ …      up to a hole, which gets unwritten blocks
 //!              ▲ new blocks are written whole: parts of them go through the cache
 //! ```
 
@@ -19,16 +19,16 @@ use extant_ondisk::extent::ExtentState;
 
 /// What the map has for a write.
 pub(super) enum Blocks {
-    /// Blocks for so many bytes.
+    /// Blocks for this many bytes.
     There(Vec<Piece>, usize),
-    /// None at its start.
+    /// No block at its start.
     Missing,
     Buffered(usize),
 }
 
 impl Volume {
-    /// The blocks that bytes `pos..end` have, up to a hole. Of a covered file the written ones are to be moved: held are
-    /// none yet.
+    /// The blocks of bytes `pos..end`, up to a hole. The written blocks of a covered file will
+    /// move; no new blocks are held for them yet.
     pub(super) fn blocks_for(&self, ino: Ino, body: &Body, pos: u64, end: u64) -> Result<Blocks> {
         let size = self.block_size();
         let mut pieces: Vec<Piece> = Vec::new();
@@ -40,7 +40,7 @@ impl Volume {
                 Target::Written(block) => (block, is_summed, is_summed),
                 Target::Unwritten(block) => (block, true, false),
             };
-            // What is moved is whole afterwards, wherever its parts were.
+            // Blocks that move become one run, wherever they were.
             if let Some(Piece { len, moved: true, .. }) = pieces.last_mut().filter(|_| moved) {
                 *len += run.len;
                 continue;
@@ -53,7 +53,7 @@ impl Volume {
         Ok(self.whole_fresh_blocks(pieces, pos, end))
     }
 
-    /// As [`Volume::blocks_for`], holes given unwritten blocks.
+    /// As [`Volume::blocks_for`]. Holes get unwritten blocks.
     pub(super) fn blocks_made(
         &self,
         ino: Ino,
@@ -72,7 +72,7 @@ impl Volume {
         if !body.disk.has_extents() {
             return Ok(Blocks::Buffered((end - pos) as usize));
         }
-        // Not for blocks that the transfer covers in part: the cache fills those.
+        // Except for blocks that the transfer covers in part: those go through the cache.
         let block = 1u64 << log2;
         let is_summed = self.covers(ino, body);
         let is_hole = |byte: u64| {
@@ -111,7 +111,8 @@ impl Volume {
         }
     }
 
-    /// Of pieces from byte `pos` on: those that a transfer up to byte `end` can go to, new blocks only whole.
+    /// From pieces starting at byte `pos`: those that a transfer up to byte `end` can use. New
+    /// blocks count only if they are written whole.
     fn whole_fresh_blocks(&self, mut pieces: Vec<Piece>, pos: u64, end: u64) -> Blocks {
         let log2 = self.block_size().log2();
         let block = 1u64 << log2;

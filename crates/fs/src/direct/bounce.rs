@@ -1,14 +1,16 @@
-//! Chunks: memory of our own that a transfer is copied through, where the caller's may not be used in place.
+//! Chunks: memory of the engine through which a transfer is copied when the caller's memory cannot
+//! be used in place.
 //!
 //! ```text
-//!   write    caller ──one copy, summed block by block on the way──► chunk ──► device
-//!   read     device ──► chunk ──one copy, once it is known to be good──► caller
+//!   write    caller ──one copy, checksums computed on the way──► chunk ──► device
+//!   read     device ──► chunk ──one copy, after it was verified──► caller
 //!
 //!   want 1 MiB   pool has it? ─no─► 512 KiB? ─no─► … ─no─► one page? ─no─► NoMemory
 //! ```
 //!
-//! The sum is taken of the copy, piece by piece while it lies in the first cache: whatever others do to the caller's
-//! memory meanwhile, sum and stored bytes agree.
+//! The checksum is computed of the copy, piece by piece while the piece is in the first-level
+//! cache. So checksum and stored bytes agree, even if another thread changes the caller's memory
+//! meanwhile.
 
 use extant_base::{Error, Result};
 use extant_blockdev::{BufPool, CallerMemory, Faults, PooledBuf};
@@ -20,30 +22,30 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 pub(super) const CHUNK_MAX: usize = 1 << 20;
 /// The shortest.
 const CHUNK_MIN: usize = 4096;
-/// Bytes that are copied and then summed while they lie in the first cache.
+/// Bytes that are copied and then checksummed while they are in the first-level cache.
 const PIECE: usize = 8192;
 
-/// What direct transfers did since the volume was opened.
+/// Statistics of direct transfers since the volume was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DirectStats {
     /// Bytes copied between callers' memory and chunks.
     pub copied_bytes: u64,
-    /// Bytes that the device took from or put into callers' memory.
+    /// Bytes that the device read from or wrote to callers' memory itself.
     pub lent_bytes: u64,
-    /// Bytes that went through the cache, or around it by the device's buffered way.
+    /// Bytes that went through the page cache, or that the device moved in its own buffered way.
     pub buffered_bytes: u64,
     /// Chunks used.
     pub chunks: u64,
-    /// Times that memory was faulted in and a transfer begun again.
+    /// How often memory was faulted in and a transfer begun again.
     pub faults: u64,
-    /// Times that the cache held dirty bytes of a range that had just been written directly.
+    /// How often the cache held dirty bytes of a range that had just been written directly.
     pub conflicts: u64,
 }
 
 /// The chunks of a volume.
 pub(crate) struct Chunks {
     pool: BufPool,
-    /// Bytes that may be in use at a time, and are.
+    /// Bytes that may be in use at a time; bytes that are.
     most: AtomicUsize,
     used: Arc<AtomicUsize>,
     pub(super) stats: Stats,
@@ -59,7 +61,7 @@ pub(super) struct Stats {
     pub(super) conflicts: AtomicU64,
 }
 
-/// A chunk that is counted as used until it is dropped.
+/// Counts a chunk as used until it is dropped.
 pub(super) struct Charge {
     used: Arc<AtomicUsize>,
     bytes: usize,
@@ -71,25 +73,25 @@ impl Drop for Charge {
     }
 }
 
-/// Where a copy lies until the device has it.
+/// Where a copy is kept until the device takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CopyTo {
-    /// In the processor's caches: the device gets it next, and there is little of it.
+    /// In the processor's caches: for a small copy that the device takes next.
     Near,
-    /// Past them.
+    /// In memory, bypassing the caches.
     Past,
 }
 
-/// A chunk with what was copied to it.
+/// A chunk with the bytes that were copied to it.
 pub(super) struct Chunk {
     pub(super) buf: PooledBuf,
-    /// A sum, seed and all as the volume's data has it, for each block; empty unless it was asked for.
+    /// One checksum for each block, in the form that the volume stores; empty unless requested.
     pub(super) sums: Vec<u32>,
     pub(super) charge: Charge,
 }
 
 impl Chunks {
-    /// Chunks of up to `most` bytes in all, which are used again: fresh memory costs more than the copy.
+    /// Chunks of up to `most` bytes in all. They are reused: fresh memory costs more than the copy.
     pub(crate) fn new(most: usize) -> Chunks {
         Chunks {
             pool: BufPool::new(most),
@@ -111,15 +113,15 @@ impl Chunks {
         }
     }
 
-    /// How many bytes of chunks there may be at a time, from now on.
+    /// Sets how many bytes of chunks may be in use at a time.
     pub(crate) fn limit(&self, most: usize) {
         self.most.store(most, Relaxed);
     }
 
-    /// Memory for the start of `want` bytes: all of them, up to [`CHUNK_MAX`], or the largest half, quarter, … that is a
-    /// multiple of `unit` and can be had.
+    /// Memory for the start of `want` bytes: for all of them, up to [`CHUNK_MAX`]; or for the
+    /// largest half, quarter, … that is a multiple of `unit` and available.
     ///
-    /// Errors: `NoMemory` when there is not even a page, or a unit where that is more.
+    /// Errors: `NoMemory` when not even a page is available, or a unit if that is larger.
     pub(super) fn take(&self, want: usize, unit: usize) -> Result<Chunk> {
         let least = CHUNK_MIN.max(unit);
         let mut len = want.min(CHUNK_MAX);
@@ -131,7 +133,7 @@ impl Chunks {
             if len <= least {
                 return Err(Error::NoMemory);
             }
-            // Powers of two keep the pool's classes full.
+            // Powers of two fit the pool's size classes.
             let half = (len - 1).checked_next_power_of_two().map_or(CHUNK_MAX, |len| len / 2);
             len = half.max(least) / unit * unit;
         }
@@ -146,8 +148,9 @@ impl Chunks {
         Some((self.pool.try_take(len)?, charge))
     }
 
-    /// Fills a chunk from the caller's memory; how many bytes of it. With `block`, each block of so many bytes is summed
-    /// while it is copied, and stays near.
+    /// Fills a chunk from the caller's memory. Returns how many bytes it copied. With `block`,
+    /// computes the checksum of each block of this many bytes during the copy, which then goes to
+    /// the processor's caches.
     pub(super) fn fill<'m>(
         &self,
         chunk: &mut Chunk,

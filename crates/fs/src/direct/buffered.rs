@@ -1,6 +1,8 @@
-//! What a direct transfer leaves to the cache: parts of units and of new blocks, content that is not in blocks.
+//! The parts of a direct transfer that go through the cache: parts of units and of new blocks, and
+//! content that is not in blocks.
 //!
-//! The bytes are copied aside with nothing held, so that the caller's memory may be the cache of this very file.
+//! The bytes are copied to other memory before any lock is taken, so the caller's memory may be the
+//! cache of the same file.
 
 use super::bounce::CHUNK_MAX;
 use crate::file::content::Content;
@@ -13,7 +15,8 @@ use std::io::IoSlice;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Volume {
-    /// Writes the start of `len` bytes through the cache, and from there to the device: how many.
+    /// Writes the start of `len` bytes through the cache, and from there to the device. Returns how
+    /// many.
     pub(super) fn write_buffered<'m>(
         &self,
         inode: &Inode,
@@ -39,7 +42,7 @@ impl Volume {
         Ok(done)
     }
 
-    /// Reads the start of `len` bytes through the cache: how many.
+    /// Reads the start of `len` bytes through the cache. Returns how many.
     pub(super) fn read_buffered<'m>(
         &self,
         inode: &Inode,

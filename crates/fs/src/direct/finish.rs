@@ -1,12 +1,12 @@
 //! How a direct transfer ends.
 //!
 //! ```text
-//!   write   inode ─► handle [ show what is there, size, times ]      only where blocks or size are new
-//!           the cache forgets the range ─► entry ends
+//!   write   inode ─► handle [ show what is there, size, times ]    only if blocks or size are new
+//!           range leaves the cache ─► entry ends
 //!   read    chunks ─► caller ─► entry ends
 //! ```
 //!
-//! Runs where sleeping is allowed, with nothing held but `Write` of a file that grows.
+//! Runs where sleeping is allowed. The caller holds no lock except `Write` when the file grows.
 
 use super::step::{Step, put_zeros};
 use crate::context::superblock::SUPERBLOCK_CREDITS;
@@ -19,9 +19,10 @@ use extant_journal::Credits;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Volume {
-    /// Ends a write whose requests are over: how many bytes are written, from its start on.
+    /// Ends a write whose requests have ended. Returns how many bytes were written, from its start
+    /// on.
     ///
-    /// Errors: the device's, or what the map gives, when that is none.
+    /// Errors: when that is none, the device's error, or what the map gives.
     pub(super) fn finish_write(&self, inode: &Inode, mut step: Step) -> Result<usize> {
         let mut n = step.reached();
         let mut error = step.take_error();
@@ -41,14 +42,15 @@ impl Volume {
         }
     }
 
-    /// Nothing of it was written.
+    /// Ends a step of which nothing was written.
     pub(super) fn abandon(&self, inode: &Inode, step: Step) {
         self.let_go_pieces(&step.pieces);
         inode.directs.end(step.entry);
     }
 
-    /// The first `n` bytes of a step are on the device: they can be read, and the size follows. How many are so in the end.
-    /// `unshown`: the step's pieces; what is shown leaves them.
+    /// Makes the first `n` bytes of a step readable, now that they are on the device, and raises
+    /// the size. Returns how many bytes it showed. `unshown` holds the step's pieces; those that
+    /// are shown leave it.
     fn show_step(
         &self,
         inode: &Inode,
@@ -58,7 +60,7 @@ impl Volume {
     ) -> Result<usize> {
         let log2 = self.block_size().log2();
         let end = step.pos + n as u64;
-        // A block whose data is there in part stays hidden.
+        // A block of which only a part was written stays unwritten.
         let whole =
             if n == step.len { end.next_multiple_of(1 << log2) } else { end >> log2 << log2 };
         let last = u32::try_from(whole >> log2).unwrap_or(u32::MAX);
@@ -93,7 +95,7 @@ impl Volume {
             };
             let now = self.environment().now();
             body.content_changed(now);
-            // Under the inode's lock: nobody fills a folio with the zeros that were there.
+            // Done under the inode lock, so that no read fills a folio with the former zeros.
             self.forget_cached(inode, step);
             body.store(self, inode.ino, &handle)?;
             handle.stop()?;
@@ -108,8 +110,9 @@ impl Volume {
         Ok((reached - step.pos) as usize)
     }
 
-    /// The cache forgets what it read of the range before or meanwhile. Dirty bytes there are newer: their writer went
-    /// past the engine's own rules, which is counted; they stay and are written back.
+    /// Drops from the cache what was read of the range before or during the write. Dirty bytes
+    /// there are newer: their writer did not follow the engine's locking, which a statistic counts.
+    /// They stay, and are written back.
     fn forget_cached(&self, inode: &Inode, step: &Step) {
         let range = self.in_whole_blocks(step.pos..step.pos + step.len as u64);
         if let Some(cached) = inode.cached.get()
@@ -119,9 +122,10 @@ impl Volume {
         }
     }
 
-    /// Ends a read whose requests are over: how many bytes the caller has, from its start on.
+    /// Ends a read whose requests have ended. Returns how many bytes the caller has, from its start
+    /// on. Gives the rest back to the caller's memory.
     ///
-    /// Errors: the device's, `Fault`, when that is none. What the caller does not have is given back to his memory.
+    /// Errors: when that is none, the device's error, or `Fault`.
     pub(super) fn finish_read<'m>(
         &self,
         inode: &Inode,
@@ -151,8 +155,8 @@ impl Volume {
         }
     }
 
-    /// Copies what was read to the caller, from where he has it on up to the first byte that is missing, that is not what
-    /// was written or that he cannot take.
+    /// Copies what was read to the caller, from the point that it has reached. Stops at the first
+    /// byte that is missing, that failed verification, or that the memory cannot take.
     pub(super) fn hand_out<'m>(
         &self,
         step: &mut Step,

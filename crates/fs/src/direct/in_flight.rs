@@ -1,14 +1,15 @@
-//! Which direct transfers of a file are under way.
+//! The direct transfers of a file that are in flight.
 //!
 //! ```text
 //!   begin(range), under the inode's lock ──► entry ──► end
 //!
 //!   change of map or size    close ─► wait for all, none begins ─► its locks ─► open
-//!   buffered write           wait for the writes that meet its blocks, others begin meanwhile
+//!   buffered write           wait for writes that overlap its blocks; others may begin meanwhile
 //! ```
 //!
-//! An entry of a queue that nobody looks at would be waited for in vain: who waits helps, and finishes what the
-//! device has answered.
+//! An entry can belong to a queue on which no thread is waiting at the moment. A thread that waits
+//! for such an entry therefore helps: it finishes the transfers whose requests the device has
+//! completed.
 
 use crate::inode::{Body, Inode};
 use crate::volume::Volume;
@@ -19,9 +20,10 @@ use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Whoever can finish transfers that others have begun.
+/// Finishes transfers that another thread has begun.
 pub(crate) trait Help: Send + Sync {
-    /// Finishes some of them, perhaps after waiting for the device. Called with nothing held above `Write`.
+    /// Finishes some of them, possibly after waiting for the device. The caller holds no lock above
+    /// `Write`.
     fn help(&self);
 }
 
@@ -36,7 +38,7 @@ pub(crate) struct Directs {
 struct State {
     entries: Vec<Entry>,
     next: u64,
-    /// How many keep new ones out.
+    /// How many threads keep new transfers out.
     closed: u32,
 }
 
@@ -47,7 +49,7 @@ struct Entry {
     helper: Option<Weak<dyn Help>>,
 }
 
-/// Keeps new transfers out while it lives.
+/// Keeps new transfers out while it exists.
 pub(crate) struct Closed<'a>(&'a Directs);
 
 impl Drop for Closed<'_> {
@@ -66,8 +68,8 @@ impl Directs {
         }
     }
 
-    /// A transfer of the bytes `range` begins: its number; `None` while the file is closed to them, see
-    /// [`Directs::wait_open`]. Locks: the inode's is held.
+    /// Begins a transfer of the bytes `range`. Returns its number, or `None` while the file is
+    /// closed to transfers; see [`Directs::wait_open`]. Locks: the caller holds the inode's.
     pub(super) fn begin(
         &self,
         range: Range<u64>,
@@ -96,7 +98,8 @@ impl Directs {
         Some(id)
     }
 
-    /// As [`Directs::begin`], a write that meets no other; `None` also where it would.
+    /// As [`Directs::begin`], for a write that must overlap no other write. `None` also when it
+    /// would.
     pub(super) fn begin_apart(
         &self,
         range: Range<u64>,
@@ -109,7 +112,7 @@ impl Directs {
         self.begin_in(&mut state, range, true, helper)
     }
 
-    /// It is over.
+    /// Ends a transfer.
     pub(super) fn end(&self, id: u64) {
         let mut state = self.state.lock();
         let at = state.entries.iter().position(|entry| entry.id == id);
@@ -121,7 +124,7 @@ impl Directs {
         self.changed.notify_all();
     }
 
-    /// Waits until transfers may begin. Nothing that keeps them out may be held.
+    /// Waits until transfers may begin. The caller must not keep them out itself.
     pub(super) fn wait_open(&self) {
         let mut state = self.state.lock();
         while state.closed > 0 {
@@ -139,7 +142,8 @@ impl Directs {
         self.any_writes() && self.state.lock().entries.iter().any(|entry| entry.meets(range, true))
     }
 
-    /// Keeps new transfers out, and returns when none is under way. Locks: nothing above `Write` may be held.
+    /// Keeps new transfers out, and returns when none is in flight. Locks: the caller holds none
+    /// above `Write`.
     pub(crate) fn close(&self) -> Closed<'_> {
         self.state.lock().closed += 1;
         let closed = Closed(self);
@@ -147,7 +151,7 @@ impl Directs {
         closed
     }
 
-    /// Waits for the writes that touch `range`, or for all that does.
+    /// Waits for the writes that overlap `range`, or for all transfers that do.
     fn wait(&self, range: &Range<u64>, only_writes: bool) {
         loop {
             let mut state = self.state.lock();
@@ -160,7 +164,7 @@ impl Directs {
                     drop(state);
                     helper.help();
                 }
-                // Its own thread ends it.
+                // The thread that began it also ends it.
                 None => self.changed.wait_for(&mut state, Duration::from_millis(50)),
             }
         }
@@ -182,12 +186,14 @@ impl fmt::Debug for Directs {
 }
 
 impl Volume {
-    /// Returns when no direct write touches a block of the bytes `range`. Locks: nothing above `Write` may be held.
+    /// Returns when no direct write overlaps a block of the bytes `range`. Locks: the caller holds
+    /// none above `Write`.
     pub(crate) fn wait_for_direct_writes(&self, inode: &Inode, range: Range<u64>) {
         inode.directs.wait(&self.in_whole_blocks(range), true);
     }
 
-    /// Holds an inode alone while no direct write touches a block of the bytes `range`. Locks: takes `Inode`.
+    /// Holds an inode exclusively while no direct write overlaps a block of the bytes `range`.
+    /// Locks: takes `Inode`.
     pub(crate) fn write_beside_directs<'a>(
         &self,
         inode: &'a Inode,

@@ -1,17 +1,21 @@
-//! Direct I/O: bytes between a caller's memory and the device, past the page cache and coherent with it.
+//! Direct I/O: transfers between a caller's memory and the device that bypass the page cache and
+//! stay coherent with it.
 //!
 //! ```text
-//!   begin    inode's lock: range clean and out of the cache? blocks? ──► entry in the file's list of directs
-//!   take     no lock: spans lent (zero copy), or chunks filled (bounce); no faults
+//!   begin    inode lock: range clean and out of the cache? blocks? ──► entry in the file's list
+//!   take     no lock: caller's memory lent (zero copy), or chunks filled (bounce); no page faults
 //!   move     no lock: the device's transfers, at once or through a queue
-//!   finish   new blocks shown, size grown, under one handle; the cache forgets the range; the entry ends
+//!   finish   new blocks shown, size grown, under one handle; range leaves the cache; entry ends
 //! ```
 //!
-//! An entry keeps the blocks of its range where they are: who changes map or size waits for all entries
-//! ([`in_flight`]), a buffered writer for those that meet his bytes. Overwrites share the inode's lock and hold it only
-//! to begin. What is new to the file is unwritten until its data is on the device. What a transfer cannot do (parts of
-//! the device's unit, parts of new blocks, content in the inode or the journal) goes through the cache, and from there to
-//! the device before the call returns.
+//! - An entry keeps the blocks of its range where they are. A thread that changes the map or the
+//!   size waits for all entries ([`in_flight`]); a buffered writer waits for those that overlap its
+//!   bytes.
+//! - Overwrites share the inode lock, and hold it only to begin.
+//! - Blocks new to the file stay unwritten until their data is on the device.
+//! - Some bytes cannot be transferred directly: parts of the device's unit, parts of new blocks,
+//!   content in the inode or the journal. They go through the cache, and from there to the device
+//!   before the call returns.
 
 mod begin;
 mod begin_read;
@@ -37,17 +41,20 @@ use crate::volume::Volume;
 use extant_base::{Ino, Result};
 use extant_blockdev::{CallerMemory, Source, Target};
 
-/// Whether a transfer's bytes are copied to memory that nobody else knows.
+/// Whether a transfer copies its bytes through memory that only the engine knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Bounce {
-    /// Where something is computed from them, and where the caller's memory does not lie as the device wants it.
+    /// When something is computed from the bytes, and when the caller's memory is not aligned as
+    /// the device requires.
     #[default]
     Auto,
     /// Always.
     Always,
-    /// Always, and a write's blocks are summed in the same pass, as they are where sums of data are kept.
+    /// Always, and the checksums of a write's blocks are computed in the same pass, as for a file
+    /// with data checksums.
     Summed,
-    /// Only where the caller's memory can not be lent. What lies badly takes the device's own, slower way.
+    /// Only when the caller's memory cannot be lent. For memory that is not aligned, the device
+    /// uses its own, slower path.
     Never,
 }
 
@@ -56,32 +63,36 @@ pub enum Bounce {
 pub struct DirectOptions {
     /// See [`Bounce`].
     pub bounce: Bounce,
-    /// Nothing is waited for but the device: `WouldBlock` where there is dirty data in the way, blocks have to be
-    /// found, times to be set, or memory to be had for a copy.
+    /// Wait for nothing but the device. `WouldBlock` is the result if dirty data is in the way, if
+    /// blocks must be allocated, if times must be set, or if a copy needs memory.
     pub no_wait: bool,
-    /// What was written is durable when the call returns, with what is needed to read it back (`O_DSYNC`).
+    /// When the call returns, the written data is durable, with what is needed to read it back
+    /// (`O_DSYNC`).
     pub sync: bool,
 }
 
-/// What is asked of the memory that a device reads.
+/// What a device requires of the memory that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stability {
-    /// It may change meanwhile: the caller gets what he wrote.
+    /// It may change during the write; then the caller gets what it wrote.
     Any,
-    /// It stays as it is: several devices get it.
+    /// It must not change: several devices read it.
     Stable,
-    /// It stays, and its blocks are summed while they are copied.
+    /// It must not change, and its blocks' checksums are computed while they are copied.
     Summed,
 }
 
 impl File {
-    /// Reads bytes from `offset` on straight from the device; how many, fewer than `buf` holds only at the file's end.
-    /// Dirty bytes go to the device first.
+    /// Reads bytes from `offset` on directly from the device. Returns how many: fewer than `buf`
+    /// holds only at the file's end. Dirty bytes of the range go to the device first.
     ///
-    /// Place, length and memory should be multiples of [`File::direct_unit`]; the rest around them goes through the
-    /// cache. The device fills `buf` itself: until this returns, behind the bytes that are returned, and after an error
-    /// it may hold anything, bytes of other files included. With [`Bounce::Always`] it holds only what was checked.
-    /// Errors: as [`File::read_at`]; `WouldBlock`. Locks: takes `Inode`, shared, to begin.
+    /// Offset, length and memory should be multiples of [`File::direct_unit`]; the parts that are
+    /// not go through the cache. The device fills `buf` itself: until this returns, past the
+    /// returned bytes, and after an error, `buf` may hold anything, bytes of other files included.
+    /// With [`Bounce::Always`] it holds only bytes that were checked.
+    ///
+    /// # Errors
+    /// As [`File::read_at`]; `WouldBlock`.
     ///
     /// # Examples
     ///
@@ -104,7 +115,8 @@ impl File {
 
     /// As [`File::read_direct_at`], into any kind of memory.
     ///
-    /// Errors: also `Fault`.
+    /// # Errors
+    /// Also `Fault`.
     pub fn read_direct<'m>(
         &self,
         offset: u64,
@@ -116,11 +128,14 @@ impl File {
             .noting(|| self.volume().read_direct(self.held(), offset, memory, options))
     }
 
-    /// Writes bytes from `offset` on straight to the device; how many. The cache forgets what it had of them.
+    /// Writes bytes from `offset` on directly to the device. Returns how many. The range leaves the
+    /// cache.
     ///
-    /// Returns when the bytes are on the device, not flushed unless [`DirectOptions::sync`] says so. Alignment as for
-    /// [`File::read_direct_at`]. Errors: as [`File::write_at`]; `WouldBlock`. Locks: takes `Inode` to begin, and to end
-    /// where blocks or the size are new; `Write` while the file grows.
+    /// When this returns, the bytes are on the device, but not flushed unless
+    /// [`DirectOptions::sync`] is set. Alignment as for [`File::read_direct_at`].
+    ///
+    /// # Errors
+    /// As [`File::write_at`]; `WouldBlock`.
     pub fn write_direct_at(
         &self,
         offset: u64,
@@ -130,9 +145,11 @@ impl File {
         self.write_direct(offset, &mut Source::new(bytes), options)
     }
 
-    /// As [`File::write_direct_at`], from any kind of memory. What was not written is given back to it.
+    /// As [`File::write_direct_at`], from any kind of memory. Bytes that were not written are given
+    /// back to it.
     ///
-    /// Errors: also `Fault`.
+    /// # Errors
+    /// Also `Fault`.
     pub fn write_direct<'m>(
         &self,
         offset: u64,
@@ -150,7 +167,8 @@ impl File {
         Ok(done)
     }
 
-    /// What place, length and memory of a direct transfer should be multiples of, in bytes.
+    /// The unit, in bytes, of which offset, length and memory of a direct transfer should be
+    /// multiples.
     pub fn direct_unit(&self) -> u64 {
         self.volume().direct_unit()
     }
@@ -162,13 +180,14 @@ impl Volume {
         (self.device().alignment() as u64).max(512)
     }
 
-    /// Whether this file's bytes can go past the cache: its blocks hold them as they are.
+    /// Whether direct I/O is possible for this file: its blocks hold its bytes unchanged.
     pub(crate) fn takes_direct(&self, body: &Body) -> bool {
         !body.disk.has_inline_data() && !self.journals_data(body)
     }
 
-    /// What this file and its device ask of the memory they are written from: a device that writes it more than once,
-    /// that it stays as it is; a file with sums, that they are taken of what is written.
+    /// What this file and its device require of the memory that is written: that it does not
+    /// change, if the device writes it more than once; that checksums are computed of what is
+    /// written, if the file has them.
     pub(crate) fn stability(&self, ino: Ino, body: &Body) -> Stability {
         match self.device().needs_stable_buffers() {
             _ if self.covers(ino, body) => Stability::Summed,

@@ -1,10 +1,10 @@
-//! Direct transfers that nobody waits for one by one.
+//! A queue of direct transfers: the caller does not wait for each one.
 //!
 //! ```text
 //!   write, read ──begin, take──► device's queue ──► wait: finish ──► DirectDone
 //!                     │                                ▲
-//!                     │             another thread that wants to change such a file helps
-//!                     └ grows, parts of blocks, faults: done at once ──────► DirectDone
+//!                     │             a thread that has to wait for such a transfer helps
+//!                     └ grows, parts of blocks, page faults: done at once ──► DirectDone
 //! ```
 
 use super::DirectOptions;
@@ -20,20 +20,21 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// What a [`DirectQueue`] hands out: a transfer that is over.
+/// A finished transfer, as a [`DirectQueue`] returns it.
 #[derive(Debug)]
 pub struct DirectDone<M> {
-    /// The caller's own mark.
+    /// The caller's own tag.
     pub tag: u64,
-    /// How many bytes were moved; as the blocking call has it.
+    /// How many bytes were moved, as the blocking call returns it.
     pub result: Result<usize>,
-    /// The caller's memory, moved on by as many bytes.
+    /// The caller's memory, advanced by as many bytes.
     pub memory: M,
 }
 
 /// Many direct transfers of a volume's files at a time.
 ///
-/// One thread submits and waits; several have a queue each. Dropped, it waits for what is under way.
+/// One thread submits and waits; several threads have a queue each. Dropping the queue waits for
+/// the transfers in flight.
 ///
 /// # Examples
 ///
@@ -54,7 +55,7 @@ pub struct DirectDone<M> {
 /// ```
 pub struct DirectQueue<M: CallerMemory<'static> + Send + 'static> {
     shared: Arc<Shared<M>>,
-    /// The same, as entries know it.
+    /// The same object, as entries refer to it.
     helper: Weak<dyn Help>,
     depth: usize,
 }
@@ -67,7 +68,7 @@ impl<M: CallerMemory<'static> + Send + 'static> std::fmt::Debug for DirectQueue<
 
 struct Shared<M> {
     fs: Filesystem,
-    /// What the device has. Held while waiting for it; nothing ranked is taken under it.
+    /// What the device has. Held while waiting for the device; no ranked lock is taken under it.
     device: Mutex<Device<M>>,
     done: Mutex<Done<M>>,
     finished: Condvar,
@@ -82,7 +83,7 @@ struct Device<M> {
 
 struct Done<M> {
     list: VecDeque<DirectDone<M>>,
-    /// Submitted and not handed out.
+    /// Submitted and not returned yet.
     pending: usize,
 }
 
@@ -94,12 +95,13 @@ struct Transfer<M> {
     access: Access,
     /// Bytes of the memory that a write took.
     taken: usize,
-    /// Requests that are not over.
+    /// Requests that have not ended.
     left: usize,
 }
 
 impl Filesystem {
-    /// A queue for up to `depth` direct transfers at a time: by io_uring where the device and the system allow it.
+    /// A queue for up to `depth` direct transfers at a time. It uses io_uring where the device and
+    /// the system allow it.
     pub fn direct_queue<M: CallerMemory<'static> + Send + 'static>(
         &self,
         depth: usize,
@@ -107,7 +109,7 @@ impl Filesystem {
         self.direct_queue_by(depth, QueueWay::Auto)
     }
 
-    /// As [`Filesystem::direct_queue`], with a wish how.
+    /// As [`Filesystem::direct_queue`], with a choice of mechanism.
     pub fn direct_queue_by<M: CallerMemory<'static> + Send + 'static>(
         &self,
         depth: usize,
@@ -123,21 +125,22 @@ impl Filesystem {
         DirectQueue { helper: Arc::downgrade(&helper), shared, depth }
     }
 
-    /// What direct transfers did since the volume was opened.
+    /// Statistics of direct transfers since the volume was opened.
     pub fn direct_stats(&self) -> super::DirectStats {
         self.volume().bounce_chunks().stats()
     }
 
-    /// How many bytes of memory copies of direct transfers may take at a time; 64 MiB unless said otherwise.
+    /// Limits the memory for copies of direct transfers, in bytes; the default is 64 MiB.
     pub fn limit_direct_chunks(&self, bytes: usize) {
         self.volume().bounce_chunks().limit(bytes);
     }
 }
 
 impl<M: CallerMemory<'static> + Send + 'static> DirectQueue<M> {
-    /// Starts to write all that is left of `memory` at byte `offset` of a file; with `depth` transfers under way, waits
-    /// for one first. What cannot be left to the device alone is done before this returns. With
-    /// [`DirectOptions::sync`] it is durable when it is handed out.
+    /// Starts to write all that is left of `memory` at byte `offset` of a file. With `depth`
+    /// transfers in flight, first waits for one. A transfer that the device cannot do alone is
+    /// finished before this returns. With [`DirectOptions::sync`] the data is durable when the
+    /// queue returns the transfer.
     pub fn write(
         &mut self,
         tag: u64,
@@ -154,17 +157,18 @@ impl<M: CallerMemory<'static> + Send + 'static> DirectQueue<M> {
         self.start(tag, file, offset, memory, options, Access::Write);
     }
 
-    /// How the device is driven.
+    /// Which mechanism drives the device.
     pub fn way(&self) -> QueueWay {
         self.shared.device.lock().queue.way()
     }
 
-    /// How many were started and not handed out.
+    /// How many transfers were started and not returned yet.
     pub fn in_flight(&self) -> usize {
         self.shared.done.lock().pending
     }
 
-    /// Waits for a transfer that is over; `None` when there is none. They come in any order.
+    /// Waits for a transfer to end and returns it; `None` when there is none. They come in any
+    /// order.
     pub fn wait(&mut self) -> Option<DirectDone<M>> {
         loop {
             {
@@ -226,7 +230,8 @@ impl<M: CallerMemory<'static> + Send + 'static> DirectQueue<M> {
         }
     }
 
-    /// Begins a transfer of all that is left of `memory`; `None` where it is not one step of the device alone.
+    /// Begins a transfer of all that is left of `memory`. `None` if it is not a single step that
+    /// the device does alone.
     fn begin(
         &self,
         file: &File,
@@ -259,7 +264,7 @@ impl<M: CallerMemory<'static> + Send + 'static> DirectQueue<M> {
             }
             _ => return Ok(None),
         };
-        // A read that ends with the file is whole.
+        // A read that is shorter because the file ends there is complete.
         let is_cut = |at: u64| access == Access::Read || at < inode.read().size;
         if step.len < len && is_cut(offset + step.len as u64) {
             volume.abandon(inode, step);
@@ -285,8 +290,8 @@ impl<M: CallerMemory<'static> + Send + 'static> DirectQueue<M> {
 }
 
 impl<M: CallerMemory<'static> + Send> Shared<M> {
-    /// Takes one answer of the device and finishes the transfer whose last one it is; where another thread has
-    /// taken them all, waits a moment for it.
+    /// Takes a completion from the device and finishes each transfer whose last request has ended.
+    /// If another thread has taken all of them, waits a moment for that thread.
     fn reap(&self) {
         let mut device = self.device.lock();
         let Some(mut completion) = device.queue.wait() else {
@@ -297,7 +302,7 @@ impl<M: CallerMemory<'static> + Send> Shared<M> {
             }
             return;
         };
-        // What has come with it costs nothing to look at.
+        // Completions that are already there cost nothing to take.
         let mut over = Vec::new();
         loop {
             over.extend(device.landed(completion));
@@ -335,7 +340,7 @@ impl<M: CallerMemory<'static> + Send> Shared<M> {
 }
 
 impl<M> Device<M> {
-    /// The transfer that is over with this answer.
+    /// The transfer that this completion ends, if it does.
     fn landed(&mut self, completion: Completion<'static>) -> Option<Transfer<M>> {
         let tag = completion.request.tag;
         let number = (tag >> 32) as u32;

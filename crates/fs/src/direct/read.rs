@@ -1,4 +1,4 @@
-//! A direct read, step by step, in the caller's thread: zero copy first.
+//! A direct read, step by step, in the caller's thread. Zero copy is tried first.
 
 use super::DirectOptions;
 use super::begin::Begun;
@@ -30,7 +30,7 @@ impl Volume {
         Ok(done)
     }
 
-    /// One step: how many bytes, 0 at the end of the file.
+    /// One step. Returns how many bytes, 0 at the end of the file.
     fn read_one<'m>(
         &self,
         inode: &Inode,
@@ -59,7 +59,8 @@ impl Volume {
         };
         match step.is_lent {
             true => self.move_now(&mut step, requests),
-            // Faults would wait for whom this transfer keeps waiting: what meets one is handed out at the end.
+            // A page fault here could wait for a thread that waits for this transfer. So this
+            // copies without faults; what needs one is copied at the end.
             false => self.move_then(&mut step, requests, |step| {
                 self.hand_out(step, memory, Faults::Off);
             }),

@@ -1,9 +1,9 @@
-//! One step of a direct transfer, between its beginning and its end.
+//! One step of a direct transfer, between its begin and its end.
 //!
 //! ```text
 //!   file     pos ├───── run ─────┼──── run ────┼─ hole ─┤ pos + len
 //!   device        at … ──────────  at … ───────   zeros
-//!   requests      one for a run that is lent, or for each chunk       tag: where in the step
+//!   requests      one for a run that is lent, or for each chunk       tag: offset in the step
 //! ```
 
 use super::bounce::{CHUNK_MAX, Chunk, CopyTo};
@@ -19,7 +19,7 @@ use extant_blockdev::{
 use std::cell::RefCell;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes that are copied, summed or compared while the device moves others of the same call.
+/// Bytes that are copied, checksummed or verified while the device moves others of the same call.
 const PIECE: usize = 256 << 10;
 
 /// Bytes of the file in one place on the device.
@@ -28,58 +28,59 @@ pub(super) struct Run {
     /// Bytes from the step's start.
     pub(super) offset: usize,
     pub(super) len: usize,
-    /// Where they are; `None` where zeros are read.
+    /// Where they are; `None` for bytes that read as zeros.
     pub(super) at: Option<u64>,
 }
 
-/// What was begun; [`Volume::finish_write`] or [`Volume::finish_read`] ends it.
+/// A step that was begun. [`Volume::finish_write`] or [`Volume::finish_read`] ends it.
 pub(super) struct Step {
     pub(super) entry: u64,
     pub(super) pos: u64,
     pub(super) len: usize,
     pub(super) runs: Vec<Run>,
-    /// The blocks, for a write: those that are fresh are unwritten until it ends.
+    /// The blocks of a write. Fresh ones stay unwritten until the step ends.
     pub(super) pieces: Vec<Piece>,
-    /// The file's end moves to that of the step.
+    /// The file's end moves to the end of the step.
     pub(super) grows: bool,
     pub(super) stability: Stability,
-    /// A write's: the sums of its blocks, where the file has them.
+    /// Of a write: the checksums of its blocks, if the file has them.
     pub(super) sums: Option<NewSums>,
-    /// A read's: what its bytes are held against.
+    /// Of a read: the checksums with which its bytes are verified.
     pub(super) expected: Option<Box<Expected>>,
-    /// It is durable when it is handed out.
+    /// It is durable when the queue returns it.
     pub(super) sync: bool,
-    /// How far from the start all is well; the first error behind that.
+    /// How many bytes from the start succeeded; the first error after them.
     reached: usize,
     error: Option<Error>,
-    /// Chunks that were read, in any order, and up to where from the start the caller has the bytes.
+    /// Chunks that were read, in any order, and how many bytes from the start the caller already
+    /// has.
     pub(super) chunks: Vec<(usize, PooledBuf)>,
     pub(super) handed: usize,
-    /// The caller's memory itself is read or written, not chunks.
+    /// The caller's own memory is read or written, not chunks.
     pub(super) is_lent: bool,
     charges: Vec<super::bounce::Charge>,
 }
 
-/// A copy stopped short: the memory has to be faulted in.
+/// A copy stopped early: the memory has to be faulted in.
 pub(super) struct Short;
 
 /// Who moves a step's bytes once they are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mover {
-    /// This thread, now, and waits for it: what is long is cut into pieces, so that the device moves some while others are
-    /// copied, summed or compared.
+    /// This thread, which waits for the device. A long step is cut into pieces, so that the device
+    /// moves some while others are copied, checksummed or verified.
     Here,
-    /// A queue, beside others.
+    /// A queue, together with other transfers.
     Queue,
 }
 
-/// What became of [`Volume::take`].
+/// The result of [`Volume::take`].
 pub(super) enum Taken<'m> {
     Requests(Vec<Request<'m>>),
-    /// They are over: copied and moved, piece by piece.
+    /// Copied and moved, piece by piece: nothing is left to do.
     Moved,
     Short(Short),
-    /// A copy would be needed, and nothing may be waited for.
+    /// A copy would be needed, and the caller does not want to wait.
     WouldBlock,
     Failed(Error),
 }
@@ -106,7 +107,7 @@ impl Step {
         }
     }
 
-    /// A request of it is over.
+    /// One of its requests has ended.
     pub(super) fn landed(&mut self, done: Completion<'_>) {
         let offset = done.request.tag as usize;
         if let Err(error) = done.result
@@ -122,20 +123,20 @@ impl Step {
         }
     }
 
-    /// How many bytes from the start on are where they belong.
+    /// How many bytes from the start were transferred.
     pub(super) fn reached(&self) -> usize {
         self.reached
     }
 
-    /// Why no more are.
+    /// The error that stopped the transfer there.
     pub(super) fn take_error(&mut self) -> Option<Error> {
         self.error.take()
     }
 }
 
 impl Volume {
-    /// Takes the memory of a step, lent or copied, and makes its requests. On anything but requests all that was taken
-    /// is given back.
+    /// Takes the memory of a step, lent or copied, and makes the step's requests. If the result is
+    /// neither requests nor `Moved`, all that was taken is given back.
     pub(super) fn take<'m>(
         &self,
         step: &mut Step,
@@ -178,7 +179,7 @@ impl Volume {
         taken
     }
 
-    /// All of a step's memory in place; `None` where it cannot be lent, or lies badly.
+    /// Lends all of a step's memory. `None` if it cannot be lent or is not aligned.
     fn lend<'m>(
         &self,
         step: &Step,
@@ -187,7 +188,7 @@ impl Volume {
         options: &DirectOptions,
         piece: usize,
     ) -> Option<Vec<Request<'m>>> {
-        // What is compared is worth a request of its own.
+        // Bytes that will be verified get requests of piece size.
         let most = if step.expected.is_some() { piece } else { usize::MAX };
         let unit = self.direct_unit() as usize;
         let must_fit = options.bounce == Bounce::Auto && self.device().alignment() > 1;
@@ -223,7 +224,7 @@ impl Volume {
         Some(requests)
     }
 
-    /// A write's bytes in chunks, copied without faults.
+    /// Copies a write's bytes into chunks, without page faults.
     fn copy<'m>(
         &self,
         step: &mut Step,
@@ -248,7 +249,8 @@ impl Volume {
         Taken::Requests(requests)
     }
 
-    /// As [`Volume::copy`] of memory that is present, each chunk on its way to the device while the next is copied.
+    /// As [`Volume::copy`], for memory that is present: each chunk goes to the device while the
+    /// next one is copied.
     fn copy_and_move<'m>(
         &self,
         step: &mut Step,
@@ -268,7 +270,7 @@ impl Volume {
         transfer_all(&**self.device(), next, |done| step.borrow_mut().landed(done));
         let step = step.into_inner();
         if step.error.is_some() {
-            // What came behind the failure was not taken, or does not count.
+            // Chunks after the failed one were not taken or do not count.
             return Taken::Moved;
         }
         match self.end_copy(step, walk, memory) {
@@ -277,12 +279,12 @@ impl Volume {
         }
     }
 
-    /// The size of the blocks that are summed while they are copied.
+    /// The size of the blocks whose checksums are computed during the copy.
     fn block_to_sum(&self, step: &Step) -> Option<usize> {
         (step.stability == Stability::Summed).then(|| self.block_size().bytes())
     }
 
-    /// The write of a filled chunk; its sums are the step's.
+    /// The write of a filled chunk. Its checksums are added to the step's.
     fn write_of<'m>(
         &self,
         step: &mut Step,
@@ -297,9 +299,10 @@ impl Volume {
         step.request(offset, at, chunk, Access::Read)
     }
 
-    /// After the last chunk that was to be had: where memory was short the step is, and gives back what it does not take.
+    /// Called after the last chunk. If memory ran out, shortens the step, and gives back to the
+    /// caller's memory what the step no longer takes.
     ///
-    /// Errors: `NoMemory` where nothing is left.
+    /// Errors: `NoMemory` when nothing is left.
     fn end_copy<'m>(
         &self,
         step: &mut Step,
@@ -307,7 +310,7 @@ impl Volume {
         memory: &mut (impl CallerMemory<'m> + ?Sized),
     ) -> Result<()> {
         let Some(taken) = walk.short_at else { return Ok(()) };
-        // Fewer bytes, and of new blocks only whole ones.
+        // Fewer bytes, and new blocks only whole.
         let is_fresh = step.grows || step.pieces.iter().any(|piece| piece.fresh);
         let unit = if is_fresh { self.block_size().bytes() as u64 } else { 1 };
         let end = (step.pos + taken as u64) / unit * unit;
@@ -338,7 +341,7 @@ impl Volume {
 
     /// Chunks for all runs of a step, of up to `most` bytes each.
     fn walk(&self, step: &Step, most: usize) -> Walk {
-        // Blocks that have sums are copied whole.
+        // Blocks that have checksums are copied whole.
         let is_whole = step.sums.is_some() || step.expected.is_some();
         let block = if is_whole { self.block_size().bytes() } else { 1 };
         let unit = (self.direct_unit() as usize).max(block);
@@ -346,19 +349,19 @@ impl Volume {
     }
 }
 
-/// Takes chunks for a step's runs, one after the other, for as many bytes from the first on as there is memory for.
+/// Takes chunks for a step's runs in order, from the first byte on, until memory runs out.
 struct Walk {
     /// The run, and how much of it has chunks.
     run: usize,
     done: usize,
     most: usize,
     unit: usize,
-    /// Where in the step there was no memory.
+    /// Where in the step memory ran out.
     short_at: Option<usize>,
 }
 
 impl Walk {
-    /// The next chunk: where in the step, where on the device.
+    /// The next chunk, with its offset in the step and its place on the device.
     fn next(&mut self, volume: &Volume, step: &Step) -> Option<(usize, u64, Chunk)> {
         loop {
             let run = step.runs.get(self.run)?;
@@ -368,7 +371,7 @@ impl Walk {
                     let want = self.most.min(run.len - self.done);
                     let Ok(chunk) = volume.bounce_chunks().take(want, self.unit) else {
                         self.short_at = Some(offset);
-                        // Once there is none, that is it.
+                        // After the first failure no further chunk is tried.
                         self.run = step.runs.len();
                         return None;
                     };
@@ -389,7 +392,7 @@ impl Step {
     }
 }
 
-/// Puts zeros over the next `len` bytes; whether they took them.
+/// Zeroes the next `len` bytes of the memory. Returns whether it took them all.
 pub(super) fn put_zeros<'m>(
     memory: &mut (impl CallerMemory<'m> + ?Sized),
     mut len: usize,

@@ -1,13 +1,14 @@
-//! Direct transfers of files with sums.
+//! Direct transfers of files with data checksums.
 //!
 //! ```text
-//!   write   runs held for what is written ─► copied and summed ─► device ─► handle [ moved in, words ]
-//!   read    words, under the inode's lock ─► device ─► caller's memory: the same? ─no─► again, to memory of our own, while
-//!                                                                                       the inode is held
+//!   write   blocks held ─► data copied and checksummed ─► device ─► handle [ moved in, checksums ]
+//!   read    checksums, under the inode lock ─► device ─► caller's memory: do they match?
+//!              └ no: read again, to the engine's own memory, while the inode is held
 //! ```
 //!
-//! The words are those of the blocks that were found with them. Whoever overwrites one gives the file another block, so
-//! what the old one holds later does not match and is not taken for the file's.
+//! A read verifies its data with the checksums of the blocks that it found in the map. An overwrite
+//! gives the file another block; so whatever the old block holds later does not match, and a read
+//! does not take it for the file's data.
 
 use super::bounce::CHUNK_MAX;
 use super::step::Step;
@@ -19,7 +20,7 @@ use extant_blockdev::{CallerMemory, Faults, Memory};
 use extant_crc32c::crc32c;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The sums of a read's blocks, from its start on.
+/// The checksums of a read's blocks, from its start on.
 pub(super) struct Expected {
     words: Vec<u32>,
     block: usize,
@@ -27,7 +28,7 @@ pub(super) struct Expected {
 }
 
 impl Expected {
-    /// Holds what was read to `offset` on against them.
+    /// Verifies what was read from `offset` on.
     pub(super) fn look(&mut self, offset: usize, memory: &Memory<'_>) {
         let mut words = self.words[offset / self.block..].iter();
         let (mut sum, mut left) = (!0, self.block);
@@ -58,7 +59,7 @@ impl Expected {
 }
 
 impl Volume {
-    /// What the bytes of a read that was begun are held against. Locks: the inode's is held.
+    /// The checksums for the bytes of a read that was begun. Locks: the caller holds the inode's.
     pub(super) fn expected_of(&self, step: &Step) -> Result<Expected> {
         let size = self.block_size();
         let mut words = vec![0; step.len >> size.log2()];
@@ -71,7 +72,8 @@ impl Volume {
         Ok(Expected { words, block: size.bytes(), missed: false })
     }
 
-    /// How many of `want` bytes at `pos` are whole blocks, where they have to be; else how many go through the cache.
+    /// How many of `want` bytes at `pos` are whole blocks, if they have to be; or, as `Err`, how
+    /// many go through the cache.
     pub(super) fn whole_summed_blocks(
         &self,
         is_summed: bool,
@@ -88,9 +90,10 @@ impl Volume {
         }
     }
 
-    /// Holds runs for pieces that are to be moved, each named by the block that it has.
+    /// Holds blocks for pieces that will move. Each piece names the block that it has now.
     ///
-    /// Errors: `NoSpace`, and nothing is held. Locks: the inode's is held; takes `Handle`, `Group`.
+    /// Errors: `NoSpace`, and nothing is held. Locks: the caller holds the inode's; takes `Handle`,
+    /// `Group`.
     pub(super) fn hold_moved(&self, body: &Body, pieces: Vec<Piece>) -> Result<Vec<Piece>> {
         let blocks =
             pieces.iter().filter(|piece| piece.moved).map(|piece| u64::from(piece.len)).sum();
@@ -120,10 +123,11 @@ impl Volume {
         Ok(held)
     }
 
-    /// Reads `len` bytes at `pos` anew, to memory that nobody else changes, while the file's blocks keep their place: how
-    /// many.
+    /// Reads `len` bytes at `pos` again, into memory that no other thread changes, while the file's
+    /// blocks keep their place. Returns how many.
     ///
-    /// Errors, where that is none: `DataChecksum` naming file and block; as `File::read_at`; `Fault`.
+    /// Errors, when that is none: `DataChecksum` naming file and block; as `File::read_at`;
+    /// `Fault`.
     pub(super) fn read_again<'m>(
         &self,
         inode: &Inode,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   begin ─► take ─► move ─► finish         next step
-//!              └ short: give back, abandon, let go, fault in, again; no progress: copied aside, buffered
+//!              └ short: give back, abandon, fault in, again; no progress: copied, then buffered
 //! ```
 
 use super::DirectOptions;
@@ -14,7 +14,7 @@ use extant_base::{Error, Result};
 use extant_blockdev::{Access, CallerMemory, Completion, Request, transfer, transfer_all};
 use std::sync::atomic::Ordering::Relaxed;
 
-/// How often memory is faulted in for one step before it is copied aside instead.
+/// How often memory is faulted in for one step before the bytes are copied and buffered instead.
 pub(super) const FAULTS_MAX: u32 = 8;
 
 impl Volume {
@@ -45,7 +45,8 @@ impl Volume {
         Ok(done)
     }
 
-    /// One step: how many bytes; `None` where memory was faulted in and it is to be begun again.
+    /// One step. Returns how many bytes, or `None` if memory was faulted in and the step must begin
+    /// again.
     fn write_one<'m>(
         &self,
         inode: &Inode,
@@ -88,7 +89,8 @@ impl Volume {
         done.map(Some)
     }
 
-    /// Brings memory in that a copy did not find, with nothing held; where that is no use, the bytes are copied aside.
+    /// Faults in the memory that a copy did not find, with no lock held. If that does not help
+    /// repeatedly, writes the bytes through the cache.
     pub(super) fn fault_in<'m>(
         &self,
         inode: &Inode,
@@ -108,12 +110,12 @@ impl Volume {
         }
     }
 
-    /// Does a step's requests, up to the first that fails.
+    /// Does a step's requests, up to the first one that fails.
     pub(super) fn move_now<'m>(&self, step: &mut Step, requests: Vec<Request<'m>>) {
         self.move_then(step, requests, |_| ());
     }
 
-    /// As [`Volume::move_now`]; `then` looks at the step after each.
+    /// As [`Volume::move_now`]. Calls `then` on the step after each request.
     pub(super) fn move_then<'m>(
         &self,
         step: &mut Step,

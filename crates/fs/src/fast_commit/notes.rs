@@ -1,13 +1,14 @@
-//! The hooks: what is noted in a handle while it changes something.
+//! The hooks: what a handle notes when it changes something.
 //!
 //! ```text
 //!   created      Create                      renamed     [Unlink the victim's]  Link  Unlink
 //!   linked       Link                        unlinked    Unlink
 //!   truncated, punched, written elsewhere    Range       stored   Inode, or nothing, or Full
-//!   number taken, number free                InodeAllocated, InodeFreed
+//!   number taken, number freed               InodeAllocated, InodeFreed
 //! ```
 //!
-//! Rule C5: an inode goes by the UNLINK of its last name, and is never told without links.
+//! Rule C5: the UNLINK record of its last name removes an inode. An inode without links is never
+//! recorded.
 
 use super::stored::{self, Stored};
 use crate::inode::{Body, Counted};
@@ -18,7 +19,7 @@ use extant_ondisk::features::Incompat;
 use extant_ondisk::inode::{FileKind, InodeFlags};
 use std::ops::Range;
 
-/// A name, where it is and what it means.
+/// A name: its directory, its bytes, and its inode.
 #[derive(Clone, Copy)]
 pub(crate) struct Named<'a> {
     pub(crate) parent: Ino,
@@ -39,7 +40,7 @@ impl Volume {
         if !self.context().fast_commits() {
             return;
         }
-        // What is being released is told by its number, which is free afterwards.
+        // For an inode that is being released, the freed number is the note.
         if matches!(body.counted, Counted::Gone | Counted::Never) {
             if stored::changes_attributes(before, after) {
                 handle.note(Change::Full(Ineligible::Xattr));
@@ -50,7 +51,8 @@ impl Volume {
             return handle.note(Change::Full(Ineligible::Feature));
         }
         match stored::meaning(before, after) {
-            // Values in inodes of their own count as space of the file; Linux counts it anew and forgets them.
+            // Attribute values in inodes of their own count as space of the file. Linux recounts
+            // that space and forgets them.
             Stored::Fields
                 if self.has_incompat(Incompat::EA_INODE) && stored::has_attributes(after) =>
             {
@@ -62,9 +64,10 @@ impl Volume {
         }
     }
 
-    /// Blocks of a file were mapped, unmapped, or changed whether they read as zeros.
+    /// Blocks of a file were mapped, unmapped, or changed between written and unwritten.
     ///
-    /// Those of directories follow from names; other kinds cannot be told, as storing them says.
+    /// Blocks of directories follow from names. Other kinds cannot be recorded; storing them notes
+    /// that.
     pub(crate) fn note_mapped(
         &self,
         handle: &Handle<'_>,
@@ -81,7 +84,7 @@ impl Volume {
         }
     }
 
-    /// A name came into the directory `parent`, and with `new` the file it means.
+    /// A name was added to the directory `parent`; with `new`, its file was created, too.
     pub(crate) fn note_named(
         &self,
         handle: &Handle<'_>,
@@ -102,7 +105,7 @@ impl Volume {
         );
     }
 
-    /// A name left the directory `parent`.
+    /// A name was removed from the directory `parent`.
     pub(crate) fn note_unnamed(
         &self,
         handle: &Handle<'_>,
@@ -123,7 +126,7 @@ impl Volume {
             FileKind::Regular if flags.contains(InodeFlags::ENCRYPT) => {
                 Change::Full(Ineligible::Encrypted)
             }
-            // Recovery would look for the name as it was said, not as it stands there.
+            // Recovery would look for the name as it was given, not as the directory has it.
             FileKind::Regular if flags.contains(InodeFlags::CASEFOLD) => {
                 Change::Full(Ineligible::Feature)
             }

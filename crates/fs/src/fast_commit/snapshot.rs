@@ -1,12 +1,12 @@
-//! What a fast commit tells of an inode, read from the cached metadata.
+//! What a fast commit records of an inode, read from the cached metadata.
 //!
 //! ```text
 //!   slot in the table block ──► raw inode: 128 + extra_isize bytes
 //!            └─ root of the extents ──► pieces of a range, in order
 //! ```
 //!
-//! The journal asks while no handle runs: what the blocks hold is what the told transaction did. No lock of
-//! an inode is taken: who waits to start a handle may hold it.
+//! The journal calls this while no handle runs, so the blocks hold exactly what the recorded
+//! transaction did. No inode lock is taken: a thread that waits to start a handle may hold it.
 
 use super::stored;
 use crate::inode::Body;
@@ -44,7 +44,7 @@ impl Snapshot for Volume {
 }
 
 impl Volume {
-    /// The inode as its slot has it now, past the table of inodes in use.
+    /// The inode as its slot has it now, not as the table of inodes in use has it.
     fn stored_body(&self, ino: Ino) -> Result<Body> {
         let (block, place) = self.inode_slot(ino)?;
         let disk = DiskInode::parse_unverified(&block.read()[place], ino, self.inode_format())?;

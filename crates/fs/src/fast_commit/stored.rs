@@ -1,18 +1,19 @@
-//! What a change of an inode's slot is, from the slot before and after.
+//! What a change of an inode's slot means for a fast commit, from the slot before and after.
 //!
 //! ```text
-//!   regular file     fields                                      ─► told
-//!   directory        size, map, times, version: names did that   ─► follows from the names
+//!   regular file     fields                                        ─► recorded
+//!   directory        size, map, times, version: names changed them ─► follows from the names
 //!   anything else, and: flags, attributes, no extents, content
-//!   in the inode, no links, room for extra fields                ─► full commit
-//!   released         its number says so, unless it had attributes ─► full commit
+//!   in the inode, no links, space for extra fields                 ─► full commit
+//!   released         its freed number says it; with attributes     ─► full commit
 //! ```
 //!
-//! Rule C6: a file whose attributes take space outside its inode is one of the others: Linux counts its blocks anew
-//! when it replays an INODE record, and these not.
+//! Rule C6: a file with attributes outside its inode needs a full commit. When Linux replays an
+//! INODE record it recounts the file's blocks, and does not count those of the attributes.
 //!
-//! A slot whose last inode left other bytes behind its fields than the new one has is no exception: an
-//! INODE record does not carry them, so they would come back. Source: ext4 documentation, "Fast Commits".
+//! A reused slot needs a full commit, too, if the previous inode left other bytes after the fields
+//! than the new inode has. An INODE record does not carry these bytes, so the old ones would come
+//! back. Source: ext4 documentation, "Fast Commits".
 
 use extant_journal::Ineligible;
 use extant_ondisk::inode::{FileKind, INODE_SIZE_MIN, InodeFlags};
@@ -25,12 +26,13 @@ const MAP: usize = 0x28;
 const EXTRA_ISIZE: usize = 0x80;
 const FILE_ACL: [Range<usize>; 2] = [0x68..0x6C, 0x76..0x78];
 
-/// What the root of a tree of extents begins with, and how many entries it has room for.
+/// What the root of an extent tree begins with, and how many entries it can hold.
 const EXTENT_MAGIC: u16 = 0xF30A;
 const ROOT_ENTRIES: u16 = 4;
 
-/// Of a directory, what does not follow from its names: mode, owner, access time, links and dtime, generation,
-/// attributes; behind the fixed part room for fields, access time, birth time and project.
+/// The parts of a directory's slot that do not follow from its names. These are mode, owner, access
+/// time, links and dtime, generation, attributes; and after the fixed part extra_isize, access
+/// time, birth time and project.
 const OF_DIRECTORY: [Range<usize>; 8] = [
     0x00..0x04,
     0x08..0x0C,
@@ -42,7 +44,7 @@ const OF_DIRECTORY: [Range<usize>; 8] = [
     0x9C..0xA0,
 ];
 
-/// Of a file, what stays as long as it lives: generation, room for extra fields.
+/// What never changes while a file exists: generation, extra_isize.
 const OF_LIFE: [Range<usize>; 2] = [0x64..0x68, 0x80..0x82];
 
 /// Flags of files whose content or names depend on more than their blocks.
@@ -51,15 +53,15 @@ const TRANSFORMED: InodeFlags = InodeFlags::ENCRYPT.union(InodeFlags::VERITY);
 /// What storing an inode means for a fast commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stored {
-    /// The fields of a file: an INODE record tells them.
+    /// Fields of a file: an INODE record expresses them.
     Fields,
-    /// Names that came or went did it, and records of these do it again.
+    /// Names that were added or removed changed it, and replaying their records changes it again.
     ByNames,
-    /// No record tells it.
+    /// No record expresses it.
     Untold(Ineligible),
 }
 
-/// What it means that a slot with the bytes `before` gets `after`.
+/// What it means that the slot's bytes change from `before` to `after`.
 pub(super) fn meaning(before: &[u8], after: &[u8]) -> Stored {
     let differs = |range: Range<usize>| before.get(range.clone()) != after.get(range);
     let any = |ranges: &[Range<usize>]| ranges.iter().cloned().any(differs);
@@ -87,27 +89,29 @@ pub(super) fn meaning(before: &[u8], after: &[u8]) -> Stored {
     }
 }
 
-/// Whether what was in the slot left something in the map's place that looks like the root of a tree, but of
-/// an empty one. INODE records leave the map alone, so Linux would take it for the new file's.
+/// Whether the previous inode left bytes in the map's place that look like the root of a tree that
+/// is not empty. INODE records do not change the map, so Linux would take this root for the new
+/// file's.
 fn leaves_a_root(slot: &[u8]) -> bool {
     // Magic, entries, most entries, depth.
     let root = [0, 2, 4, 6].map(|at| half(slot, MAP + at));
     root[0] == EXTENT_MAGIC && root[1..] != [0, ROOT_ENTRIES, 0]
 }
 
-/// Whether the bytes behind the fields become others. Where an inode is released, records of it and of
-/// the next one would leave there what was: Linux would give the one's attributes to the other.
+/// Whether the bytes after the fields change. When an inode is released and its slot is reused,
+/// replaying records would leave the old bytes there: Linux would give one file's attributes to
+/// another.
 pub(super) fn changes_attributes(before: &[u8], after: &[u8]) -> bool {
     let behind = behind_fields(after)..after.len();
     before.get(behind.clone()) != after.get(behind)
 }
 
-/// Whether there is something behind the fields.
+/// Whether there are bytes after the fields.
 pub(super) fn has_attributes(slot: &[u8]) -> bool {
     slot[behind_fields(slot)..].iter().any(|byte| *byte != 0)
 }
 
-/// Why no record can tell the inode in `slot`, if none can.
+/// Why no record can express the inode in `slot`, if that is so.
 pub(super) fn untold(slot: &[u8]) -> Option<Ineligible> {
     let flags = flags(slot);
     match kind(slot) {
@@ -130,7 +134,7 @@ pub(super) fn untold(slot: &[u8]) -> Option<Ineligible> {
     reasons.into_iter().find(|(is_so, _)| *is_so).map(|(_, reason)| reason)
 }
 
-/// Where the bytes begin that an INODE record leaves out.
+/// Where the bytes begin that an INODE record does not contain.
 pub(super) fn behind_fields(slot: &[u8]) -> usize {
     match slot.len() > INODE_SIZE_MIN {
         true => slot.len().min(INODE_SIZE_MIN + usize::from(half(slot, EXTRA_ISIZE))),
@@ -138,7 +142,7 @@ pub(super) fn behind_fields(slot: &[u8]) -> usize {
     }
 }
 
-/// Names that lead to the inode.
+/// The link count.
 pub(super) fn links(slot: &[u8]) -> u32 {
     half(slot, LINKS).into()
 }
@@ -196,7 +200,7 @@ mod tests {
                 0x68..0x6C | 0x76..0x78 | 160..256 => Stored::Untold(Ineligible::Xattr),
                 _ => Stored::Fields,
             };
-            // Other kinds, and extents or none, are another test's.
+            // Other tests cover other kinds, and files without extents.
             if ![MODE + 1, FLAGS + 2].contains(&at) {
                 assert_eq!(changed(FILE, at), want, "byte {at:#x}");
             }
@@ -205,7 +209,7 @@ mod tests {
 
     #[test]
     fn of_a_directory_only_what_names_change_is_left_out() {
-        // Size, change and modification time, space, version, map, unused, sums.
+        // Size, change and modification time, space, version, map, unused, checksums.
         let by_names: [Range<usize>; 8] = [
             0x04..0x08,
             0x0C..0x14,

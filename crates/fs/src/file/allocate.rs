@@ -1,16 +1,16 @@
-//! Giving and taking blocks of a file, in the ways of `fallocate`.
+//! Allocating and freeing blocks of a file, as `fallocate` does.
 //!
 //! ```text
 //!                 before  │AAAA│AAAA│    │uuuu│AA..       bytes, a hole, unwritten, the end
 //!   Allocate              │AAAA│AAAA│uuuu│uuuu│AA..       holes get blocks; the size follows
 //!   ZeroRange  2..10      │AA00│uuuu│uu  │uuuu│AA..       reads as zeros, keeps its blocks
-//!   PunchHole  2..10      │AA00│    │0   │uuuu│AA..       reads as zeros, gives its blocks back
-//!   Collapse   0..4       │AAAA│    │uuuu│AA..            the rest moves up
-//!   Insert     4..8       │AAAA│    │AAAA│    │uuuu│AA..  the rest moves down
+//!   PunchHole  2..10      │AA00│    │0   │uuuu│AA..       reads as zeros, blocks are freed
+//!   Collapse   0..4       │AAAA│    │uuuu│AA..            what follows moves to the left
+//!   Insert     4..8       │AAAA│    │AAAA│    │uuuu│AA..  what follows moves to the right
 //! ```
 //!
-//! Works block by block on the map; the parts of blocks at the ends of a range are written with
-//! zeros. Source: fallocate(2).
+//! Works block by block on the map; partial blocks at the ends of a range are zeroed by writing.
+//! Source: fallocate(2).
 
 use crate::context::superblock::SUPERBLOCK_CREDITS;
 use crate::file::write::check_writable_file;
@@ -27,21 +27,22 @@ use std::ops::Range;
 /// What [`File::allocate`](crate::File::allocate) does with a range of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FallocateMode {
-    /// Gives holes blocks that read as zeros; the file ends behind the range at the least.
+    /// Allocates blocks for holes; they read as zeros. A shorter file grows to the end of the
+    /// range.
     Allocate,
-    /// As `Allocate`, the file's size stays.
+    /// As `Allocate`, but the file's size stays.
     KeepSize,
-    /// Makes the range read as zeros without giving blocks back; the file ends behind it at the
-    /// least.
+    /// Makes the range read as zeros without freeing blocks. A shorter file grows to the end of the
+    /// range.
     ZeroRange,
-    /// As `ZeroRange`, the file's size stays.
+    /// As `ZeroRange`, but the file's size stays.
     ZeroRangeKeepSize,
-    /// Makes the range read as zeros and gives its whole blocks back. The size stays.
+    /// Makes the range read as zeros and frees its whole blocks. The size stays.
     PunchHole,
-    /// Takes the range out of the file: what follows moves up. Whole blocks (clusters), ending
-    /// before the file's end.
+    /// Removes the range from the file: what follows moves towards the start. Whole blocks
+    /// (clusters) that end before the file's end.
     Collapse,
-    /// Puts a hole in front of the byte at `offset`: what follows moves down. Whole blocks
+    /// Inserts a hole before the byte at `offset`: what follows moves towards the end. Whole blocks
     /// (clusters), inside the file.
     Insert,
 }
@@ -60,7 +61,7 @@ impl FallocateMode {
 }
 
 impl Volume {
-    /// See `File::check_allocate`; where the range ends.
+    /// See `File::check_allocate`. Returns where the range ends.
     pub(crate) fn check_range(
         &self,
         body: &Body,
@@ -103,7 +104,7 @@ impl Volume {
         };
         let body = &mut *body;
         let end = self.check_range(body, mode, offset, len)?;
-        // Inline content gets the map of a new file.
+        // A file that leaves inline storage gets the map of a new file.
         let extents = match body.disk.has_inline_data() {
             true => self.has_incompat(Incompat::EXTENTS),
             false => body.disk.has_extents(),
@@ -145,8 +146,8 @@ impl Volume {
         })
     }
 
-    /// Gives the holes of `blocks` unwritten blocks, from the left; where `size` says so, the size
-    /// follows what was given.
+    /// Allocates unwritten blocks for the holes of `blocks`, from the left. With `size`, the file's
+    /// size follows what was allocated.
     fn give_blocks(
         &self,
         ino: Ino,
@@ -196,7 +197,8 @@ impl Volume {
                 self.zero_behind(path, ino, body, body.size)?;
             }
             self.zero_edges(ino, body, handle, &bytes)?;
-            // First what can run out of space: nothing reads differently before it is there.
+            // Allocate first, because that can run out of space: until it is done, no byte reads
+            // differently.
             self.give_blocks(ino, body, handle, around, None)?;
             if self.covers(ino, body) {
                 self.unwrite_covered(ino, body, handle, inside.clone(), self.rest_credits())?;
@@ -216,7 +218,7 @@ impl Volume {
 
     /// PunchHole.
     fn punch(&self, ino: Ino, body: &mut Body, bytes: Range<u64>) -> Result<()> {
-        // Nothing reads differently behind the end.
+        // Nothing reads differently past the file's end.
         let last = body.size.next_multiple_of(self.block_size().bytes() as u64);
         let bytes = bytes.start..bytes.end.min(last);
         if bytes.start >= body.size {
@@ -231,7 +233,7 @@ impl Volume {
         })
     }
 
-    /// Zeroes the parts of blocks at both ends of a range, where they are written.
+    /// Zeroes the partial blocks at both ends of a range, if they are written.
     fn zero_edges(
         &self,
         ino: Ino,
@@ -250,8 +252,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Runs `change` under a handle with room for the inode and `first`, sets the times, and stores
-    /// the inode whatever came out: what was changed so far counts.
+    /// Runs `change` under a handle with credits for the inode and `first`, sets the times, and
+    /// stores the inode even after an error, because a part of the change may be done.
     pub(super) fn changing(
         &self,
         ino: Ino,
@@ -271,7 +273,7 @@ impl Volume {
         done
     }
 
-    /// What a change of a file needs besides its steps: the inode, and the features.
+    /// Credits of a file change besides its steps: the inode and the features.
     pub(super) fn rest_credits(&self) -> Credits {
         Credits::blocks(self.store_credits() + SUPERBLOCK_CREDITS)
     }
@@ -279,18 +281,18 @@ impl Volume {
     /// The blocks that hold any of these bytes.
     fn blocks_around(&self, bytes: &Range<u64>) -> Range<u32> {
         let size = self.block_size();
-        // The range is within the longest file.
+        // The range lies within the largest possible file.
         (bytes.start >> size.log2()) as u32..size.blocks_for(bytes.end) as u32
     }
 
-    /// The blocks that hold nothing but these bytes.
+    /// The blocks that hold only these bytes.
     fn blocks_inside(&self, bytes: &Range<u64>) -> Range<u32> {
         let size = self.block_size();
         let start = u32::try_from(size.blocks_for(bytes.start)).unwrap_or(LOGICAL_END);
         start..((bytes.end >> size.log2()) as u32).max(start)
     }
 
-    /// Drops what the journal knows of the written blocks of a range.
+    /// Drops the journal's copies of the written blocks of a range.
     fn forget_written(
         &self,
         ino: Ino,

@@ -1,4 +1,4 @@
-//! The caller's bytes: pieces of memory that are one after the other in the file.
+//! The caller's bytes: pieces of memory that follow each other in the file.
 //!
 //! ```text
 //!   pieces     [0123][45678][9]
@@ -27,7 +27,7 @@ impl<'a> Content<'a> {
         self.len
     }
 
-    /// The bytes `from..to` of these.
+    /// The part `from..to` of these bytes.
     pub(crate) fn part(&self, from: usize, to: usize) -> Content<'a> {
         debug_assert!(from <= to && to <= self.len, "a part lies inside");
         Content { start: self.start + from, len: to - from, ..*self }
@@ -46,7 +46,7 @@ impl<'a> Content<'a> {
         })
     }
 
-    /// Copies the bytes to `to`, which is as long.
+    /// Copies the bytes to `to`, which has the same length.
     pub(crate) fn copy_to(&self, to: &mut [u8]) {
         let mut done = 0;
         for slice in self.slices() {

@@ -1,5 +1,5 @@
-//! Blocks that are new to a file: given, shown when their bytes are on their way, hidden where those
-//! did not get there.
+//! Blocks that are new to a file: allocates them, shows them once their data is written, and hides
+//! those whose write failed.
 
 use crate::file::content::Content;
 use crate::file::pieces::Piece;
@@ -20,13 +20,13 @@ pub(crate) struct Plan<'a> {
 }
 
 impl Plan<'_> {
-    /// How many bytes of the content the pieces cover; `None` for none.
+    /// How many bytes of the content the pieces cover; `None` when they cover nothing.
     pub(crate) fn covered(&self, volume: &Volume, pieces: &[Piece]) -> Option<usize> {
         let last = pieces.last()?;
         self.reached(volume, last.logical + last.len)
     }
 
-    /// How many bytes of the content are before `block` of the file; `None` for none.
+    /// How many bytes of the content come before `block` of the file; `None` when none do.
     pub(crate) fn reached(&self, volume: &Volume, block: u32) -> Option<usize> {
         let end = u64::from(block) << volume.block_size().log2();
         let n = end.checked_sub(self.pos).filter(|n| *n > 0)?;
@@ -35,8 +35,8 @@ impl Plan<'_> {
 }
 
 impl Volume {
-    /// Gives every run of the plan blocks in `state`, from the left, until space or credits end:
-    /// the pieces that have blocks now, and why there are no more.
+    /// Allocates blocks in `state` for the runs of the plan, from the left, until space or credits
+    /// run out. Returns the pieces that have blocks now, and why there are no more.
     pub(crate) fn place(
         &self,
         body: &mut Body,
@@ -74,7 +74,7 @@ impl Volume {
                     let got = self.hold_run_of(body, handle, old, want, promised)?;
                     let (len, block) = (got.len, got.start);
                     pieces.push(Piece { logical: at, len, block, fresh: true, moved: true });
-                    // The promise went with the run.
+                    // The run has taken the reservation.
                     self.moved_rewrites(body, at..at + len);
                     at += len;
                 }
@@ -104,7 +104,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Adds blocks that were given to the file, at most `most` to a piece.
+    /// Adds blocks that were allocated to the file, at most `most` to a piece.
     fn push_fresh(
         &self,
         pieces: &mut Vec<Piece>,
@@ -120,8 +120,9 @@ impl Volume {
         }
     }
 
-    /// Makes the fresh pieces readable, from the left, with `sums` where the file has them: the block behind those that
-    /// are, and why no more. What is shown leaves `pieces`.
+    /// Makes the fresh pieces readable, from the left, with `sums` if the file has checksums.
+    /// Returns the block after the last readable one, and why there are no more. Shown pieces leave
+    /// `pieces`.
     pub(crate) fn show(
         &self,
         body: &mut Body,
@@ -155,12 +156,12 @@ impl Volume {
         (reached, met)
     }
 
-    /// After the device failed: what is new to the file and was not written shall not be read. The
-    /// write's own error is the one to tell.
+    /// After a failed device write: removes new blocks without data from the map or makes them
+    /// unwritten, so that no read returns their old content. The caller returns the write's own
+    /// error.
     ///
-    /// Where that cannot be done (no room in the transaction, a map that is damaged) the journal gives
-    /// up: the blocks would hold what others left there, and the map that shows them never becomes
-    /// durable then.
+    /// If that fails (no credits left, damaged map), the journal aborts. The blocks would show what
+    /// other files left in them; after the abort, the map that shows them never becomes durable.
     pub(crate) fn hide(&self, body: &mut Body, handle: &Handle<'_>, ino: Ino, pieces: &[Piece]) {
         for piece in pieces.iter().filter(|piece| piece.fresh) {
             if let Err(error) = self.hide_piece(body, handle, ino, piece) {
@@ -182,7 +183,8 @@ impl Volume {
         }
         self.more_credits(handle, self.unmap_credits(body))?;
         if self.journals_data(body) {
-            // What was joined before the failure must not go home to a later owner.
+            // Copies that joined the transaction before the failure must not be written home over a
+            // later owner's data.
             for n in 0..u64::from(piece.len) {
                 handle.forget(BlockNr(piece.block.0 + n));
             }

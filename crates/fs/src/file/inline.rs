@@ -1,8 +1,8 @@
-//! Writing files whose content lies in the inode.
+//! Writing files whose content is in the inode.
 //!
 //! ```text
 //!   empty, no blocks ──fits──► inline ──fits──► inline
-//!                                  └─ too long ─► blocks, for good; the write goes on there
+//!                                  └─ too long ─► blocks, for good; the write continues there
 //! ```
 
 use crate::file::content::Content;
@@ -15,8 +15,8 @@ use extant_ondisk::features::Incompat;
 use extant_ondisk::inode::{I_BLOCK_SIZE, InodeFlags};
 
 impl Volume {
-    /// Writes `content` at byte `pos` into the inode, where it can be there: how many bytes, all of
-    /// them. `None`: the file has blocks now.
+    /// Writes `content` at byte `pos` into the inode, if it fits there. Returns how many bytes,
+    /// always all of them. `None` means that the file has blocks now.
     pub(super) fn write_inline(
         &self,
         ino: Ino,
@@ -28,7 +28,7 @@ impl Volume {
             return Ok(None);
         }
         if body.disk.has_inline_data() {
-            self.inline_parts(ino, body)?; // what is lost is not written around
+            self.inline_parts(ino, body)?; // damaged content is not overwritten
         }
         let end = pos + content.len() as u64;
         let room = (I_BLOCK_SIZE + self.inline_value_max(ino, body)?) as u64;
@@ -41,7 +41,7 @@ impl Volume {
             handle.stop()?;
             return Ok(None);
         }
-        // Nothing of what a shorter file left there comes back.
+        // Bytes that an earlier, longer content left there must not reappear.
         self.inline_truncate(ino, body, body.size)?;
         let value_len = (end.max(body.size) as usize).saturating_sub(I_BLOCK_SIZE);
         if self.inline_value_range(ino, body)?.len() < value_len {
@@ -58,7 +58,7 @@ impl Volume {
         Ok(Some(content.len()))
     }
 
-    /// Moves inline content into blocks, under a handle of its own. Files without stay as they are.
+    /// Moves inline content into blocks, under a handle of its own. Does nothing for other files.
     ///
     /// Errors: `NoSpace`, `Device` (nothing changed); `Corrupt`.
     pub(crate) fn leave_inline(&self, ino: Ino, body: &mut Body) -> Result<()> {
@@ -74,7 +74,7 @@ impl Volume {
         done
     }
 
-    /// Whether a file that is not inline could be: nothing is in it yet.
+    /// Whether a file that is not inline could be: it is empty.
     fn may_go_inline(&self, body: &Body) -> bool {
         self.has_incompat(Incompat::INLINE_DATA)
             && body.size == 0

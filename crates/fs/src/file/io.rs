@@ -12,7 +12,7 @@ impl Read for File {
     }
 }
 
-/// There is no buffer of the file's own to flush; [`File::sync_all`] makes what was written durable.
+/// A file has no buffer of its own to flush; [`File::sync_all`] makes written data durable.
 impl Write for File {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
         self.write_vectored(&[IoSlice::new(buf)])

@@ -1,9 +1,10 @@
-//! Files that leave the journal: their bytes go home before they are written past it (rule F5).
+//! Files whose data stops going through the journal: it is written home before any write bypasses
+//! the journal (rule F5).
 //!
 //! ```text
-//!   commit everything ─► bytes home, flush ─► revoke every block ─► commit
-//!                        the log's copies      no copy is brought home any more:
-//!                        say the same          what is written in place now stays
+//!   commit everything ─► data home, flush ─► revoke every block ─► commit
+//!                        the log's copies      no copy is replayed any more:
+//!                        are the same          data written in place from now on stays
 //! ```
 
 use crate::data::DataPath;
@@ -19,10 +20,10 @@ use std::ops::Range;
 const PIECE: u32 = 64;
 
 impl Volume {
-    /// Takes what a file has in the journal out of it: its flag is about to go. Nothing where there
-    /// is no journal.
+    /// Takes a file's data out of the journal, before its flag is removed. Does nothing without a
+    /// journal.
     ///
-    /// Errors: `Corrupt`, `Device`, `Aborted`. Locks: the inode's is held, and no handle.
+    /// Errors: `Corrupt`, `Device`, `Aborted`. Locks: the caller holds the inode's, and no handle.
     pub(crate) fn leave_journal(&self, ino: Ino, body: &mut Body) -> Result<()> {
         if !self.journals_data(body) || !self.has_map(body) {
             return Ok(());

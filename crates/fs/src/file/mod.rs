@@ -1,13 +1,14 @@
-//! An open file: reads and writes at a place, and `Read`, `Write`, `Seek` at a cursor.
+//! An open file: reads and writes at an offset, and `Read`, `Write`, `Seek` at a cursor.
 //!
 //! ```text
 //!   File ─┬─ inode, shared          read_at, write_at, append, set_len, allocate, sync_all …
 //!         └─ cursor (its own)       Read, Write, Seek
 //! ```
 //!
-//! Any number of threads may use one file. Who reads or writes over what is in the page cache holds folios alone;
-//! other readers share the inode, other writers take turns. A write is whole for other writers; a reader may see
-//! the part of it that is in one folio before the part in the next.
+//! Any number of threads may use one file. A read or overwrite of bytes in the page cache locks
+//! folios only. Other readers share the inode; other writers run one at a time. A write is atomic
+//! for other writers. A reader may see the part of a write that is in one folio before the part in
+//! the next.
 
 pub(crate) mod allocate;
 pub(crate) mod content;
@@ -40,7 +41,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A regular file of a volume, open to read and, where the volume is, to write.
+/// A regular file of a volume. It is open for reading and, if the volume is, for writing.
 ///
 /// # Examples
 ///
@@ -70,18 +71,18 @@ impl std::fmt::Debug for File {
     }
 }
 
-/// What one opening has of its own; clones of a file share it.
+/// State of one opening; clones of a file share it.
 struct Opened {
     inode: InodeHold,
-    /// How it reads, to read ahead of it.
+    /// Its read pattern, for read-ahead.
     stream: ReadStream,
-    /// The last error of writing back that it was told of.
+    /// The last write-back error that was reported to this opening.
     error_seen: AtomicU64,
     /// Its bytes leave the cache once they are on the device.
     drop_behind: AtomicBool,
 }
 
-/// A piece of a file and where it lies.
+/// A piece of a file and where it is on the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileExtent {
     /// Bytes from the file's start.
@@ -94,7 +95,7 @@ pub struct FileExtent {
     pub written: bool,
 }
 
-/// With the last clone the opening ends.
+/// The opening ends with its last clone.
 impl Drop for Opened {
     fn drop(&mut self) {
         self.inode.end_opening();
@@ -102,9 +103,9 @@ impl Drop for Opened {
 }
 
 impl File {
-    /// Opens what is held.
+    /// Opens an inode as a file.
     ///
-    /// Errors: `IsADirectory`; `Invalid` for devices and the like.
+    /// Errors: `IsADirectory`; `Invalid` for devices and other kinds.
     pub(crate) fn open(inode: InodeHold) -> Result<File> {
         match inode.read().file_kind() {
             FileKind::Regular => {}
@@ -122,8 +123,9 @@ impl File {
         Ok(File { inode, opened: Arc::new(opened), cursor: 0 })
     }
 
-    /// Whether bytes that are read or written through this file leave the cache soon: a hint for data that is
-    /// used once. Clones share it; [`OpenOptions::dont_cache`](crate::OpenOptions::dont_cache) is the start value.
+    /// Sets whether bytes read or written through this file leave the cache soon: a hint for data
+    /// that is used once. Clones share the setting;
+    /// [`OpenOptions::dont_cache`](crate::OpenOptions::dont_cache) is its initial value.
     pub fn set_dont_cache(&self, dont_cache: bool) {
         self.opened.drop_behind.store(dont_cache, Ordering::Relaxed);
     }
@@ -148,27 +150,29 @@ impl File {
         self.inode.ino
     }
 
-    /// What is known of the file besides its content.
+    /// The file's attributes.
     pub fn metadata(&self) -> Metadata {
         self.inode.look(self.volume())
     }
 
-    /// Reads bytes from `offset` on; how many, fewer than `buf` holds only at the file's end.
+    /// Reads bytes from `offset` on. Returns how many: fewer than `buf` holds only at the file's
+    /// end.
     ///
-    /// Errors: `Encrypted`; `Corrupt`; `Device`.
+    /// # Errors
+    /// `Encrypted`; `Corrupt`; `Device`.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         self.read_at_with(offset, buf, self.cache_use())
     }
 
-    /// As [`File::read_at`], with a word on what the cache shall do with the bytes.
+    /// As [`File::read_at`], with a hint how the cache should treat the bytes.
     pub fn read_at_with(&self, offset: u64, buf: &mut [u8], how: CacheUse) -> Result<usize> {
         self.volume().read_through(&self.inode, offset, buf, how, Some(&self.opened.stream))
     }
 
-    /// As [`File::read_at`], encrypted content as it is stored.
+    /// As [`File::read_at`]. Encrypted content is returned as it is stored.
     pub fn read_raw_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
         if self.inode.cached.get().is_some() {
-            // It is not encrypted, and what is stored may be older.
+            // The file is not encrypted, and the cache may hold newer bytes than the device.
             return self.read_at(offset, buf);
         }
         self.volume()
@@ -176,11 +180,13 @@ impl File {
             .noting(|| self.volume().read_raw(self.inode.ino, &self.inode.read(), offset, buf))
     }
 
-    /// Writes bytes from `offset` on; how many. Fewer than `bytes` holds only where the volume or the
-    /// longest possible file ends in between: going on from there gives the error.
+    /// Writes bytes from `offset` on. Returns how many: fewer than `bytes` holds only if the volume
+    /// becomes full or the largest possible file ends in between. A further call then returns the
+    /// error.
     ///
-    /// Errors: `ReadOnly`; `NotPermitted` for an immutable or append-only file; `Encrypted`;
-    /// `FileTooLarge`; `NoSpace`; `Corrupt`; `Device`. Locks: takes `Inode`, then a handle.
+    /// # Errors
+    /// `ReadOnly`; `NotPermitted` for an immutable or append-only file; `Encrypted`;
+    /// `FileTooLarge`; `NoSpace`; `Corrupt`; `Device`.
     ///
     /// # Examples
     ///
@@ -197,12 +203,12 @@ impl File {
         self.write_vectored_at(offset, &[IoSlice::new(bytes)])
     }
 
-    /// As [`File::write_at`], the bytes in several pieces of memory, one after the other.
+    /// As [`File::write_at`], with the bytes in several pieces of memory, one after the other.
     pub fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> Result<usize> {
         self.write_vectored_at_with(offset, pieces, self.cache_use())
     }
 
-    /// As [`File::write_vectored_at`], with a word on what the cache shall do with the bytes.
+    /// As [`File::write_vectored_at`], with a hint how the cache should treat the bytes.
     pub fn write_vectored_at_with(
         &self,
         offset: u64,
@@ -217,10 +223,12 @@ impl File {
         })
     }
 
-    /// Whether [`File::write_at`], or for an append-only file [`File::append`], takes bytes at `offset`, as long as
-    /// there is space. For who has something else to change first.
+    /// Checks whether [`File::write_at`], or [`File::append`] for an append-only file, accepts
+    /// bytes at `offset` as long as there is space. For callers that have to change something else
+    /// first.
     ///
-    /// Errors: as theirs. Locks: takes `Inode`.
+    /// # Errors
+    /// As those.
     pub fn check_write(&self, offset: u64) -> Result<()> {
         let body = self.inode.read();
         let appends = body.flags.contains(InodeFlags::APPEND) && offset == body.size;
@@ -228,9 +236,10 @@ impl File {
         self.volume().check_write(&body, place).map(drop)
     }
 
-    /// Writes all of `bytes` from `offset` on. On an error some of them may be written.
+    /// Writes all of `bytes` from `offset` on. After an error some of them may be written.
     ///
-    /// Errors: as [`File::write_at`].
+    /// # Errors
+    /// As [`File::write_at`].
     pub fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut done = 0;
         while done < bytes.len() {
@@ -239,10 +248,11 @@ impl File {
         Ok(())
     }
 
-    /// Writes bytes behind the file's last one, whoever else appends; how many, as
-    /// [`File::write_at`].
+    /// Writes bytes after the file's last one, wherever other writers move the end. Returns how
+    /// many, as [`File::write_at`].
     ///
-    /// Errors: as [`File::write_at`], but an append-only file takes them.
+    /// # Errors
+    /// As [`File::write_at`], but an append-only file accepts them.
     pub fn append(&self, bytes: &[u8]) -> Result<usize> {
         self.volume().context().noting(|| {
             let pieces = [IoSlice::new(bytes)];
@@ -254,10 +264,11 @@ impl File {
         })
     }
 
-    /// Cuts the file to `size` bytes, or lengthens it with a hole.
+    /// Truncates the file to `size` bytes, or extends it with a hole.
     ///
-    /// Errors: `ReadOnly`; `NotPermitted` for an immutable or append-only file; `FileTooLarge`;
-    /// `Corrupt`; `Device`. Locks: as [`File::write_at`].
+    /// # Errors
+    /// `ReadOnly`; `NotPermitted` for an immutable or append-only file; `FileTooLarge`; `Corrupt`;
+    /// `Device`.
     pub fn set_len(&self, size: u64) -> Result<()> {
         self.volume().context().noting(|| {
             self.volume().set_len(&self.inode, size)?;
@@ -265,11 +276,12 @@ impl File {
         })
     }
 
-    /// Gives or takes blocks as `fallocate` does, see [`FallocateMode`].
+    /// Allocates or frees blocks as `fallocate` does, see [`FallocateMode`].
     ///
-    /// Errors: `Invalid` for an empty or misplaced range; `NotSupported` on a file that is mapped by
-    /// pointers; `NotPermitted`; `FileTooLarge`; `NoSpace`, and what was given so far stays;
-    /// `Corrupt`; `Device`. Locks: as [`File::write_at`].
+    /// # Errors
+    /// `Invalid` for an empty or misplaced range; `NotSupported` on a file that is mapped by
+    /// pointers; `NotPermitted`; `FileTooLarge`; `NoSpace`, and blocks allocated so far stay;
+    /// `Corrupt`; `Device`.
     pub fn allocate(&self, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
         self.volume().context().noting(|| {
             self.volume().fallocate(&self.inode, mode, offset, len)?;
@@ -277,25 +289,26 @@ impl File {
         })
     }
 
-    /// Whether [`File::allocate`] takes this range of this file, as long as there is space and its map can do it. For
-    /// who has something else to change first.
+    /// Checks whether [`File::allocate`] accepts this range of this file as long as there is space
+    /// and the file's map can do it. For callers that have to change something else first.
     ///
-    /// Errors: as there. Locks: takes `Inode`.
+    /// # Errors
+    /// As [`File::allocate`].
     pub fn check_allocate(&self, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
         self.volume().check_range(&self.inode.read(), mode, offset, len).map(drop)
     }
 
-    /// Changes what is known of the file besides its content, see [`SetAttributes`].
+    /// Changes the file's attributes, see [`SetAttributes`].
     pub fn set_attributes(&self, wish: &SetAttributes) -> Result<()> {
         self.volume().context().noting(|| self.volume().set_attributes(&self.inode, wish))
     }
 
-    /// Where data starts at or behind `offset`; `None` when only a hole follows.
+    /// Where data starts at or after `offset`; `None` when only a hole follows.
     pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
         self.seek_to(offset, true)
     }
 
-    /// Where a hole starts at or behind `offset`; the end of the file is one. `None` from there on.
+    /// Where a hole starts at or after `offset`; the end of the file is one. `None` from there on.
     pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
         self.seek_to(offset, false)
     }
@@ -307,10 +320,11 @@ impl File {
         })
     }
 
-    /// The block that holds the byte at `offset`; `None` in a hole, behind the last piece, and where the content
-    /// lies in the inode.
+    /// The extent that holds the byte at `offset`. `None` in a hole, after the last extent, and for
+    /// content in the inode.
     ///
-    /// Errors: `Corrupt`, `Device`.
+    /// # Errors
+    /// `Corrupt`, `Device`.
     pub fn extent_at(&self, offset: u64) -> Result<Option<FileExtent>> {
         self.volume().context().noting(|| {
             let volume = self.volume();
@@ -335,13 +349,14 @@ impl File {
         })
     }
 
-    /// The file's pieces in order, holes left out, blocks past its end included; none where the
-    /// content lies in the inode. Neighbours that continue each other are one.
+    /// The file's extents in order, blocks past its end included. Holes are left out, and content
+    /// in the inode has none. Neighbours that continue each other are one extent.
     ///
-    /// Errors: `Corrupt`, `Device`.
+    /// # Errors
+    /// `Corrupt`, `Device`.
     pub fn extents(&self) -> Result<Vec<FileExtent>> {
         self.volume().context().noting(|| {
-            // What is promised lies nowhere yet.
+            // Reserved blocks have no place yet: write the data back first.
             self.volume().write_back(&self.inode, 0..u64::MAX, &u64::MAX)?;
             let body = self.inode.read();
             let mut pieces: Vec<FileExtent> = Vec::new();
@@ -358,7 +373,7 @@ impl File {
                     Target::Written(block) => (block, true),
                     Target::Unwritten(block) => (block, false),
                 };
-                // A crafted map can name the same blocks over and over.
+                // A crafted map can name the same blocks again and again.
                 mapped += u64::from(run.len);
                 if mapped > volume.geometry().blocks_count() {
                     return Err(Site::of_ino(self.inode.ino).corrupt(What::InodeBlocks));

@@ -1,5 +1,5 @@
-//! Bytes on their way to the blocks of a file: padded, joined, and written in one go where the blocks
-//! are neighbours on disk.
+//! Writes bytes to the blocks of a file: pads them, joins them, and uses one device write where the
+//! blocks are neighbours on disk.
 //!
 //! ```text
 //!   file      │····5678│9ABC│DE··│        bytes 4..14 into three blocks
@@ -21,9 +21,10 @@ pub(crate) struct Piece {
     pub(crate) logical: u32,
     pub(crate) len: u32,
     pub(crate) block: BlockNr,
-    /// The blocks hold nothing of the file yet.
+    /// The blocks hold no data of the file yet.
     pub(crate) fresh: bool,
-    /// And they are only held: they will stand where the map has others now, see `Volume::hold_run`.
+    /// The blocks are also only held: they will replace the blocks that the map has now, see
+    /// `Volume::hold_run`.
     pub(crate) moved: bool,
 }
 
@@ -58,8 +59,9 @@ impl Piece {
 }
 
 impl Volume {
-    /// Writes `content` at byte `pos` into `pieces`, which cover it. `size` is what the file had:
-    /// the rest of the block around it is written with zeros. With `sums` the fresh blocks are summed.
+    /// Writes `content` at byte `pos` into `pieces`, which cover it. `size` is the file's size
+    /// before: the rest of the block around that end is written with zeros. With `sums`, computes
+    /// the checksums of the fresh blocks.
     pub(crate) fn write_pieces(
         &self,
         path: DataPath<'_, '_>,
@@ -71,7 +73,7 @@ impl Volume {
     ) -> Result<()> {
         let log2 = self.block_size().log2();
         let end = pos + content.len() as u64;
-        // Bytes that are to be written together: from where, up to where, and they themselves.
+        // Bytes that are written together: where they start, where they end, and the bytes.
         let mut start = (BlockNr(0), 0);
         let mut next = (u64::MAX, false);
         let mut parts: Vec<IoSlice<'_>> = Vec::new();
@@ -83,7 +85,7 @@ impl Volume {
             }
             let (lead, trail) = padding(piece.fresh, size, from, to, 1 << log2);
             let at = (piece.block.0 << log2) + (from - lead as u64 - first);
-            // Only the journal cares for what was in a block before.
+            // The former content of a block matters only to the journal.
             let fresh = piece.fresh && matches!(path, DataPath::Journal { .. });
             if (at, fresh) != next {
                 self.write_data(path.to_fresh(next.1), start.0, start.1, &parts)?;
@@ -108,7 +110,7 @@ impl Volume {
     }
 }
 
-/// Zeros to write before and behind bytes `from..to` of a piece: to the borders of its blocks where
+/// Zeros to write before and after bytes `from..to` of a piece: to the borders of its blocks if
 /// they are fresh, and around the end of a file of `size` bytes.
 fn padding(fresh: bool, size: u64, from: u64, to: u64, block: u64) -> (usize, usize) {
     let before = from % block;

@@ -1,14 +1,14 @@
-//! A file's size: how large it can be, and making it shorter or longer.
+//! A file's size: how large it can become, truncating it, extending it.
 //!
 //! ```text
-//!   shorter   rest of the last block zeroed ─► folios gone        may fail, and nothing is lost
-//!             size ─► blocks behind it, from the end ─► …         on an orphan record from the first
-//!                                                                 restart of the handle to the end
-//!   longer    rest of the old last block zeroed ─► size           a hole follows
+//!   shorter   rest of the last block zeroed ─► folios dropped      may fail without loss
+//!             size ─► blocks past it, from the end ─► …            has an orphan record from the
+//!                                                                  handle's first restart on
+//!   longer    rest of the old last block zeroed ─► size            a hole follows
 //! ```
 //!
-//! Rule F2: no size is shown before the bytes that it takes in are. Rule F4: recovery cuts a file on an orphan
-//! record at its size, so a truncation that was cut off goes on there.
+//! Rule F2: the size never covers bytes before they are readable. Rule F4: recovery truncates a
+//! file with an orphan record at its size; so it completes a truncation that a crash interrupted.
 
 use crate::context::superblock::SUPERBLOCK_CREDITS;
 use crate::file::write::check_writable_file;
@@ -22,16 +22,16 @@ use extant_ondisk::features::RoCompat;
 use extant_ondisk::inode::{I_BLOCK_SIZE, InodeFlags};
 use std::sync::atomic::Ordering;
 
-/// From this size on a volume has the feature `large_file`.
+/// From this size on the volume needs the feature `large_file`.
 pub(crate) const LARGE_FILE: u64 = 1 << 31;
 
 impl Volume {
-    /// The most bytes that the file can have: what its map reaches, what its size field says in
-    /// blocks, and, without `huge_file`, what can be counted in sectors.
+    /// The largest size that the file can have. It is limited by what the map reaches, by the size
+    /// field, and, without `huge_file`, by what the sector count can express.
     pub(crate) fn max_file_size(&self, body: &Body) -> u64 {
         let log2 = self.block_size().log2();
         let reach = match body.disk.has_inline_data() {
-            // It will have the map of a new file.
+            // It will get the map of a new file.
             true => u64::MAX,
             false => body.disk.max_size(self.inode_format()),
         };
@@ -42,7 +42,7 @@ impl Volume {
         most.min(u64::from(u32::MAX) << 9 >> log2 << log2)
     }
 
-    /// Sets the size of a file in its inode, and what the volume says of its largest.
+    /// Sets the size in the inode, and the volume's feature for large files if needed.
     pub(crate) fn set_size_field(
         &self,
         body: &mut Body,
@@ -56,7 +56,7 @@ impl Volume {
         }
     }
 
-    /// Cuts a regular file to `size` bytes, or lengthens it with a hole.
+    /// Truncates a regular file to `size` bytes, or extends it with a hole.
     ///
     /// Errors: as `File::set_len`. Locks: takes `Inode`, then handles.
     pub(crate) fn set_len(&self, inode: &Inode, size: u64) -> Result<()> {
@@ -84,8 +84,8 @@ impl Volume {
         }
     }
 
-    /// Gives a regular file that was checked for it a new size; sets its times. No data of it is on its
-    /// way to the device ([`Volume::quiesce`]).
+    /// Gives a regular file its new size and sets its times. The caller has checked it with
+    /// [`Volume::check_resizable`], and no data of it is in flight ([`Volume::quiesce`]).
     pub(crate) fn resize_file(&self, ino: Ino, body: &mut Body, size: u64) -> Result<()> {
         self.drop_capability(ino, body)?;
         if body.disk.has_inline_data() {
@@ -107,8 +107,8 @@ impl Volume {
         done
     }
 
-    /// What the first handle of a change of size needs: the inode, the block around the end where
-    /// the journal has it, the features, an orphan record.
+    /// Credits of the first handle of a size change: the inode, the block around the end if the
+    /// journal has it, the features, an orphan record.
     fn resize_credits(&self, body: &Body) -> Credits {
         Credits::blocks(self.store_credits() + 1 + SUPERBLOCK_CREDITS + 2 * ORPHAN_CREDITS)
             .plus(self.zero_credits(body))
@@ -127,9 +127,9 @@ impl Volume {
         } else {
             self.zero_behind(self.data_path(body, handle), ino, body, size.min(old))?;
         }
-        // Not before: what may fail up to here leaves the bytes that are not on the device yet.
+        // Not earlier: if anything up to here fails, the dirty bytes must still be there.
         if let Some(cached) = body.cached.as_ref().filter(|_| size <= old) {
-            // First the length: who reads beside this sees the end, not zeros before it.
+            // First the length: a concurrent reader then sees the end, not zeros before it.
             cached.pages.set_len(size);
             cached.pages.truncate(size);
             let keep = u32::try_from(self.block_size().blocks_for(size)).unwrap_or(LOGICAL_END);
@@ -138,7 +138,7 @@ impl Volume {
         self.set_size_field(body, handle, size)?;
         let now = self.environment().now();
         body.content_changed(now);
-        // The same size takes away what was allocated beyond it.
+        // Setting the same size frees what was allocated beyond it.
         if size > old || body.disk.has_inline_data() || is_unmapped(body) {
             return Ok(());
         }
@@ -146,7 +146,7 @@ impl Volume {
         self.unmap_tail(ino, body, handle, keep)
     }
 
-    /// Frees the blocks of a file from `keep` on, in as many transactions as it takes.
+    /// Frees the blocks of a file from `keep` on, in as many transactions as needed.
     fn unmap_tail(
         &self,
         ino: Ino,
@@ -158,12 +158,12 @@ impl Volume {
         let range = keep..LOGICAL_END;
         let mut recorded = false;
         let ready = &mut |handle: &Handle<'_>, body: &mut Body| {
-            // Who lost its last name is on record anyway, until its last holder lets go.
+            // An unlinked inode has its orphan record anyway, until its last holder releases it.
             recorded |= body.orphan == OrphanPlace::None;
             self.orphan_add(handle, ino, body)
         };
         let done = self.unmap_in_steps(ino, body, handle, range, rest, ready);
-        // Also after an error: what could not be freed now cannot be freed at the next opening.
+        // Also after an error: what cannot be freed now could not be freed at the next open either.
         match recorded {
             true => self.orphan_remove(handle, ino, body).and(done),
             false => done,
@@ -171,7 +171,7 @@ impl Volume {
     }
 }
 
-/// Whether no block is mapped, as the root alone tells.
+/// Whether no block is mapped, judged from the root of the map alone.
 pub(crate) fn is_unmapped(body: &Body) -> bool {
     match body.disk.has_extents() {
         true => crate::map::extent::node::entries(&body.disk.i_block) == 0,

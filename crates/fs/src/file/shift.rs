@@ -1,12 +1,12 @@
-//! Taking a range out of a file, and putting one in: what is behind it moves.
+//! Removing a range from a file and inserting one: what follows it moves.
 //!
 //! ```text
-//!   collapse   unmap the range ─► keys behind it smaller, leaf by leaf from the left ─► size
-//!   insert     size ─► an extent across the place cut in two ─► keys behind it larger, from the right
+//!   collapse   unmap the range ─► smaller keys after it, leaf by leaf from the left ─► size
+//!   insert     size ─► split an extent across the place ─► larger keys after it, from the right
 //! ```
 //!
-//! Between two leaves the tree is in order, with a hole where the moved part meets the rest: a
-//! journal too small for all leaves at once may leave that after a crash, as it may with Linux.
+//! After each leaf the tree is in order, with a hole where the moved part meets the rest. If the
+//! journal is too small for all leaves at once, a crash may leave that state, as on Linux.
 
 use crate::inode::Body;
 use crate::map::LOGICAL_END;
@@ -17,7 +17,7 @@ use extant_journal::{Credits, Handle};
 use std::ops::Range;
 
 impl Volume {
-    /// Collapse: `bytes` leave the file.
+    /// Collapse: removes `bytes` from the file.
     pub(super) fn collapse(&self, ino: Ino, body: &mut Body, bytes: Range<u64>) -> Result<()> {
         let blocks = self.whole_blocks(&bytes)?;
         if bytes.end >= body.size {
@@ -37,7 +37,7 @@ impl Volume {
         })
     }
 
-    /// Insert: a hole of `bytes` comes into the file.
+    /// Insert: puts a hole of `bytes` into the file.
     pub(super) fn insert_range(&self, ino: Ino, body: &mut Body, bytes: Range<u64>) -> Result<()> {
         let blocks = self.whole_blocks(&bytes)?;
         if bytes.start >= body.size {
@@ -63,14 +63,14 @@ impl Volume {
         })
     }
 
-    /// The blocks of a range that must be whole ones, whole clusters too.
+    /// The blocks of a range, which must be whole blocks and whole clusters.
     fn whole_blocks(&self, bytes: &Range<u64>) -> Result<Range<u32>> {
         let unit = u64::from(self.geometry().cluster_ratio()) << self.block_size().log2();
         if !bytes.start.is_multiple_of(unit) || !bytes.end.is_multiple_of(unit) {
             return Err(Error::Invalid("a range to collapse or insert has whole blocks"));
         }
         let log2 = self.block_size().log2();
-        // Within the longest file: checked before.
+        // It was checked before that the range lies within the largest possible file.
         Ok((bytes.start >> log2) as u32..(bytes.end >> log2) as u32)
     }
 }

@@ -1,15 +1,15 @@
 //! Making a file durable.
 //!
 //! ```text
-//!                  last step of                  not durable ──► commit it, one flush for it and data
-//!   sync_all       anything in the inode ─────┬─►
-//!   sync_data      size and map ──────────────┘  durable     ──► one flush, for data written in place
-//!                                                not known   ──► commit everything
-//!   before it, dirty folios go to the device
+//!                  last commit point of       not durable ─► commit it, one flush for it and data
+//!   sync_all       anything in the inode ───┬─►
+//!   sync_data      size and map ────────────┘  durable     ─► one flush, for data written in place
+//!                                              not known   ─► commit everything
+//!   before that, dirty folios are written back
 //! ```
 //!
-//! A file with the flag `SYNC` is made durable so after each change of it, and each change of names in a directory with
-//! `SYNC` or `DIRSYNC` is, before the call that made it returns.
+//! A file with the flag `SYNC` is made durable in this way after each change of it, before the
+//! changing call returns. So is each change of names in a directory with `SYNC` or `DIRSYNC`.
 
 use crate::file::File;
 use crate::file::synced::Synced;
@@ -22,23 +22,25 @@ use std::sync::atomic::Ordering;
 impl File {
     /// Returns when content and metadata of the file are durable.
     ///
-    /// Errors: `Device`, `Aborted`; each error of writing back is told once to each opening of the file. Locks: as a
-    /// write.
+    /// # Errors
+    /// `Device`, `Aborted`. Each write-back error is returned once to each opening of the file.
     pub fn sync_all(&self) -> Result<()> {
         self.sync(|synced| &mut synced.all)
     }
 
     /// Returns when the content is durable, with what is needed to read it back; times need not be.
     ///
-    /// Errors and locks as [`File::sync_all`].
+    /// # Errors
+    /// As [`File::sync_all`].
     pub fn sync_data(&self) -> Result<()> {
         self.sync(|synced| &mut synced.content)
     }
 
-    /// Writes dirty bytes of a range to the device and returns when they are there. Nothing is flushed:
-    /// they are not durable, and the file's map and size may not be.
+    /// Writes dirty bytes of a range to the device and returns when that is done. It does not
+    /// flush: the bytes are not durable, and the file's map and size may not be on the device.
     ///
-    /// Errors: `Device`, `Aborted`: the bytes stay dirty. Locks: takes `WriteBack`, then as a write.
+    /// # Errors
+    /// `Device`, `Aborted`; then the bytes stay dirty.
     pub fn write_back(&self, offset: u64, len: u64) -> Result<()> {
         let range = offset..offset.saturating_add(len);
         self.volume()
@@ -59,7 +61,7 @@ impl File {
             if let Err(error) = &done {
                 cached.pages.note_error(error);
             }
-            // What writing back met since this opening was last told of it.
+            // A write-back error that this opening has not seen yet.
             let told = cached.pages.check_error(&self.opened.error_seen);
             done?;
             told?;
@@ -69,7 +71,7 @@ impl File {
 }
 
 impl Volume {
-    /// Commits what was changed of an inode, or flushes data that was written in place.
+    /// Commits the last change of an inode, or flushes data that was written in place.
     fn commit_inode(
         &self,
         inode: &Inode,
@@ -112,7 +114,7 @@ impl Volume {
         }
     }
 
-    /// The bytes of a file are on the device that was closed: a later sync commits what is needed to read them.
+    /// The data of a closed file is on the device: a later sync commits what is needed to read it.
     pub(crate) fn note_closed(&self, inode: &Inode) {
         if !self.context().is_open_to_write() || inode.unlinked.load(Ordering::Relaxed) {
             return;
@@ -128,10 +130,11 @@ impl Volume {
         self.journal().is_off() || !is_later(step, self.journal().durable_point())
     }
 
-    /// Makes what a call changed of `inode` durable, where the inode's flags ask for that. Not while the volume is one
-    /// transaction, which is all or nothing.
+    /// Makes a call's changes of `inode` durable if the inode's flags require that. Does nothing
+    /// while the volume is a single all-or-nothing transaction.
     ///
-    /// Errors: as [`File::sync_all`]: the change is made, and is not durable. Locks: as a write; none may be held.
+    /// Errors: as [`File::sync_all`]; then the change is made but not durable. Locks: as a write;
+    /// the caller holds none.
     pub(crate) fn sync_if_flagged(&self, inode: &Inode) -> Result<()> {
         if !inode.syncs.load(Ordering::Relaxed) || self.journal().is_one_transaction() {
             return Ok(());
@@ -147,8 +150,8 @@ impl Volume {
         self.commit_inode(inode, |synced| &mut synced.all)
     }
 
-    /// As [`Volume::sync_if_flagged`], for what a call changed of the names in directories. Unlike a sync, it leaves dirty
-    /// data of files where it is.
+    /// As [`Volume::sync_if_flagged`], for a call's changes of names in directories. Unlike a sync,
+    /// it does not write back dirty data of files.
     pub(crate) fn sync_names_if_flagged(&self, dirs: &[&Inode]) -> Result<()> {
         if !dirs.iter().any(|dir| dir.syncs.load(Ordering::Relaxed))
             || self.journal().is_one_transaction()

@@ -1,29 +1,29 @@
-//! Which step a sync of a file waits for.
+//! The commit point for which a sync of a file waits.
 //!
 //! ```text
-//!   store in step S: times only          all = S
-//!   store in step S: size, map, content  all = content = S
-//!   read from its table                  neither is known
+//!   stored at point P: times only          all = P
+//!   stored at point P: size, map, content  all = content = P
+//!   read from the inode table              neither is known
 //! ```
 
 use extant_journal::CommitPoint;
 use std::ops::Range;
 
-/// Which steps hold the last changes of an inode; `None` where nobody knows.
+/// The commit points of the last changes of an inode; `None` when unknown.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Synced {
-    /// Of anything.
+    /// Of any change.
     pub(crate) all: Option<CommitPoint>,
-    /// Of what is needed to read the content back.
+    /// Of the last change that is needed to read the content back.
     pub(crate) content: Option<CommitPoint>,
-    /// The map was changed since the inode was last stored.
+    /// The map has changed since the inode was last stored.
     pub(crate) map_changed: bool,
 }
 
 impl Synced {
-    /// The slot is stored in `step`: what it was, what it becomes.
+    /// The slot is stored at `step`, and changes from `before` to `after`.
     pub(crate) fn note(&mut self, step: CommitPoint, before: &[u8], after: &[u8]) {
-        // Times, owner, links and sums are not needed to read a file.
+        // Times, owner, links and checksums are not needed to read a file.
         const CONTENT: [Range<usize>; 4] = [0x04..0x08, 0x1C..0x24, 0x28..0x64, 0x68..0x78];
         let differs = |range: Range<usize>| before.get(range.clone()) != after.get(range);
         let tail = 0xA0.min(after.len())..after.len();

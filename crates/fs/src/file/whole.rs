@@ -1,4 +1,4 @@
-//! Whole files by path, in the manner of `std::fs`.
+//! Whole files by path, as in `std::fs`.
 
 use crate::attributes::SetAttributes;
 use crate::filesystem::Filesystem;
@@ -10,11 +10,12 @@ use std::path::Path;
 const COPIED_AT_ONCE: usize = 1 << 20;
 
 impl Filesystem {
-    /// Makes `bytes` the whole content of a file, which is made where it is missing. Symlinks are
-    /// followed.
+    /// Makes `bytes` the whole content of a file, which is created if it does not exist. Symlinks
+    /// are followed.
     ///
-    /// On an error some of the bytes may be written. Errors: those of making a name and of
-    /// [`File::write_at`](crate::File::write_at).
+    /// # Errors
+    /// Those of creating a file and of [`File::write_at`](crate::File::write_at). After an error
+    /// some of the bytes may be written.
     ///
     /// # Examples
     ///
@@ -37,12 +38,14 @@ impl Filesystem {
         file.write_all_at(0, bytes.as_ref())
     }
 
-    /// Copies the content and the permission bits of a file to `to`, which is made where it is missing and replaced in
-    /// its content where it is there; how many bytes it has. Symlinks are followed, and holes stay holes.
+    /// Copies the content and the permission bits of a file to `to`. If `to` does not exist it is
+    /// created; otherwise its content is replaced. Returns the length in bytes. Symlinks are
+    /// followed, and holes stay holes.
     ///
-    /// On an error some of the bytes may be copied. Errors: those of [`Filesystem::open_file`],
-    /// [`File::read_at`](crate::File::read_at) and [`Filesystem::write`]; `Invalid` for a file onto itself, which stays
-    /// as it is.
+    /// # Errors
+    /// Those of [`Filesystem::open_file`], [`File::read_at`](crate::File::read_at) and
+    /// [`Filesystem::write`]; `Invalid` for a file onto itself, which is not changed. After another
+    /// error some of the bytes may be copied.
     ///
     /// # Examples
     ///
@@ -86,7 +89,7 @@ impl Filesystem {
         }
         let len = source.metadata().len().max(at);
         target.set_len(len)?;
-        // Writing may have taken set-ID bits away, and a file that was there has other bits.
+        // Writing may have cleared set-ID bits, and a file that existed before has other bits.
         let mode = Some(found.permissions());
         target.set_attributes(&SetAttributes { mode, ..SetAttributes::default() })?;
         Ok(len)

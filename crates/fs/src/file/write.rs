@@ -1,4 +1,4 @@
-//! Writing a file's bytes: which blocks, in which order, under which handle.
+//! Writing a file's bytes: into which blocks, in which order, under which handle.
 //!
 //! ```text
 //!   all written already   data ─► [size, times]                    data needs no handle
@@ -8,10 +8,10 @@
 //!                         [ … ] is one handle
 //! ```
 //!
-//! Rules F1 to F3: data is on its way to the device before the handle stops that makes it reachable, and the
-//! flush of that handle's commit makes both durable. The size never passes bytes that are not
-//! there. A block that is new to the file is written whole, zeros around the caller's bytes: what
-//! it held before is never seen.
+//! Rules F1 to F3: data is sent to the device before the handle stops that makes it reachable, and
+//! the flush of that handle's commit makes both durable. The size never covers bytes that are not
+//! there. A block that is new to the file is written whole, with zeros around the caller's bytes,
+//! so its former content is never visible.
 
 use crate::data::DataPath;
 use crate::file::content::Content;
@@ -27,33 +27,34 @@ use extant_ondisk::inode::{FileKind, InodeFlags};
 use extant_ondisk::time::Timestamp;
 use extant_pagecache::Use;
 
-/// Most bytes that are written to the device while a handle waits for it.
+/// Most bytes that are written to the device while a handle is open.
 pub(crate) const UNDER_HANDLE: u64 = 256 << 10;
 /// Most bytes between the two handles of a large write.
 const BETWEEN_HANDLES: u64 = 64 << 20;
 /// Most blocks that go through the journal under one handle.
 const JOURNALED_BLOCKS: u64 = 64;
-/// Most runs of blocks that are new to the file in one step.
+/// Most runs that are new to the file in one step.
 const FRESH_RUNS: usize = 16;
-/// Writes in place within this many nanoseconds of each other leave one change time: a tick of the
-/// clock that Linux uses for it.
+/// Writes in place within this many nanoseconds of each other share one change time. This is a tick
+/// of the clock that Linux uses for it.
 pub(crate) const TICK_NS: u64 = 4_000_000;
 
-/// Where bytes go.
+/// Where bytes are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// So many bytes from the file's start.
+    /// At this many bytes from the file's start.
     At(u64),
-    /// Behind its last byte, wherever that is when the write has its turn.
+    /// After the last byte, wherever that is when the write runs.
     End,
 }
 
 impl Volume {
-    /// Writes `content`; how many bytes. Fewer than there are only where space, the format's
-    /// longest file or the device ends after some.
+    /// Writes `content`. Returns how many bytes: fewer than all only if space, the largest possible
+    /// file or the device ends after some of them.
     ///
     /// Errors: `ReadOnly`, `NotPermitted`, `Encrypted`, `FileTooLarge`, `NoSpace`, `Corrupt`,
-    /// `Device`. Locks: takes `Inode`, then a handle.
+    /// `Device`.
+    /// Locks: takes `Inode`, then a handle.
     pub(crate) fn write_file(
         &self,
         inode: &Inode,
@@ -74,7 +75,7 @@ impl Volume {
         {
             return Ok(content.len());
         }
-        // Others who write wait here, so that this call is whole for them; write-back does not.
+        // Other writers wait here, so that this call is atomic for them; write-back does not wait.
         let _writing = inode.writing.lock();
         let mut start = None;
         let mut has_flushed = false;
@@ -107,19 +108,21 @@ impl Volume {
             let n = match written {
                 Ok(n) => n,
                 Err(Error::NoSpace) if !has_flushed && self.space().has_promised() => {
-                    // More is promised than will be needed: what is dirty takes its blocks, the rest is free.
+                    // More space is reserved than dirty data needs. Write-back allocates what it
+                    // needs and returns the rest.
                     has_flushed = true;
                     let _ = self.write_back_all();
                     continue;
                 }
-                // What was written counts; who goes on meets the error.
+                // Report the bytes written so far; the caller's next call returns the error.
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             };
             done += n;
             match self.wrote(inode, pos, n, how) {
                 Ok(()) => {}
-                // Too much waits for a device that fails: nobody is to add to it unawares.
+                // Too much dirty data waits for a failing device: the caller must see the error
+                // before it adds more.
                 Err(error) if done == n => return Err(error),
                 Err(_) => break,
             }
@@ -127,14 +130,15 @@ impl Volume {
         Ok(done)
     }
 
-    /// Bytes are about to be written at `place`: from where on, and how many at most.
+    /// Prepares a write at `place`. Returns where it starts, and how many bytes at most.
     fn begin_write(&self, ino: Ino, body: &mut Body, place: Place) -> Result<(u64, u64)> {
         let room = self.check_write(body, place)?;
         self.drop_capability(ino, body)?;
         Ok(room)
     }
 
-    /// Whether bytes may be written at `place`: from where on, and how many at most.
+    /// Checks whether bytes may be written at `place`. Returns where they start, and how many at
+    /// most.
     pub(crate) fn check_write(&self, body: &Body, place: Place) -> Result<(u64, u64)> {
         self.context().check_writable()?;
         check_writable_file(body)?;
@@ -151,8 +155,8 @@ impl Volume {
         }
     }
 
-    /// Writes the start of `content` at byte `pos`; how much of it, at least one byte: all that goes
-    /// to the device at once.
+    /// Writes the start of `content` at byte `pos`. Returns how many bytes, at least one: all of
+    /// them if they go directly to the device.
     fn write_some(
         &self,
         inode: &Inode,
@@ -187,8 +191,8 @@ impl Volume {
         Ok(done)
     }
 
-    /// Writes over bytes the file has on disk, sharing the inode with others who do the same;
-    /// `false`, and nothing written, where that is not so simple.
+    /// Overwrites bytes that the file has on disk, sharing the inode with other overwrites. Returns
+    /// `false`, with nothing written, if the write needs more than that.
     fn overwrite(&self, inode: &Inode, offset: u64, content: Content<'_>) -> Result<bool> {
         let Some(end) = offset.checked_add(content.len() as u64) else { return Ok(false) };
         let now = self.environment().now();
@@ -211,7 +215,7 @@ impl Volume {
                 return Ok(false);
             }
         }
-        // The change time first: a crash may keep it without the data, as it may with Linux.
+        // The change time first: a crash may keep it without the data, as on Linux.
         self.touch(inode, now)?;
         let body = inode.read();
         if end > body.size || body.disk.has_inline_data() || self.journals_data(&body) {
@@ -233,7 +237,7 @@ impl Volume {
         Ok(true)
     }
 
-    /// The blocks of `offset..end`, if every one of them is written and they are in few runs.
+    /// The blocks of `offset..end`, if all of them are written and they form few runs.
     pub(crate) fn pieces_in_place(
         &self,
         ino: Ino,
@@ -267,7 +271,7 @@ impl Volume {
         handle.stop()
     }
 
-    /// Writes the start of `content` at byte `pos`; how much of it, at least one byte.
+    /// Writes the start of `content` at byte `pos`. Returns how many bytes, at least one.
     fn write_step(
         &self,
         ino: Ino,
@@ -305,7 +309,8 @@ impl Volume {
         }
     }
 
-    /// The runs that bytes `pos..end` lie in, at most so many that are new to the file.
+    /// The runs that hold bytes `pos..end`; the list ends before too many runs that are new to the
+    /// file.
     pub(crate) fn runs_to_write(
         &self,
         ino: Ino,
@@ -329,7 +334,7 @@ impl Volume {
         Ok(runs)
     }
 
-    /// One handle: blocks, data, size. On the way through the journal the data is a part of it.
+    /// One handle for blocks, data and size. With data journaling, the data is part of it.
     fn write_small(&self, body: &mut Body, plan: &Plan<'_>) -> Result<usize> {
         let mut credits = self.first_fill_credits(body, plan.runs);
         if self.journals_data(body) {
@@ -357,7 +362,7 @@ impl Volume {
         written
     }
 
-    /// One handle for blocks that read as zeros still, one that shows the data.
+    /// Two handles: one for blocks that still read as zeros, and one that shows the data.
     fn write_large(&self, body: &mut Body, plan: &Plan<'_>, is_fresh: bool) -> Result<usize> {
         let mut error = None;
         let mut pieces = Vec::new();
@@ -387,8 +392,8 @@ impl Volume {
         n.ok_or_else(|| error.unwrap_or(Error::NoSpace))
     }
 
-    /// Zeroes what lies between the file's end and byte `pos` behind it in the last block, where
-    /// the write itself does not touch that block.
+    /// Zeroes the bytes from the file's end to byte `pos` after it in the last block, if the write
+    /// itself does not touch that block.
     pub(crate) fn zero_gap(
         &self,
         path: DataPath<'_, '_>,
@@ -403,7 +408,7 @@ impl Volume {
         self.zero_behind(path, ino, body, body.size)
     }
 
-    /// Brings size and times up to a write that ended at byte `end`.
+    /// Updates size and times for a write that ended at byte `end`.
     pub(crate) fn grow(&self, body: &mut Body, handle: &Handle<'_>, end: u64) -> Result<()> {
         if end > body.size {
             self.set_size_field(body, handle, end)?;
@@ -423,7 +428,7 @@ pub(crate) fn block_behind(size: extant_base::BlockSize, end: u64) -> Result<u32
     u32::try_from(size.blocks_for(end)).map_err(|_| Error::FileTooLarge)
 }
 
-/// Whether the change time says now, as far as its clock ticks.
+/// Whether the change time is already now, within one clock tick.
 pub(crate) fn is_recent(body: &Body, now: Timestamp) -> bool {
     let ns = |time: Timestamp| i128::from(time.sec) * 1_000_000_000 + i128::from(time.nsec);
     let age = ns(now) - ns(body.mtime.min(body.ctime));

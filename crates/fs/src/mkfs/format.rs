@@ -1,4 +1,4 @@
-//! Laying down a volume.
+//! Writing a new volume.
 
 use crate::context::environment::Environment;
 use crate::mkfs::options::MkfsOptions;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// Memory for metadata blocks while a volume is made and loaded.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// What was made.
+/// The new volume.
 #[derive(Clone, Debug)]
 pub struct Made {
     /// Size in blocks.
@@ -32,9 +32,9 @@ pub struct Made {
     pub block_bytes: usize,
     /// Inodes, those in use included.
     pub inodes: u32,
-    /// Blocks that nothing uses yet.
+    /// Blocks in no use yet.
     pub free_blocks: u64,
-    /// Inodes that nothing uses yet.
+    /// Inodes in no use yet.
     pub free_inodes: u32,
     /// Block groups.
     pub groups: u32,
@@ -48,9 +48,12 @@ pub struct Made {
 
 /// Makes a volume on `device`, over whatever was there.
 ///
-/// Takes the UUID and hash seed from `environment` where `options` give none, and the time from it.
-/// The volume is durable when the call returns. Errors: `Invalid` when options contradict each
-/// other or the device's size (nothing was written then); `Device`.
+/// Takes the time from `environment`, and the UUID and hash seed if `options` do not give them. The
+/// volume is durable when the call returns.
+///
+/// # Errors
+/// `Invalid` when options contradict each other or the device's size (then nothing was written);
+/// `Device`.
 ///
 /// ```
 /// use extant::{Environment, mkfs};
@@ -73,9 +76,11 @@ pub fn format(
     Ok(made)
 }
 
-/// Whether a device of `bytes` has room for a volume made with `options`; nothing is read or written.
+/// Checks whether a device of `bytes` has space for a volume made with `options`. Nothing is read
+/// or written.
 ///
-/// Errors: `Invalid`, as [`format()`].
+/// # Errors
+/// `Invalid`, as [`format()`].
 pub fn fits(options: &MkfsOptions, bytes: u64) -> Result<()> {
     let plan = Plan::new(options, bytes)?;
     place(&Geometry::new(&plan.superblock)?).map(drop)
@@ -83,7 +88,10 @@ pub fn fits(options: &MkfsOptions, bytes: u64) -> Result<()> {
 
 /// Blocks that a volume made with `options` on a device of `bytes` would leave free.
 ///
-/// Lays the volume down in memory. Errors: `Invalid`, as [`format()`].
+/// Makes the volume in memory.
+///
+/// # Errors
+/// `Invalid`, as [`format()`].
 pub fn free_blocks(options: &MkfsOptions, bytes: u64) -> Result<u64> {
     let device = Arc::new(MemoryDevice::new(bytes));
     let environment = Environment::fixed(Timestamp::default(), 0);
@@ -91,7 +99,7 @@ pub fn free_blocks(options: &MkfsOptions, bytes: u64) -> Result<u64> {
     Ok(format_open(device, &options, &environment)?.made().free_blocks)
 }
 
-/// A volume that was just laid down and is still open, journal off: for a bulk load.
+/// A volume that was just made and is still open, with the journal off: for a bulk load.
 pub(crate) struct Formatted {
     pub(crate) volume: Volume,
     /// Inode 11 is `/lost+found`.
@@ -99,7 +107,7 @@ pub(crate) struct Formatted {
     journal_blocks: u32,
 }
 
-/// Lays a volume down and leaves it open. [`Formatted::finish`] makes it whole.
+/// Makes a volume and leaves it open. [`Formatted::finish`] completes it.
 pub(crate) fn format_open(
     device: Arc<dyn BlockDevice>,
     options: &MkfsOptions,
@@ -130,7 +138,7 @@ pub(crate) fn format_open(
     let volume_options = VolumeOptions {
         read_only: false,
         environment: environment.clone(),
-        // A volume that is made is written from front to back: little is asked for twice.
+        // A new volume is written from front to back: few blocks are used twice.
         cache: CacheOptions { limit_bytes: CACHE_BYTES, dirty_limit_bytes: CACHE_BYTES / 2 },
         ..VolumeOptions::default()
     };
@@ -175,7 +183,7 @@ impl Formatted {
     }
 }
 
-/// Writes what must stand before the volume can be opened.
+/// Writes what must be on the device before the volume can be opened.
 fn lay_down(
     device: &dyn BlockDevice,
     sb: &mut Superblock,
@@ -187,7 +195,7 @@ fn lay_down(
     let bs = geometry.block_size();
     let csum = sb.checksums();
     if !zeroed {
-        // Old signatures at the start, and everything that must read as zeros.
+        // Zeroes old signatures at the start, and everything that must read as zeros.
         device.zero(ByteOffset(0), bs.bytes() as u64)?;
         for run in fixed {
             device.zero(bs.start_of(BlockNr(run.start)), (run.end - run.start) << bs.log2())?;
@@ -220,8 +228,8 @@ fn lay_down(
     device.write_at(ByteOffset(SUPERBLOCK_OFFSET), superblock_bytes(sb).as_slice())
 }
 
-/// Writes the bitmaps of group `nr` of so many, which holds nothing but those of the runs `fixed`
-/// (ascending, apart) that lie in it; its descriptor.
+/// Writes the bitmaps of group `nr` of `groups`. The group contains only those parts of the runs
+/// `fixed` (ascending, not adjacent) that lie in it. Returns its descriptor.
 ///
 /// Errors: `Device`.
 pub(crate) fn lay_down_group(
@@ -234,7 +242,7 @@ pub(crate) fn lay_down_group(
 ) -> Result<GroupDesc> {
     let bs = geometry.block_size();
     let blocks = geometry.blocks_of_group(nr).unwrap_or(0..0);
-    // Runs may reach into the next group.
+    // Runs may continue in the next group.
     let here: Vec<Range<u64>> = fixed[fixed.partition_point(|run| run.end <= blocks.start)..]
         .iter()
         .take_while(|run| run.start < blocks.end)
@@ -268,7 +276,7 @@ pub(crate) fn lay_down_group(
     Ok(desc)
 }
 
-/// The block bitmap of a group that holds the runs `here`, and its free clusters.
+/// The block bitmap of a group that contains the runs `here`, and its free clusters.
 fn block_bitmap(
     geometry: &Geometry,
     nr: GroupNr,
@@ -288,8 +296,8 @@ fn block_bitmap(
     (bytes, clusters - used)
 }
 
-/// As mke2fs: the first group is real, groups that hold others' metadata and the last one have a
-/// real block bitmap, all others are left to be made when first used.
+/// As mke2fs: the first group is initialised. The last group, and groups with metadata of others,
+/// have a real block bitmap. All other groups are initialised at first use.
 fn group_flags(
     csum: &Checksums,
     geometry: &Geometry,
@@ -316,7 +324,7 @@ fn group_flags(
     flags
 }
 
-/// A superblock as it stands on the device, checksum included.
+/// A superblock in its form on the device, checksum included.
 fn superblock_bytes(sb: &Superblock) -> [u8; SUPERBLOCK_SIZE] {
     sb.to_raw().to_bytes()
 }
@@ -340,7 +348,7 @@ fn write_backups(volume: &Volume, sb: &Superblock) -> Result<()> {
     let places = |k: u32| geometry.desc_block_backups(k).map(|(_, nr)| nr.0);
     let mut k = 0;
     while k < geometry.desc_blocks() {
-        // As many as stand one behind the other in every copy go in one write.
+        // Blocks that are contiguous in every copy are written together.
         let first: Vec<u64> = places(k).collect();
         let mut bytes = Vec::new();
         let mut run = 0;

@@ -6,8 +6,8 @@
 //!                                                         journal, quota, …
 //! ```
 //!
-//! Only what must stand before a volume can be opened is laid down here; every inode, directory and
-//! bit after that is the engine's work.
+//! Only what must be on the device before a volume can be opened is written here. The engine makes
+//! every inode, directory and bit after that.
 //!
 //! # Examples
 //!

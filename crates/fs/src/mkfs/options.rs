@@ -1,12 +1,12 @@
-//! What a new volume shall be.
+//! Options of a new volume.
 
 use extant_base::{BlockSize, Error, Result};
 use extant_ondisk::features::{Compat, Features, Incompat, RoCompat};
 
-/// Where the journal of a new volume goes.
+/// The size of a new volume's journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JournalSize {
-    /// As mke2fs would: by the size of the volume; none below 2048 blocks.
+    /// As mke2fs: by the size of the volume; none below 2048 blocks.
     #[default]
     Auto,
     /// This many bytes.
@@ -18,10 +18,10 @@ pub enum JournalSize {
 /// How many inodes a new volume has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InodeCount {
-    /// As mke2fs would: one for so many bytes, by the size of the volume.
+    /// As mke2fs: one for a number of bytes that depends on the size of the volume.
     #[default]
     Auto,
-    /// One for so many bytes.
+    /// One for this many bytes.
     BytesPerInode(u64),
     /// At least this many.
     AtLeast(u32),
@@ -153,7 +153,7 @@ impl MkfsOptions {
         self
     }
 
-    /// Size of the journal, where the volume has one.
+    /// Size of the journal, if the volume has one.
     pub fn journal(mut self, size: JournalSize) -> Self {
         self.journal = size;
         self
@@ -166,16 +166,17 @@ impl MkfsOptions {
         self
     }
 
-    /// Groups whose bitmaps and tables stand together (`flex_bg`), a power of two. Default: 16.
+    /// Groups whose bitmaps and tables lie together (`flex_bg`), a power of two. Default: 16.
     pub fn flex_groups(mut self, groups: u32) -> Self {
         self.flex_groups = groups;
         self
     }
 
-    /// Switches features on, or off with `^`, as mke2fs's `-O` does: names with commas between.
-    /// `none` switches everything off first. May be called more than once.
+    /// Enables features, or disables them with `^`, as mke2fs's `-O` does: names separated by
+    /// commas. `none` first disables all. May be called more than once.
     ///
-    /// Errors: `Invalid` when a name is not known.
+    /// # Errors
+    /// `Invalid` for an unknown name.
     pub fn features(mut self, wish: &str) -> Result<Self> {
         let mut trial = self.base;
         apply(&mut trial, wish)?;
@@ -183,8 +184,8 @@ impl MkfsOptions {
         Ok(self)
     }
 
-    /// The features wished for so far. Making the volume may add or drop what follows from others
-    /// or from the size: [`Made`](crate::mkfs::Made) has what became of them.
+    /// The features requested so far. Making the volume may add or drop features that follow from
+    /// others or from the size: [`Made`](crate::mkfs::Made) has the result.
     pub fn wished(&self) -> Features {
         self.base
     }
@@ -200,7 +201,7 @@ impl MkfsOptions {
         Ok(self)
     }
 
-    /// The path where the volume is said to have been mounted last, at most 64 bytes.
+    /// The path recorded as the last mount point, at most 64 bytes.
     ///
     /// Errors: `Invalid` when it is longer.
     pub fn last_mounted(mut self, path: &str) -> Result<Self> {
@@ -241,7 +242,7 @@ impl MkfsOptions {
         self
     }
 
-    /// Promises that the device reads as zeros everywhere, as a new file does: nothing is zeroed.
+    /// Declares that the device reads as zeros everywhere, as a new file does: nothing is zeroed.
     pub fn zeroed(mut self, zeroed: bool) -> Self {
         self.zeroed = zeroed;
         self
@@ -260,15 +261,15 @@ impl MkfsOptions {
         self
     }
 
-    /// Blocks that the volume may be grown to in use, with `resize_inode`. Default: 1024 times its
-    /// size.
+    /// The size in blocks to which the volume may grow while in use, with `resize_inode`. Default:
+    /// 1024 times its size.
     pub fn max_growth(mut self, blocks: u64) -> Self {
         self.max_growth = Some(blocks);
         self
     }
 }
 
-/// What `mke2fs -t ext4` of e2fsprogs 1.47 switches on.
+/// The features that `mke2fs -t ext4` of e2fsprogs 1.47 enables.
 fn default_features() -> Features {
     Features {
         compat: Compat::HAS_JOURNAL | Compat::EXT_ATTR | Compat::RESIZE_INODE | Compat::DIR_INDEX,
@@ -282,7 +283,7 @@ fn default_features() -> Features {
     }
 }
 
-/// Applies a wish in mke2fs's notation.
+/// Applies a request in mke2fs's notation.
 fn apply(features: &mut Features, wish: &str) -> Result<()> {
     for word in wish.split([',', ' ']).filter(|word| !word.is_empty()) {
         if word == "none" {
@@ -302,7 +303,7 @@ fn apply(features: &mut Features, wish: &str) -> Result<()> {
         } else {
             return Err(Error::Invalid("no feature has this name"));
         }
-        // What one feature says of another, as mke2fs settles it.
+        // What one feature implies for another, as in mke2fs.
         if on {
             if features.incompat.contains(Incompat::META_BG) && name == "meta_bg" {
                 features.compat.remove(Compat::RESIZE_INODE);

@@ -7,14 +7,14 @@
 //!   without flex_bg each group keeps its own:   base │ b │ i │ table
 //! ```
 //!
-//! Runs never cross a group's base metadata (superblock copy, descriptors, their reserve), and
-//! spill into the next group when a small group cannot hold them.
+//! No run crosses a group's base metadata (superblock copy, descriptors, reserved descriptor
+//! blocks). A run continues in the next group when a small group cannot hold it.
 
 use extant_base::{BlockNr, Error, GroupNr, Result};
 use extant_ondisk::geometry::Geometry;
 use std::ops::Range;
 
-/// The three places a descriptor names.
+/// The three places that a descriptor names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Places {
     pub(crate) block_bitmap: BlockNr,
@@ -29,9 +29,9 @@ pub(crate) fn place(geometry: &Geometry) -> Result<Vec<Places>> {
     place_from(geometry, 0)
 }
 
-/// Places for group `from` and all behind it, in order, none of them before that group.
+/// Places for group `from` and all groups after it, in order, none of them before that group.
 ///
-/// Errors: `Invalid` when they have no room for their own metadata.
+/// Errors: `Invalid` when they have no space for their own metadata.
 pub(crate) fn place_from(geometry: &Geometry, from: u32) -> Result<Vec<Places>> {
     let groups = geometry.groups_count();
     let flex = geometry.groups_per_flex().max(1);
@@ -59,7 +59,7 @@ pub(crate) fn place_from(geometry: &Geometry, from: u32) -> Result<Vec<Places>> 
 
 const TOO_SMALL: Error = Error::Invalid("the device is too small for the volume's own metadata");
 
-/// The first `len` blocks at or behind the cursor that hold no base metadata.
+/// The first `len` blocks at or after the cursor that hold no base metadata.
 fn take(geometry: &Geometry, cursor: &mut u64, len: u64) -> Result<BlockNr> {
     let mut start = *cursor;
     'search: loop {
@@ -83,7 +83,7 @@ fn take(geometry: &Geometry, cursor: &mut u64, len: u64) -> Result<BlockNr> {
     }
 }
 
-/// Everything that stands at a fixed place, sorted: base metadata, bitmaps, tables.
+/// Everything at a fixed place, sorted: base metadata, bitmaps, tables.
 pub(crate) fn static_runs(geometry: &Geometry, places: &[Places]) -> Vec<Range<u64>> {
     let itable = u64::from(geometry.itable_blocks());
     let mut runs: Vec<Range<u64>> = Vec::with_capacity(places.len() * 4);

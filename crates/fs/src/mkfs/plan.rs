@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   size ─► block size ─► groups ─► inodes per group ─► descriptor table ─► last group kept?
-//!             1 KiB below             fills whole          and room to         dropped when its
-//!             512 MiB                 table blocks         grow                metadata leaves < 50
+//!             1 KiB below             fills whole          and space to       dropped when its
+//!             512 MiB                 table blocks         grow               metadata leaves < 50
 //! ```
 //!
-//! The rules and numbers are mke2fs's (e2fsprogs 1.47), so that a volume made here is laid out as
-//! one made there. Source: e2fsprogs' mke2fs(8) and observed volumes.
+//! The rules and numbers are those of mke2fs (e2fsprogs 1.47), so that both make the same layout.
+//! Source: e2fsprogs' mke2fs(8) and observed volumes.
 
 use crate::mkfs::options::{InodeCount, JournalSize, MkfsOptions};
 use extant_base::{BlockSize, Error, Result, Site};
@@ -17,20 +17,20 @@ use extant_ondisk::superblock::{
     DefaultMountOpts, ErrorPolicy, SuperFlags, Superblock, VolumeState,
 };
 
-/// A last group with fewer blocks than its metadata and this is not worth having.
+/// A last group is dropped if it has fewer blocks than its metadata and this many more.
 const TAIL_MIN: u64 = 50;
 /// Most clusters or blocks that 16-bit group counters hold.
 const COUNTER_MAX: u32 = 65_528;
 
-/// A superblock to be written, and what goes with it.
+/// A superblock to be written, and the sizes that go with it.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) superblock: Superblock,
-    /// Blocks of the journal, its fast-commit area included; 0: none.
+    /// Blocks of the journal, its fast-commit area included; 0 for none.
     pub(crate) journal_blocks: u32,
-    /// Of which fast-commit area.
+    /// How many of them are the fast-commit area.
     pub(crate) fast_commit_blocks: u32,
-    /// Blocks of the orphan file; 0: none.
+    /// Blocks of the orphan file; 0 for none.
     pub(crate) orphan_blocks: u32,
 }
 
@@ -83,7 +83,7 @@ impl Plan {
         let mut plan = Plan {
             superblock: Superblock {
                 inodes_count: 0,
-                // Whole clusters: a part of one at the end is of no use to anybody.
+                // Whole clusters: a partial one at the end cannot be used.
                 blocks_count: blocks >> log_cluster_ratio << log_cluster_ratio,
                 reserved_blocks: 0,
                 free_blocks: 0,
@@ -137,8 +137,8 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Settles inodes, descriptor table and backups for the number of blocks, dropping a last group
-    /// that is not worth having.
+    /// Chooses inodes, descriptor table and backups for the number of blocks. Drops a last group
+    /// that is too small.
     fn fit_groups(&mut self, options: &MkfsOptions) -> Result<()> {
         loop {
             let sb = &mut self.superblock;
@@ -220,14 +220,15 @@ impl Plan {
     }
 }
 
-/// Blocks for fast commits behind a log of so many blocks: a 64th of it, as mke2fs has it, but as many as Linux
-/// takes where a journal does not say. A fast commit takes one, and when all are taken the next fsync is a
-/// full commit: with 64 of them every 65th would be, which is what the slowest hundredth of all fsyncs then costs.
+/// Blocks for fast commits after a log of `log_blocks` blocks: a 64th of it, as in mke2fs, but at
+/// least as many as Linux uses when a journal does not say. A fast commit takes one block, and when
+/// all are used, the next fsync is a full commit. With 64 blocks every 65th fsync would be one,
+/// which would determine the cost of the slowest hundredth of all fsyncs.
 pub(crate) fn fast_commit_blocks(log_blocks: u64) -> u64 {
     (log_blocks / 64).max((log_blocks / 4).min(256))
 }
 
-/// Blocks of the journal that a volume of so many blocks usually has; 0 is none.
+/// Blocks of the journal that a volume of this many blocks usually has; 0 for none.
 pub(crate) fn journal_blocks(blocks: u64) -> u64 {
     match blocks {
         0..2048 => 0,
@@ -252,7 +253,7 @@ pub(crate) fn orphan_blocks(sb: &Superblock) -> u32 {
     blocks.next_multiple_of(1 << sb.log_cluster_ratio)
 }
 
-/// Refuses what cannot stand together, and drops what another feature replaces.
+/// Refuses contradictory features, and drops those that another feature replaces.
 fn settle(features: &mut Features) -> Result<()> {
     let has = |bit: Incompat| features.incompat.contains(bit);
     let has_ro = |bit: RoCompat| features.ro_compat.contains(bit);
@@ -314,7 +315,8 @@ fn settle(features: &mut Features) -> Result<()> {
     Ok(())
 }
 
-/// Whether `data_csum` can stand beside metadata_csum, extents, a journal, and bigalloc; else why not.
+/// Whether `data_csum` is possible with this choice of metadata_csum, extents, a journal, and
+/// bigalloc; the error says why not.
 pub(crate) fn data_csum_stands(
     (metadata_csum, extents, journal): (bool, bool, bool),
     bigalloc: bool,
@@ -344,7 +346,7 @@ fn cluster_ratio(options: &MkfsOptions, block_size: BlockSize, bigalloc: bool) -
     if !bytes.is_power_of_two() || !(block_size.bytes()..=256 << 20).contains(&(bytes as usize)) {
         return Err(Error::Invalid("a cluster is a power of two, from one block to 256 MiB"));
     }
-    // Linux and e2fsck take no first data block of 0 where clusters have 1 KiB.
+    // Linux and e2fsck do not accept first data block 0 with clusters of 1 KiB.
     if bytes < 2048 {
         return Err(Error::Invalid("a cluster has at least 2 KiB"));
     }
@@ -362,7 +364,7 @@ fn clusters_per_group(
         return Ok(bitmap.min(COUNTER_MAX));
     };
     let clusters = blocks >> log_ratio;
-    // With 64-bit descriptors the counters have 32 bits, and only the bitmap limits.
+    // With 64-bit descriptors the counters have 32 bits, and only the bitmap is a limit.
     let limit = match features.incompat.contains(Incompat::IS_64BIT) {
         true => bitmap,
         false => bitmap.min(COUNTER_MAX),
@@ -386,7 +388,7 @@ fn inode_size(options: &MkfsOptions, block_size: BlockSize, _: &Features) -> Res
     Ok(size)
 }
 
-/// Bytes of the volume for one inode, by its size: mke2fs's usage types.
+/// Bytes of the volume for each inode, by the volume's size: mke2fs's usage types.
 fn default_ratio(bytes: u64) -> u64 {
     match bytes {
         0..0x30_0000 => 8192,
@@ -405,7 +407,7 @@ fn inodes_per_group(sb: &Superblock, options: &MkfsOptions, groups: u64) -> Resu
         InodeCount::BytesPerInode(_) => {
             return Err(Error::Invalid("one inode for at least 1024 bytes"));
         }
-        // What 32 bits can count, at most.
+        // At most what 32 bits can count.
         InodeCount::Auto => {
             let cluster = (sb.block_size.bytes() as u64) << sb.log_cluster_ratio;
             (bytes / default_ratio(bytes).max(cluster)).min(u64::from(u32::MAX) - groups * 8)
@@ -426,7 +428,7 @@ fn inodes_per_group(sb: &Superblock, options: &MkfsOptions, groups: u64) -> Resu
     Ok(each as u32)
 }
 
-/// The room for a descriptor table that may grow, or the switch to `meta_bg`.
+/// Reserves space for a descriptor table that may grow, or switches to `meta_bg`.
 fn size_descriptors(sb: &mut Superblock, options: &MkfsOptions, groups: u64) {
     let bs = sb.block_size.bytes() as u64;
     let per_block = bs / u64::from(sb.desc_size);

@@ -5,7 +5,7 @@
 //!    2  root                       8  journal
 //!    3  user quota                11  lost+found
 //!    4  group quota               12… project quota, orphan file
-//!    5  sums of data (data_csum)
+//!    5  checksums of data (data_csum)
 //! ```
 
 use crate::create::NewInode;
@@ -74,7 +74,7 @@ pub(super) fn make(volume: &Volume, plan: &Plan, options: &MkfsOptions) -> Resul
     Ok(())
 }
 
-/// Marks the numbers below the first free one used and gives their slots valid sums.
+/// Marks the numbers below the first free one as used, and gives their slots valid checksums.
 fn number_reserved(volume: &Volume) -> Result<()> {
     let handle = volume.journal().start(CREDITS)?;
     for number in 1..volume.at_open().first_ino {
@@ -106,7 +106,7 @@ fn root(volume: &Volume, options: &MkfsOptions) -> Result<()> {
     handle.stop()
 }
 
-/// Gives a directory its blocks: the first with "." and "..", the others empty.
+/// Gives a directory its blocks: the first one with "." and "..", the others empty.
 fn directory(
     volume: &Volume,
     ino: Ino,
@@ -128,7 +128,8 @@ fn directory(
     Ok(())
 }
 
-/// 16 KiB of empty blocks, at least two and at most twelve, so that a checker finds room.
+/// Makes 16 KiB of empty blocks, at least two and at most twelve, so that a checker has space for
+/// names.
 fn lost_and_found(volume: &Volume, options: &MkfsOptions) -> Result<()> {
     let handle = volume.journal().start(CREDITS)?;
     let ino = volume.space().allocate_inode(&handle, InodeGoal::InOrder, true)?;
@@ -161,7 +162,7 @@ fn resize_inode(volume: &Volume) -> Result<()> {
         growth: None,
     };
     let double = volume.space().allocate(&handle, wish)?.start;
-    // The reserve stands behind the descriptor blocks.
+    // The reserved blocks follow the descriptor blocks.
     let table = geometry.desc_block(0).ok_or(Error::NotFound)?.0;
     let base = table + u64::from(geometry.desc_blocks());
     let reserved = u64::from(volume.at_open().reserved_gdt_blocks);
@@ -182,7 +183,7 @@ fn resize_inode(volume: &Volume) -> Result<()> {
             put_pointer(&mut bytes, slot, copy.0);
         }
     }
-    // Each of these blocks counts as a cluster, shared or not.
+    // Each of these blocks counts as a cluster, even where several share one.
     let blocks = 1 + reserved * geometry.super_groups().count() as u64;
     body.disk.sectors = volume.context().sectors(blocks * u64::from(geometry.cluster_ratio()));
     put_pointer(&mut body.disk.i_block, 13, double.0);
@@ -226,7 +227,7 @@ fn put_pointer(bytes: &mut [u8], slot: usize, block: u64) {
     bytes[slot * 4..slot * 4 + 4].copy_from_slice(&(block as u32).to_le_bytes());
 }
 
-/// Inode 8: one run near the middle of the volume if there is one, holding an empty log.
+/// Inode 8: an empty log, in one run near the middle of the volume if there is one.
 pub(crate) fn journal(
     volume: &Volume,
     journal_blocks: u32,
@@ -297,7 +298,7 @@ pub(crate) fn copy_map(sb: &mut Superblock, body: &Body) {
     sb.jnl_blocks[16] = body.disk.size as u32;
 }
 
-/// The hidden quota files, with what the volume holds so far: lost+found and the root.
+/// The hidden quota files, with the usage so far: lost+found and the root.
 fn first_quota_files(volume: &Volume, options: &MkfsOptions) -> Result<()> {
     let mut usage = Usage::default();
     usage.charge(volume, Ino::ROOT, &volume.read_inode(Ino::ROOT)?)?;
@@ -307,7 +308,7 @@ fn first_quota_files(volume: &Volume, options: &MkfsOptions) -> Result<()> {
     quota_files(volume, &usage, volume.has_ro_compat(RoCompat::PROJECT))
 }
 
-/// Makes the hidden quota files, which say `usage`.
+/// Makes the hidden quota files, with the usage `usage`.
 pub(crate) fn quota_files(volume: &Volume, usage: &Usage, projects: bool) -> Result<()> {
     for kind in [QuotaKind::User, QuotaKind::Group, QuotaKind::Project] {
         if kind == QuotaKind::Project && !projects {
@@ -338,8 +339,8 @@ pub(crate) fn quota_files(volume: &Volume, usage: &Usage, projects: bool) -> Res
     Ok(())
 }
 
-/// Inode 5: the checksum file, as long as it ever gets, without a sum: `zero` makes its blocks, by byte and length,
-/// read as zeros.
+/// Inode 5: the checksum file at its final length, without checksums. `zero` makes its blocks,
+/// given by byte and length, read as zeros.
 pub(crate) fn data_sums(
     volume: &Volume,
     zero: &mut dyn FnMut(ByteOffset, u64) -> Result<()>,
@@ -415,7 +416,8 @@ fn mmp_block(volume: &Volume) -> Result<()> {
     Ok(())
 }
 
-/// All metadata, the journal and what lies before the first data block, in clusters, as the superblock remembers it.
+/// Stores the overhead in the superblock: all metadata, the journal and everything before the first
+/// data block, in clusters.
 fn overhead(volume: &Volume, plan: &Plan) {
     let geometry = volume.geometry();
     let fixed = volume.at_open().free_blocks >> geometry.log_cluster_ratio();

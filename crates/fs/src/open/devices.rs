@@ -1,4 +1,5 @@
-//! The device that a volume lies on: its file, the part of it, the other members, the journal's.
+//! The device of a volume: its file, the part of it that the volume uses, other members, the
+//! journal's device.
 
 use super::options::{JournalDevice, OpenOptions};
 use crate::context::damage::ErrorHook;
@@ -14,18 +15,21 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl OpenOptions {
-    /// The device that the volume lies on, its members put together, as long as it may be used.
-    /// [`OpenOptions::on_error`] hears of members that are missing or left out, and of those that fail later.
+    /// The device that the volume is on, with its members assembled. It is valid as long as they
+    /// are in use. [`OpenOptions::on_error`] is called for members that are missing or left out,
+    /// and for members that fail later.
     ///
-    /// Errors: `Device`, `Busy` from opening files; `Member` naming the member that is wrong, or what is
+    /// # Errors
+    /// `Device`, `Busy` from opening files; `Member` naming the member that is wrong, or what is
     /// missing.
     pub fn assemble(&self, path: impl AsRef<Path>) -> Result<Assembled> {
         let path = path.as_ref();
         self.assembled(self.open_file(path)?, &path.to_string_lossy())
     }
 
-    /// The same, with the other members of its layout; the mirror, if it may be written: its log is replayed before
-    /// members are brought in line, as sums then say which copy is right.
+    /// The same for a volume, with the other members of its layout. Also returns the mirror, if it
+    /// may be written: its log is replayed before members are resynced, because checksums then tell
+    /// which copy is right.
     pub(super) fn volume_part(
         &self,
         device: Arc<dyn BlockDevice>,
@@ -52,7 +56,7 @@ impl OpenOptions {
                 Err(error) => {
                     let problem = MemberProblem::CannotOpen { errno: error.errno() };
                     let absence = MemberError { member: member.into_owned(), problem };
-                    // Who uses it may be changing it.
+                    // The process that uses it may be changing it.
                     if !self.degraded || matches!(error, Error::Busy) {
                         return Err(Error::Member(Box::new(absence)));
                     }
@@ -67,7 +71,7 @@ impl OpenOptions {
                 self.tell_of(&mirror, absent, name);
                 Ok(Assembled::Mirrored(mirror))
             }
-            // Only a mirror goes on without one.
+            // Only a mirror can work without a member.
             (Ok(_), Some(absence)) => Err(Error::Member(Box::new(absence.clone()))),
             (Err(Error::Member(error)), Some(absence))
                 if matches!(error.problem, MemberProblem::Missing { .. }) =>
@@ -78,8 +82,8 @@ impl OpenOptions {
         }
     }
 
-    /// Tells of members that are not in use: `absent` could not be opened, others were left out, or were not named
-    /// with `name`.
+    /// Reports members that are not in use. `absent` could not be opened; others were left out, or
+    /// were not named together with `name`.
     fn tell_of(&self, mirror: &Mirror, absent: Vec<MemberError>, name: &str) {
         let hook = self.on_error.clone();
         let tell = move |error: MemberError| {
@@ -96,7 +100,7 @@ impl OpenOptions {
         mirror.on_problem(tell);
     }
 
-    /// The part of the device that the volume may take.
+    /// The part of the device that the volume uses.
     fn slice(&self, device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
         Ok(match self.offset {
             0 => device,
@@ -104,8 +108,9 @@ impl OpenOptions {
         })
     }
 
-    /// Holds the volume in the file `name` against other hosts, if it is opened to write and asks for that. `device`
-    /// then takes writes for as long as that is so.
+    /// Takes the volume in the file `name` for this host (multiple mount protection), if it is
+    /// opened for writing and has that feature. `device` then accepts writes only as long as the
+    /// hold is valid.
     pub(super) fn hold(
         &self,
         device: &mut Arc<dyn BlockDevice>,
@@ -114,7 +119,8 @@ impl OpenOptions {
         if !self.write || self.backup.is_some() {
             return Ok(None);
         }
-        // A beat that fails may be told of an error that was the volume's: its next flush hears of that.
+        // A heartbeat's failed write may receive an error that belonged to the volume's writes. The
+        // volume's next flush reports it, too.
         let watched = Watched::new(Arc::clone(device)) as Arc<dyn BlockDevice>;
         let hold = Hold::take(&watched, file_name(name), &self.environment)?;
         if let Some(hold) = &hold {
@@ -133,7 +139,8 @@ impl OpenOptions {
         Ok(Arc::new(file))
     }
 
-    /// The device of the external journal, if one was given: an overlay of it unless to write.
+    /// The device of the external journal, if one was given; an overlay of it unless opened for
+    /// writing.
     pub(super) fn external_journal(
         &self,
         hold: Option<&Hold>,
@@ -150,7 +157,7 @@ impl OpenOptions {
         }))
     }
 
-    /// Errors: `Invalid` when the device of an external journal was given for a volume that names none.
+    /// Errors: `Invalid` when a device for an external journal was given and the volume names none.
     pub(super) fn wants_its_journal(&self, superblock: &Superblock) -> Result<()> {
         let is_external = superblock.has_journal() && superblock.journal_inum == 0;
         match self.journal_device.is_some() && !is_external {
@@ -159,7 +166,7 @@ impl OpenOptions {
         }
     }
 
-    /// Whether the volume lies on several devices, as far as the options say.
+    /// Whether the options say that the volume is on several devices.
     pub(crate) fn has_members(&self) -> bool {
         !self.members.is_empty() || self.degraded
     }
@@ -170,7 +177,7 @@ impl OpenOptions {
     }
 }
 
-/// Where a volume lies, and the mirror that this is or is a part of, if it may be written.
+/// The device of a volume, and the mirror that it is on, if that may be written.
 type VolumePart = (Arc<dyn BlockDevice>, Option<Arc<Mirror>>);
 
 /// A path as its bytes.

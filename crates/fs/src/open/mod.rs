@@ -3,8 +3,8 @@
 //! ```text
 //!   path ──FileOptions──► device ──[Slice]──► [Hold] ──► superblock ── needs recovery? ──► Volume
 //!                                                             │ yes
-//!                        to write:  recover the device
-//!                        to read:   recover an Overlay over it, in memory (decision 0001)
+//!                        for writing:  recover the device
+//!                        for reading:  recover an Overlay over it, in memory (decision 0001)
 //! ```
 
 mod devices;
@@ -39,12 +39,12 @@ pub use recover::recover;
 impl OpenOptions {
     /// Opens the volume in a file or block device.
     ///
-    /// A volume with multiple mount protection is held against other hosts while it is open to
-    /// write. When its last holder did not give it back, opening waits as long as the volume says,
-    /// 42 seconds and more, to see whether that one still lives.
+    /// A volume with multiple mount protection is held against other hosts while it is open for
+    /// writing. If its last holder did not release it, opening waits as long as the volume says (42
+    /// seconds or more), to see whether that holder is still running.
     ///
-    /// Errors: `Device`, `Busy` from opening the file; `Corrupt`, `Unsupported`, `Held` from the
-    /// volume.
+    /// # Errors
+    /// `Device`, `Busy` from opening the file; `Corrupt`, `Unsupported`, `Held` from the volume.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Filesystem> {
         let path = path.as_ref();
         self.open_named(self.open_file(path)?, name_of(path))
@@ -52,14 +52,15 @@ impl OpenOptions {
 
     /// Opens the volume on a device.
     ///
-    /// Errors: as [`OpenOptions::open`].
+    /// # Errors
+    /// As [`OpenOptions::open`].
     pub fn open_device(&self, device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
         self.open_named(device, b"")
     }
 
     fn open_named(&self, device: Arc<dyn BlockDevice>, name: &[u8]) -> Result<Filesystem> {
         match self.open_as_asked(Arc::clone(&device), name, None) {
-            // Nothing was written: features are looked at first.
+            // Nothing was written: features are checked first.
             Err(Error::Unsupported { feature }) if self.write && self.read_only_if_needed => {
                 let to_read = OpenOptions { write: false, ..self.clone() };
                 to_read.open_as_asked(device, name, Some(feature))
@@ -101,7 +102,7 @@ impl OpenOptions {
             device = overlaid(device);
             self.recover_device(&device, &superblock, hold.as_ref())?;
         } else if !self.write {
-            // What is open to read cannot be written by any mistake above.
+            // A device opened for reading cannot be written, even by a mistake in the layers above.
             device = Arc::new(ReadOnly::new(device));
         }
         if let Some(mirror) = &mirror {
@@ -173,7 +174,7 @@ impl OpenOptions {
         Some(PageCache::new(config))
     }
 
-    /// The log to write changes through; `None` to read, and for a volume without one.
+    /// The log for writing changes; `None` when opened for reading, and for a volume without a log.
     fn log(&self, device: &Arc<dyn BlockDevice>, hold: Option<&Hold>) -> Result<Option<Log>> {
         if !self.write {
             return Ok(None);
@@ -204,12 +205,12 @@ impl OpenOptions {
         }
     }
 
-    /// Time and chance.
+    /// Time and randomness.
     pub(crate) fn its_environment(&self) -> &Environment {
         &self.environment
     }
 }
 
-/// Bytes that are brought in line before a mirror is in use; more takes a thread meanwhile, which asks no sums (rule
-/// L7).
+/// Most bytes that are resynced before a mirror is used. More is resynced by a background thread,
+/// which does not use checksums (rule L7).
 const RESYNC_AT_ONCE: u64 = 256 << 20;

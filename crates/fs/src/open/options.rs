@@ -1,4 +1,4 @@
-//! What is asked of an opening.
+//! The options of opening a volume.
 
 use crate::context::damage::{DamagePolicy, ErrorHook};
 use crate::context::environment::Environment;
@@ -12,7 +12,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Options of an opening: read-only, recovered in memory where needed, unless said otherwise.
+/// Options for opening a volume. By default it is opened read-only, and recovered in memory if
+/// needed.
 ///
 /// # Examples
 ///
@@ -51,7 +52,7 @@ pub struct OpenOptions {
     pub(super) environment: Environment,
 }
 
-/// How much of files is kept in memory, and how.
+/// How much file data is kept in memory, and how.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PageCacheOptions {
     pub(super) limit: Option<u64>,
@@ -116,23 +117,25 @@ impl OpenOptions {
         }
     }
 
-    /// Whether the volume may be changed. A volume with a feature that cannot be kept whole then
-    /// fails to open with `Unsupported`, naming it; it can be opened read-only.
+    /// Whether the volume may be changed. If the volume has a feature that the engine cannot keep
+    /// consistent, opening it for writing fails with `Unsupported` naming the feature; it can be
+    /// opened read-only.
     pub fn write(&mut self, write: bool) -> &mut OpenOptions {
         self.write = write;
         self
     }
 
-    /// Whether a volume with a feature that cannot be kept whole opens read-only instead, with
-    /// [`Filesystem::read_only_reason`](crate::Filesystem::read_only_reason) to name it. For programs that show what they can; one that
-    /// has to change something wants the error.
+    /// Whether such a volume opens read-only instead;
+    /// [`Filesystem::read_only_reason`](crate::Filesystem::read_only_reason) then names the
+    /// feature. For programs that show what they can; a program that has to change something wants
+    /// the error.
     pub fn read_only_if_needed(&mut self, read_only_if_needed: bool) -> &mut OpenOptions {
         self.read_only_if_needed = read_only_if_needed;
         self
     }
 
     /// Reads superblock and descriptors from the copies in block group `group`, for a volume whose
-    /// primary ones are damaged. Only to read.
+    /// primary ones are damaged. Only for reading.
     pub fn backup_superblock(&mut self, group: u32) -> &mut OpenOptions {
         self.backup = Some(group);
         self
@@ -144,20 +147,21 @@ impl OpenOptions {
         self
     }
 
-    /// Whether large transfers go around the system's page cache.
+    /// Whether large transfers bypass the system's page cache.
     pub fn direct(&mut self, direct: bool) -> &mut OpenOptions {
         self.direct = direct;
         self
     }
 
-    /// Whether the file is locked against other users of it (the default).
+    /// Whether the file is locked against other users (the default).
     pub fn lock(&mut self, lock: bool) -> &mut OpenOptions {
         self.lock = lock;
         self
     }
 
     /// Whether a volume that needs recovery is recovered (the default): on the device when opened
-    /// to write, in memory when only to read. Without, a reader sees the volume as it stands.
+    /// for writing, in memory when opened for reading. Without recovery, a reader sees the volume
+    /// as the crash left it.
     pub fn recover(&mut self, recover: bool) -> &mut OpenOptions {
         self.recover = recover;
         self
@@ -169,35 +173,36 @@ impl OpenOptions {
         self
     }
 
-    /// Memory for the bytes of files, in bytes: a quarter of the machine's unless said otherwise. 0 for none: reads
-    /// and writes then go straight to the device, as they do with [`OpenOptions::one_transaction`].
+    /// Memory for file data, in bytes. The default is a quarter of the machine's memory. With 0
+    /// there is no page cache: reads and writes go directly to the device, as they do with
+    /// [`OpenOptions::one_transaction`].
     pub fn page_cache_bytes(&mut self, bytes: u64) -> &mut OpenOptions {
         self.page_cache.limit = Some(bytes);
         self
     }
 
-    /// Bytes of files that may wait to be written to the device before writers wait for it: two fifths
-    /// of the page cache unless said otherwise.
+    /// Bytes of file data that may be dirty before writers are throttled. The default is two fifths
+    /// of the page cache.
     pub fn dirty_limit_bytes(&mut self, bytes: u64) -> &mut OpenOptions {
         self.page_cache.dirty_limit = Some(bytes);
         self
     }
 
-    /// Whether bytes of files leave the cache once they are used: for volumes that are written or read once. A
-    /// file may say otherwise, [`File::set_dont_cache`](crate::File::set_dont_cache).
+    /// Whether file data leaves the cache once it is used: for volumes that are written or read
+    /// once. [`File::set_dont_cache`](crate::File::set_dont_cache) changes it for one file.
     pub fn dont_cache(&mut self, dont_cache: bool) -> &mut OpenOptions {
         self.page_cache.drop_behind = dont_cache;
         self
     }
 
-    /// How bytes that shall not stay in the cache get to the device.
+    /// How don't-cache data reaches the device.
     pub fn dont_cache_policy(&mut self, policy: DontCachePolicy) -> &mut OpenOptions {
         self.page_cache.policy = policy;
         self
     }
 
-    /// Most bytes that shall not stay in the cache and are there nevertheless, dirty or being written: 64 MiB
-    /// unless said otherwise. Who writes more waits.
+    /// Most don't-cache bytes that may be in the cache, dirty or being written. The default is 64
+    /// MiB. Further writers wait.
     pub fn dont_cache_cap_bytes(&mut self, bytes: u64) -> &mut OpenOptions {
         self.page_cache.cap = Some(bytes);
         self
@@ -209,76 +214,81 @@ impl OpenOptions {
         self
     }
 
-    /// The device of the volume's external journal, open already.
+    /// The device of the volume's external journal, already open.
     pub fn journal_on(&mut self, device: Arc<dyn BlockDevice>) -> &mut OpenOptions {
         self.journal_device = Some(JournalDevice::Open(device));
         self
     }
 
-    /// Another device that the volume lies on, besides the one that is opened: a member of its layout.
-    /// [`OpenOptions::offset`] holds for each.
+    /// Another device of the volume, besides the one that is opened: a member of its layout.
+    /// [`OpenOptions::offset`] applies to each.
     pub fn member(&mut self, path: impl Into<PathBuf>) -> &mut OpenOptions {
         self.members.push(path.into());
         self
     }
 
-    /// Whether a mirrored volume may be changed without members that it counts on. What is missing
-    /// is out of date from then on and has to be rebuilt.
+    /// Whether a mirrored volume may be changed while members are missing. These are out of date
+    /// from then on and have to be rebuilt.
     pub fn degraded(&mut self, degraded: bool) -> &mut OpenOptions {
         self.degraded = degraded;
         self
     }
 
-    /// Whether everything that is changed until [`Filesystem::close`](crate::Filesystem::close) is one transaction: whole, or
-    /// absent when the program ends or the power goes before. A change larger than the journal then
-    /// fails with `TransactionTooLarge`. Without a journal nothing can promise that.
+    /// Whether all changes until [`Filesystem::close`](crate::Filesystem::close) are one
+    /// transaction. If the program ends or the power fails before that, none of them is there. A
+    /// change larger than the journal then fails with `TransactionTooLarge`. A volume without a
+    /// journal cannot guarantee this.
     pub fn one_transaction(&mut self, one_transaction: bool) -> &mut OpenOptions {
         self.one_transaction = one_transaction;
         self
     }
 
-    /// How long a change may wait until it is made durable without being asked for: 5 seconds
-    /// unless said otherwise; `None` for as long as there is room in the journal.
+    /// How long a change may wait before it is committed without a sync. The default is 5 seconds;
+    /// with `None`, as long as the journal has space.
     pub fn commit_interval(&mut self, interval: impl Into<Option<Duration>>) -> &mut OpenOptions {
         self.commit_interval = interval.into();
         self
     }
 
-    /// Whether fsyncs store what changed into the byte log, memory that the device offers, instead of
-    /// writing and flushing blocks; off unless said otherwise. See [`Filesystem::sync_way`](crate::Filesystem::sync_way) for what
-    /// came of it. While such a volume is open to write no kernel and no e2fsck takes it, nor after a
-    /// crash before [`recover`](crate::recover) was here.
+    /// Whether fsyncs store changes into the byte log, memory that the device offers, instead of
+    /// writing and flushing blocks. Off by default.
+    /// [`Filesystem::sync_way`](crate::Filesystem::sync_way) tells what is in use. While such a
+    /// volume is open for writing, and after a crash until [`recover`](crate::recover) has run, no
+    /// kernel and no e2fsck accepts it.
     pub fn byte_log(&mut self, mode: ByteLogMode) -> &mut OpenOptions {
         self.byte_log = mode;
         self
     }
 
-    /// Whether the file may be mapped for the byte log: where that is durable against a power cut unless
-    /// said otherwise. A device that is handed over open decides for itself.
+    /// Whether the file may be mapped for the byte log. The default is to map it if stores then
+    /// survive a power cut. A device that is passed already open decides for itself.
     pub fn dax(&mut self, mode: DaxMode) -> &mut OpenOptions {
         self.dax = mode;
         self
     }
 
-    /// Whether a sync of a file may take a fast commit (the default), on a volume with the feature
-    /// `fast_commit`: a record of what changed, in one small write, instead of all blocks that changed.
-    /// Linux from 5.10 on and extant recover it; e2fsck may not, see `docs/DURABILITY.md`.
+    /// Whether a sync of a file may use a fast commit (the default), on a volume with the feature
+    /// `fast_commit`. A fast commit records what changed in one small write, instead of all blocks
+    /// that changed. Linux from 5.10 on and extant recover it; e2fsck may not, see
+    /// `docs/DURABILITY.md`.
     pub fn fast_commits(&mut self, fast_commits: bool) -> &mut OpenOptions {
         self.fast_commits = fast_commits;
         self
     }
 
-    /// Whether limits in the volume's quota files hold: what would exceed one fails with
-    /// `QuotaExceeded`, whoever asks. Usage is kept up to date with or without.
+    /// Whether limits in the volume's quota files are enforced: a change that would exceed one
+    /// fails with `QuotaExceeded`, for every caller. Usage is kept up to date in any case.
     pub fn enforce_quota(&mut self, enforce: bool) -> &mut OpenOptions {
         self.enforce_quota = enforce;
         self
     }
 
-    /// Whom to tell of every damage that is met while the volume is open, and of writes that the device refused, whoever
-    /// asked: the caller gets the error, too, where it could not be passed over. Of a mirror's members, too, that fail, or
-    /// of which a read mended a place ([`MemberProblem::Mended`](extant_base::MemberProblem::Mended)). `tell` is called from any thread,
-    /// with locks held: it must not call the volume.
+    /// A function that is called for each damage found while the volume is open, and for each write
+    /// that the device refused, whichever thread met it. The caller also gets the error, unless the
+    /// operation could continue without it. It is also called for members of a mirror that fail,
+    /// and when a read repaired a place on one
+    /// ([`MemberProblem::Mended`](extant_base::MemberProblem::Mended)). `tell` is called from any
+    /// thread, with locks held: it must not call the volume.
     ///
     /// # Examples
     ///
@@ -295,23 +305,25 @@ impl OpenOptions {
         self
     }
 
-    /// Whether the device learns of freed blocks, so that it can use them otherwise: a flash device erases them, an image file
-    /// takes less space. That happens once the transaction that freed them is durable, at the next sync or allocation. A volume
-    /// without a journal has no such moment: [`Filesystem::trim`](crate::Filesystem::trim) does it there.
+    /// Whether the device is told of freed blocks (discard), so that it can reuse them: a flash
+    /// device erases them, an image file takes less space. The discard follows once the transaction
+    /// that freed the blocks is durable, at the next sync or allocation. A volume without a journal
+    /// has no such moment: use [`Filesystem::trim`](crate::Filesystem::trim) there.
     pub fn discard(&mut self, discard: bool) -> &mut OpenOptions {
         self.discard = discard;
         self
     }
 
-    /// Blocks of a stripe of the RAID that the volume is on: large files begin at stripes, which spares such a device reads.
-    /// The superblock's hints (`mke2fs -E stride=…,stripe_width=…`) unless given here; a number larger than a block group is
-    /// ignored.
+    /// The blocks of a stripe of the RAID that the volume is on. Large files begin at stripes,
+    /// which saves such a device reads. The default is the superblock's hints (`mke2fs -E
+    /// stride=…,stripe_width=…`). A number larger than a block group is ignored.
     pub fn stripe(&mut self, blocks: u32) -> &mut OpenOptions {
         self.stripe = Some(blocks);
         self
     }
 
-    /// What damage of the volume does that is met while it is open to write; [`DamagePolicy::AsStored`] by default.
+    /// What happens when damage is found while the volume is open for writing;
+    /// [`DamagePolicy::AsStored`] by default.
     pub fn damage_policy(&mut self, policy: DamagePolicy) -> &mut OpenOptions {
         self.damage_policy = policy;
         self
@@ -323,21 +335,21 @@ impl OpenOptions {
         self
     }
 
-    /// Whether free space is found and checksums follow without reading whole blocks (the
-    /// default). Without is for comparison.
+    /// Whether free space is found, and checksums are updated, without reading whole blocks (the
+    /// default). Switching it off is for comparison.
     #[doc(hidden)]
     pub fn short_cuts(&mut self, short_cuts: bool) -> &mut OpenOptions {
         self.short_cuts = short_cuts;
         self
     }
 
-    /// Which files' bytes go through the journal; [`DataMode::Ordered`] unless said otherwise.
+    /// Which files' data goes through the journal; [`DataMode::Ordered`] by default.
     pub fn data_mode(&mut self, mode: DataMode) -> &mut OpenOptions {
         self.data_mode = mode;
         self
     }
 
-    /// Where time and chance come from; the system unless said otherwise.
+    /// The source of time and randomness; the system by default.
     pub fn environment(&mut self, environment: Environment) -> &mut OpenOptions {
         self.environment = environment;
         self

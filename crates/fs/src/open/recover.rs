@@ -1,4 +1,4 @@
-//! Making a volume whole where it lies, and changing it while nobody else has it.
+//! Making a volume consistent on its own device, and changing it while no other program uses it.
 
 use super::RESYNC_AT_ONCE;
 use super::devices::name_of;
@@ -15,11 +15,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl OpenOptions {
-    /// Makes the volume in a file or block device whole: its log is replayed, what fsync left
-    /// behind the log applied, and inodes without a name freed. A volume that is whole stays as
-    /// it is, and one that could not be written stays readable.
+    /// Makes the volume in a file or block device consistent: replays its log, applies the fast
+    /// commits after it, and frees inodes without a name. A consistent volume is not changed, and a
+    /// volume that could not be opened for writing stays readable.
     ///
-    /// Errors: as [`OpenOptions::open`] to write.
+    /// # Errors
+    /// As [`OpenOptions::open`] for writing.
     ///
     /// # Examples
     ///
@@ -46,7 +47,7 @@ impl OpenOptions {
         Ok(report)
     }
 
-    /// Recovers the volume on `device`; it stays held.
+    /// Recovers the volume on `device`; the volume stays held.
     fn recover_and_hold(
         &self,
         device: Arc<dyn BlockDevice>,
@@ -60,17 +61,18 @@ impl OpenOptions {
         };
         self.wants_its_journal(&superblock)?;
         let report = self.recover_device(&device, &superblock, hold.as_ref())?;
-        // More is left to whoever uses the volume for longer: until then the source alone is read there.
+        // A larger resync is left to the next program that opens the volume. Until then only the
+        // source is read there.
         if let Some(mirror) = mirror.filter(|mirror| mirror.behind_bytes() <= RESYNC_AT_ONCE) {
             bring_in_line(&mirror, &mut |_, _| ())?;
         }
         Ok((device, hold, report))
     }
 
-    /// Recovers the volume on `device`, which has the name `name`, and gives it to `change`, held
-    /// against other hosts, as it is only open for that.
+    /// Recovers the volume on `device`, named `name`, and passes it to `change`. The volume is held
+    /// against other hosts meanwhile.
     ///
-    /// Errors: as [`OpenOptions::open`] to write; those of `change`.
+    /// Errors: as [`OpenOptions::open`] for writing; those of `change`.
     pub(crate) fn change_whole<T>(
         &self,
         device: Arc<dyn BlockDevice>,
@@ -85,7 +87,7 @@ impl OpenOptions {
         Ok(done)
     }
 
-    /// As [`OpenOptions::change_whole`], for the file `path`, which `change` gets as well.
+    /// As [`OpenOptions::change_whole`], for the file `path`, which `change` receives as well.
     pub(crate) fn change_file<T>(
         &self,
         path: &Path,
@@ -97,14 +99,14 @@ impl OpenOptions {
         self.change_whole(device, name_of(path), |devices| change(&file, devices))
     }
 
-    /// Marks the volume in the file `path` as held by nobody.
+    /// Marks the volume in the file `path` as not in use by any host.
     pub(crate) fn clear_hold(&self, path: &Path) -> Result<()> {
         let to_write = OpenOptions { write: true, ..self.clone() };
         let (device, _) = to_write.volume_part(to_write.open_file(path)?, name_of(path))?;
         crate::context::mmp::clear(&device, &self.environment)
     }
 
-    /// Recovers `device`, which is an overlay unless the volume is opened to write.
+    /// Recovers `device`, which is an overlay unless the volume is opened for writing.
     pub(super) fn recover_device(
         &self,
         device: &Arc<dyn BlockDevice>,
@@ -121,7 +123,7 @@ impl OpenOptions {
         recovery::recover(&Wish { home: Arc::clone(device), external, options: &options })
     }
 
-    /// Mends the superblock of `device`, whose checksum is wrong, if a power cut tore it.
+    /// Repairs the superblock of `device`, whose checksum is wrong, if a power cut tore it.
     pub(super) fn mend(
         &self,
         device: &Arc<dyn BlockDevice>,
@@ -138,8 +140,8 @@ pub(super) fn is_torn(error: &Error) -> bool {
     matches!(error, Error::Corrupt { what: What::SuperblockChecksum, .. })
 }
 
-/// Makes the volume in a file or block device whole, on the device itself: what
-/// [`OpenOptions::recover_in_place`] does with its defaults.
+/// Makes the volume in a file or block device consistent, on the device itself:
+/// [`OpenOptions::recover_in_place`] with default options.
 ///
 /// # Examples
 ///

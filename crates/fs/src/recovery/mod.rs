@@ -1,19 +1,20 @@
-//! Recovery: a volume left by a crash becomes one that can be used.
+//! Recovery: makes a volume usable after a crash.
 //!
 //! ```text
 //!            on the device itself                            in memory, then one transaction
-//!   log ──replay──► home ──flush──► error block back ──► fast commits ──► orphans ──► quota, counts
+//!   log ──replay──► home, error fields kept ──flush──► fast commits ──► orphans ──► quota, counts
 //!                                                                                          │
 //!   RECOVER off ◄── log empty ◄── flush ◄── home ◄── transaction in the log ◄──────────────┘
 //! ```
 //!
-//! The same code recovers a device for good and an overlay over one that may only be read (see
-//! decision 0001).
+//! The same code recovers a device for good, and recovers an overlay over a device that may only be
+//! read (see decision 0001).
 //!
-//! Rule: replaying the log writes what it always writes, so it may be cut and repeated. What follows
-//! depends on what it reads; it runs in memory and comes home as a transaction of the log (see
-//! [`Stage`]). A cut anywhere leaves a volume that recovers to the same content. RECOVER goes last,
-//! when the log is empty and durable.
+//! Rule: replaying the log writes the same blocks each time, so it may be interrupted and repeated.
+//! What follows the replay depends on what it reads. Therefore it runs in memory and is written
+//! home as one transaction of the log (see [`Stage`]). A power cut at any point leaves a volume
+//! that recovers to the same content. The RECOVER flag is cleared last, when the log is empty and
+//! durable.
 
 mod fast_commit;
 mod orphans;
@@ -41,37 +42,37 @@ pub(crate) use torn::mend_superblock;
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct RecoveryReport {
-    /// The volume was not whole. Otherwise nothing was changed.
+    /// The volume needed recovery. Otherwise nothing was changed.
     pub was_needed: bool,
     /// Committed transactions in the log.
     pub transactions: u32,
-    /// Blocks that the log brought home.
+    /// Blocks that were copied from the log to their home locations.
     pub blocks_replayed: u64,
     /// Logged copies that a later transaction revoked.
     pub copies_revoked: u64,
-    /// Fast commits behind the last transaction.
+    /// Fast commits after the last transaction.
     pub fast_commits: u32,
     /// Inodes without a name that were freed.
     pub orphans_freed: u64,
     /// Inodes whose interrupted truncation was finished.
     pub orphans_truncated: u64,
-    /// There was a live log in a volume that was marked as not needing it: thrown away.
+    /// The log had content although the volume was marked as not needing it. The log was discarded.
     pub log_discarded: bool,
-    /// What was found wrong on the way and passed over; the volume is marked as having errors.
+    /// Problems that recovery found and skipped; the volume is marked as having errors.
     pub problems: Vec<Error>,
 }
 
-/// What recovery works on.
+/// The devices and options of a recovery.
 pub(crate) struct Wish<'a> {
-    /// The volume: a device that may be written, or an overlay.
+    /// The volume: a writable device or an overlay.
     pub(crate) home: Arc<dyn BlockDevice>,
     /// The device of an external journal.
     pub(crate) external: Option<Arc<dyn BlockDevice>>,
-    /// How the volume is opened.
+    /// The options with which the volume is opened.
     pub(crate) options: &'a VolumeOptions,
 }
 
-/// Whether recovery has to look at a volume before it is read, or written.
+/// Whether recovery has to examine a volume before it is read, or written.
 pub(crate) fn is_due(superblock: &Superblock, to_write: bool) -> bool {
     superblock.needs_recovery()
         || (to_write && (has_orphans(superblock) || superblock.has_journal()))
@@ -81,11 +82,12 @@ fn has_orphans(superblock: &Superblock) -> bool {
     superblock.last_orphan != 0 || superblock.features.ro_compat.contains(RoCompat::ORPHAN_PRESENT)
 }
 
-/// Makes the volume whole: log, fast commits, orphans. Everything cached of it is stale afterwards.
+/// Makes the volume consistent: log, fast commits, orphans. Everything cached of the volume is
+/// stale afterwards.
 ///
-/// Errors: `JournalMissing` when the log it needs is not there; `Unsupported` when fast commits are
-/// left in a volume that cannot be written; `Corrupt` for damage inside the log; `Device`. The
-/// volume then still needs recovery.
+/// Errors: `JournalMissing` when the log is needed and not there; `Unsupported` when there are fast
+/// commits on a volume that must not be written; `Corrupt` for damage inside the log; `Device`.
+/// After an error the volume still needs recovery.
 pub(crate) fn recover(wish: &Wish<'_>) -> Result<RecoveryReport> {
     let home = &wish.home;
     let superblock = read_superblock(&**home, None)?;
@@ -98,7 +100,7 @@ pub(crate) fn recover(wish: &Wish<'_>) -> Result<RecoveryReport> {
         return Ok(report);
     };
     if !needed && log.needs_recovery() {
-        // Whoever cleared RECOVER vouched for the volume without the log's content.
+        // Whatever cleared RECOVER declared the volume consistent without the log's content.
         log.discard()?;
         report.log_discarded = true;
     }
@@ -111,7 +113,7 @@ pub(crate) fn recover(wish: &Wish<'_>) -> Result<RecoveryReport> {
 
     let superblock = read_superblock(&**home, None)?;
     if needed && !superblock.has_journal() {
-        // What the log held took the journal away, and with it the log: all is done.
+        // A transaction in the log removed the journal, and with it the log: nothing is left to do.
         return Ok(report);
     }
     if !needed && !has_orphans(&superblock) {
@@ -124,13 +126,13 @@ pub(crate) fn recover(wish: &Wish<'_>) -> Result<RecoveryReport> {
         if recovery.fast_commit.is_some() {
             return Err(Error::Unsupported { feature });
         }
-        // Orphans are left alone where a feature is not known.
+        // With an unknown feature, the orphans are left as they are.
         log.finish(home, &recovery)?;
         patch_superblock(&**home, |sb| sb.features.incompat.remove(Incompat::LIVE))?;
         return Ok(report);
     }
     if !needed {
-        // From the first write on the log may be the only place where the volume is whole.
+        // From the first write on, the volume may be consistent only together with the log.
         patch_superblock(&**home, |sb| sb.features.incompat.insert(Incompat::RECOVER))?;
     }
     Stage::open(home, Some((log, recovery)), wish.options)?.run(&mut report)?;
@@ -138,7 +140,7 @@ pub(crate) fn recover(wish: &Wish<'_>) -> Result<RecoveryReport> {
 }
 
 impl Stage {
-    /// All that the log's replay leaves to do.
+    /// Does all that remains after the log's replay.
     fn run(mut self, report: &mut RecoveryReport) -> Result<()> {
         if let Some(records) = self.take_fast_commits() {
             fast_commit::apply(&self.volume, &records, report)?;
@@ -152,10 +154,10 @@ impl Stage {
     }
 }
 
-/// The volume's log; `None` where it has none. One that is not needed may be unusable.
+/// The volume's log, or `None` if it has none. A log that is not needed may be unusable.
 fn open_log(wish: &Wish<'_>, needed: bool) -> Result<Option<Log>> {
-    // The journal's map is read from the volume as the crash left it; nothing of this view
-    // outlives the recovery.
+    // The journal's map is read from the volume as the crash left it. Nothing of this view outlives
+    // the recovery.
     let options = VolumeOptions { read_only: true, ..wish.options.clone() };
     let volume = Volume::open_parts(Arc::clone(&wish.home), &options)?;
     match log_of(&volume, wish) {
@@ -165,7 +167,7 @@ fn open_log(wish: &Wish<'_>, needed: bool) -> Result<Option<Log>> {
     }
 }
 
-/// The log that the volume names; `None` where it has none.
+/// The log that the superblock names, or `None` if it names none.
 fn log_of(volume: &Volume, wish: &Wish<'_>) -> Result<Option<Log>> {
     match volume.journal_place(wish.external.as_ref())? {
         Some(JournalPlace { device, map, .. }) => Log::open(device, map).map(Some),

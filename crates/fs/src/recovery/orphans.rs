@@ -1,15 +1,15 @@
-//! Orphans: inodes that lost their last name while in use, and truncations that were cut.
+//! Orphans: inodes that lost their last name while in use, and truncations that were interrupted.
 //!
 //! ```text
 //!   superblock ─last_orphan─► inode 51 ─dtime─► inode 17 ─dtime─► 0       the list
 //!   orphan file, block by block: │ 0 │ 12 │ 0 │ 40 │ …                    the file
 //!
 //!   links 0 ──► blocks freed a piece at a time, then the inode       links > 0 ──► cut at i_size
-//!               └ between pieces the record stays: a cut goes on from there
+//!               └ between pieces the record stays: recovery continues after a power cut
 //! ```
 //!
-//! Rule: an entry that names no inode in use ends the list: it cannot be trusted any further. What
-//! remains of it is left to a checker, and the volume is marked.
+//! Rule: an entry that names no inode in use ends the list, because nothing after it can be
+//! trusted. The rest of the list is left to a checker, and the volume is marked as having errors.
 
 use crate::inode::{Ask, Body};
 use crate::map::LOGICAL_END;
@@ -23,16 +23,17 @@ use extant_ondisk::inode::FileKind;
 use extant_ondisk::orphan_file;
 use hashbrown::HashSet;
 
-/// Runs of blocks that are freed in one piece. Each touches at most two bitmaps and descriptors.
+/// Runs of blocks that are freed in one piece. Each run touches at most two bitmaps and
+/// descriptors.
 const PIECE_RUNS: usize = 64;
 
-/// Frees or truncates every orphan on record, and empties the records.
+/// Frees or truncates every recorded orphan, and empties the records.
 ///
-/// Errors: `Device`; `Corrupt` only where nothing could be saved. What is wrong with single entries
-/// goes into the report.
+/// Errors: `Device`; `Corrupt` only when nothing could be saved. Problems of single entries go into
+/// the report.
 pub(super) fn process(stage: &mut Stage, report: &mut RecoveryReport) -> Result<()> {
     if stage.volume.at_open().has_errors() {
-        // The records may be part of the damage: a checker finds the inodes.
+        // The records may be part of the damage: a checker will find the inodes.
         stage.volume.context().superblock().write().last_orphan = 0;
         return Ok(());
     }
@@ -48,7 +49,7 @@ pub(super) fn process(stage: &mut Stage, report: &mut RecoveryReport) -> Result<
     Ok(())
 }
 
-/// Takes down damage and goes on; anything else is an error.
+/// Reports damage and continues; returns any other error.
 fn passed_over(stage: &Stage, report: &mut RecoveryReport, done: Result<()>) -> Result<()> {
     match done {
         Err(error @ Error::Corrupt { .. }) => {
@@ -131,7 +132,8 @@ fn clear_slot(volume: &Volume, nr: BlockNr, slot: usize, seed: Option<u32>) -> R
     handle.stop()
 }
 
-/// The records as they are before fast commits are applied, which know nothing of them.
+/// The orphan records as they are before fast commits are applied. Fast commits do not contain
+/// them.
 pub(super) struct OrphanRecords {
     list: Vec<Ino>,
     file: Vec<FileEntry>,
@@ -140,7 +142,7 @@ pub(super) struct OrphanRecords {
 }
 
 impl OrphanRecords {
-    /// Reads list and file. Damage ends the list, or makes the file as good as empty.
+    /// Reads list and file. Damage ends the list, or makes the file count as empty.
     pub(super) fn read(volume: &Volume, report: &mut RecoveryReport) -> Result<OrphanRecords> {
         let mut records =
             OrphanRecords { list: Vec::new(), file: Vec::new(), seed: None, gone: HashSet::new() };
@@ -168,7 +170,7 @@ impl OrphanRecords {
         if volume.has_compat(Compat::ORPHAN_FILE) {
             match file_entries(volume) {
                 Ok((entries, seed)) => (records.file, records.seed) = (entries, seed),
-                // Told when the file is processed.
+                // Reported when the file is processed.
                 Err(Error::Corrupt { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -182,12 +184,12 @@ impl OrphanRecords {
             && (self.list.contains(&ino) || self.file.iter().any(|entry| entry.2 == ino))
     }
 
-    /// Takes an inode off its record.
+    /// Removes an inode from the records.
     pub(super) fn forget(&mut self, ino: Ino) {
         self.gone.insert(ino);
     }
 
-    /// Writes the list anew, and clears the slots of those that were forgotten.
+    /// Rewrites the list, and clears the slots of the inodes that were removed.
     pub(super) fn store(&self, volume: &Volume) -> Result<()> {
         let mut next = 0;
         for ino in self.list.iter().rev().filter(|ino| !self.gone.contains(*ino)) {
@@ -209,7 +211,7 @@ impl OrphanRecords {
     }
 }
 
-/// Frees or truncates one orphan; `forget` takes it off its record, in the same step.
+/// Frees or truncates one orphan. `forget` removes its record in the same transaction.
 fn finish_off(
     stage: &mut Stage,
     report: &mut RecoveryReport,
@@ -251,7 +253,7 @@ fn finish_off(
     Ok(())
 }
 
-/// Frees the blocks from `keep` on, from the end, settling when much was done.
+/// Frees the blocks from `keep` on, starting at the end, and settles when much has changed.
 fn free_pieces(stage: &mut Stage, ino: Ino, body: &Body, keep: u32) -> Result<()> {
     let mut starts = vec![keep];
     let mut mapped = 0;
@@ -267,7 +269,7 @@ fn free_pieces(stage: &mut Stage, ino: Ino, body: &Body, keep: u32) -> Result<()
     if mapped == 0 {
         return Ok(());
     }
-    // The last piece goes with the inode itself.
+    // The last piece is freed together with the inode.
     for start in starts.into_iter().rev() {
         let volume = &stage.volume;
         let inode = volume.inode_as(ino, Ask::Orphan)?;
@@ -287,7 +289,7 @@ fn free_pieces(stage: &mut Stage, ino: Ino, body: &Body, keep: u32) -> Result<()
 }
 
 impl Volume {
-    /// The inode that an orphan record names, in use.
+    /// The inode that an orphan record names, which must be in use.
     ///
     /// Errors: `OrphanList` when it is not; those of [`Volume::inode_as`].
     pub(super) fn orphan(&self, ino: Ino) -> Result<Body> {

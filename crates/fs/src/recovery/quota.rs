@@ -1,11 +1,11 @@
-//! Quota usage after recovery: summed over all inodes, and put into the quota files.
+//! Quota usage after recovery: counted over all inodes and stored in the quota files.
 //!
 //! ```text
 //!   inodes in use ──► id: bytes, inodes ──► entry of the id: usage set, limits kept
 //! ```
 //!
-//! Fast commits say nothing of quota, and orphans are freed past it. A whole scan is right whatever
-//! happened, and whoever cut an earlier recovery short.
+//! Fast commits do not record quota usage, and orphans are freed without quota accounting. A scan
+//! of all inodes is right whatever happened before, even after an interrupted recovery.
 
 use crate::inode::Ask;
 use crate::quota::{QuotaFile, Usage, quota_inodes};
@@ -16,7 +16,7 @@ use extant_journal::Credits;
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::quota::{QuotaEntry, QuotaKind};
 
-/// Makes the volume's quota files say what is in use. Damaged ones are noted and left.
+/// Stores the counted usage in the volume's quota files. Damaged files are reported and left.
 ///
 /// Errors: `NoSpace` when a file must grow and cannot; `Device`.
 pub(crate) fn recount(volume: &Volume, report: &mut RecoveryReport) -> Result<()> {
@@ -37,7 +37,7 @@ pub(crate) fn recount(volume: &Volume, report: &mut RecoveryReport) -> Result<()
     Ok(())
 }
 
-/// What is in use by user, group and project.
+/// The usage of each user, group and project.
 pub(crate) fn usage(volume: &Volume) -> Result<Usage> {
     let mut usage = Usage::default();
     for nr in volume.geometry().groups() {
@@ -47,7 +47,7 @@ pub(crate) fn usage(volume: &Volume) -> Result<Usage> {
                     |slot: &u32| extant_ondisk::bitmap::count_set(bytes, *slot..*slot + 1) > 0;
                 (0..volume.geometry().inodes_per_group()).filter(is_used).collect()
             }),
-            // Damage that a checker sees to.
+            // Damage is left to a checker.
             Err(Error::Corrupt { .. }) => continue,
             Err(error) => return Err(error),
         };
@@ -66,7 +66,7 @@ pub(crate) fn usage(volume: &Volume) -> Result<Usage> {
     Ok(usage)
 }
 
-/// Sets usage in one quota file, where it differs.
+/// Sets the usage in one quota file, where it differs.
 fn update(volume: &Volume, ino: Ino, kind: QuotaKind, usage: &Usage) -> Result<()> {
     let mut sums = usage.sums(kind).clone();
     let inode = volume.inode_internal(ino)?;

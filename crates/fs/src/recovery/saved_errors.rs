@@ -1,16 +1,18 @@
-//! What a superblock says of errors must outlive the log's replay.
+//! Keeps the superblock's error fields across the log's replay.
 //!
 //! ```text
-//!   superblock at home      … │ 194 error count, first and last error … │ 278 high bits, codes │   newer than the log
-//!   superblock in the log   … │ older                                   │ older                │
-//!   after replay            … │ as it was at home                       │ as it was at home    │   the rest from the log
+//!   superblock at home    … │ 194 error count, first, last error … │ 278 high bits, codes │ newer
+//!   superblock in the log … │ older                                │ older                │
+//!   after replay          … │ as it was at home                    │ as it was at home    │
 //! ```
 //!
-//! A writer that gives up cannot log any more: it writes the error block, and the ERROR state, to
-//! the primary superblock directly, and its errno into the journal's superblock. What it noted before
-//! went through the log: of the two superblocks the one that counts more errors is the newer.
+//! A writer whose journal aborted can no longer log. It writes the error fields and the ERROR state
+//! directly to the primary superblock, and its errno into the journal's superblock. Errors that it
+//! noted earlier went through the log. So of the two superblocks, the one with the larger error
+//! count is the newer.
 //!
-//! The log's superblock goes home with all of that in it: no cut leaves one without.
+//! Replay writes the log's superblock home with these fields already in it: no power cut leaves a
+//! superblock without them.
 
 use crate::context::superblock::patch_superblock;
 use crate::context::superblock::raw_superblock;
@@ -25,12 +27,13 @@ pub(super) struct SavedErrors {
 }
 
 impl SavedErrors {
-    /// What the primary superblock on `home` says now; of one that a cut tore both sectors do.
+    /// Reads the primary superblock on `home`. A torn one will do: each of its two sectors is
+    /// intact.
     pub(super) fn of(home: &dyn BlockDevice) -> Result<SavedErrors> {
         Ok(SavedErrors { before: raw_superblock(home, SUPERBLOCK_OFFSET)? })
     }
 
-    /// Puts it into the superblock that the log has.
+    /// Puts the saved fields into the superblock from the log.
     pub(super) fn put_into(&self, raw: &mut RawSuperblock) {
         let before = &self.before;
         let error = before.s_state.get() & VolumeState::ERROR.bits();
@@ -56,8 +59,8 @@ impl SavedErrors {
     }
 }
 
-/// Takes the log's `errno`, 0 for none, over into the superblock that the replay left, durably: a flag and no more, so
-/// that a superblock that is torn meanwhile is known (`torn.rs`).
+/// Records the log's `errno` (0 for none) in the superblock after the replay, durably. It changes a
+/// single flag only, so that `torn.rs` recognises a superblock that is torn meanwhile.
 pub(super) fn take_over(home: &dyn BlockDevice, errno: i32) -> Result<()> {
     if errno == 0 { Ok(()) } else { patch_superblock(home, mark_errors) }
 }

@@ -4,9 +4,9 @@
 //!   Volume (journal off) ──► Staged ──settle──► one transaction of the log ──► home
 //! ```
 //!
-//! Rule: at each settling the volume is whole, with what is left to do still on record (the orphans
-//! that remain). A step that is larger than the log goes home directly; only a volume with a tiny
-//! log and enormous fast commits gets there.
+//! Rule: each settle leaves a consistent volume that still records the remaining work (the
+//! remaining orphans). Changes that exceed the log are written home directly; this happens only
+//! with a tiny log and very large fast commits.
 
 use crate::staged::Staged;
 use crate::volume::{Volume, VolumeOptions};
@@ -17,16 +17,16 @@ use extant_ondisk::features::Incompat;
 use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
 use std::sync::Arc;
 
-/// A volume whose log was replayed, and what is being done to it.
+/// A volume whose log was replayed, and the changes that recovery makes to it.
 pub(super) struct Stage {
     staged: Staged,
-    /// The volume, to be changed freely.
+    /// The volume, which may be changed freely.
     pub(super) volume: Volume,
     options: VolumeOptions,
 }
 
 impl Stage {
-    /// Opens the volume on `home` anew, its counters summed from the descriptors.
+    /// Opens the volume on `home` again, and counts its free space from the descriptors.
     pub(super) fn open(
         home: &Arc<dyn BlockDevice>,
         log: Option<(Log, Recovery)>,
@@ -48,18 +48,18 @@ impl Stage {
         Ok(Stage { staged, volume, options })
     }
 
-    /// The volume anew, after a settling: for work that wants freed blocks back at once.
+    /// Opens the volume again after a settle, for work that needs freed blocks back at once.
     pub(super) fn reopen(self) -> Result<Stage> {
         let home = Arc::clone(self.staged.home());
         Stage::open(&home, self.staged.into_log(), &self.options)
     }
 
-    /// The fast commits to apply, once.
+    /// The fast commits to apply. Returns them once.
     pub(super) fn take_fast_commits(&mut self) -> Option<FastCommitLog> {
         self.staged.recovery_mut()?.fast_commit.take()
     }
 
-    /// Settles when so much was changed that more might not fit the log. The volume is whole.
+    /// Settles if further changes might not fit the log. The volume must be consistent.
     pub(super) fn settle_if_large(&mut self) -> Result<()> {
         self.volume.journal().sync()?;
         if self.staged.is_large() {
@@ -68,7 +68,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Brings home what was changed, as one step. The volume is whole.
+    /// Writes the changes home as one transaction. The volume must be consistent.
     pub(super) fn settle(&mut self) -> Result<()> {
         self.volume.settle_superblock()?;
         self.volume.journal().sync()?;
@@ -79,10 +79,10 @@ impl Stage {
 
     /// Settles what is left, empties the log, and marks the volume as recovered.
     pub(super) fn finish(mut self) -> Result<()> {
-        // Afterwards the superblock differs from the one at home in a flag only: see `torn.rs`.
+        // After this the superblock differs from the one at home only in a flag: see `torn.rs`.
         self.settle()?;
         self.staged.empty_log()?;
-        // The last step is one superblock: what it says holds from now on.
+        // The last write is the superblock alone: it takes effect as a whole.
         self.volume.context().superblock().write().features.incompat.remove(Incompat::LIVE);
         self.volume.settle_superblock()?;
         self.volume.journal().sync()?;

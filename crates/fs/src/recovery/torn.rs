@@ -2,13 +2,15 @@
 //!
 //! ```text
 //!   sector 0   features, counters, last orphan …     new         old
-//!   sector 1   …, checksum                           old   or    new        sum is wrong either way
+//!   sector 1   …, checksum                           old   or    new     checksum wrong either way
 //! ```
 //!
-//! Recovery writes it at four moments. At the start and in the end, and where the errno of a writer that
-//! gave up is taken over, only a flag changes, as when a volume is opened to write and closed: with the
-//! flag turned back, the sum is right again, and that superblock is the one before or after the write. In
-//! between the log holds it whole, and its replay writes it again. Anything else is damage.
+//! Recovery writes the superblock at four moments. At three of them only a flag changes: at the
+//! start, at the end, and when it takes over the errno of a writer whose journal aborted. The same
+//! holds when a volume is opened for writing and when it is closed. With the flag turned back, the
+//! checksum is right again, and the result is the superblock before or after the write. At the
+//! fourth moment, the log contains the whole superblock, and replaying the log writes it again.
+//! Anything else is damage.
 
 use crate::context::superblock::{raw_superblock, read_superblock};
 use crate::recovery::saved_errors::SavedErrors;
@@ -20,7 +22,7 @@ use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock, Vo
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-/// Flags that are turned on or off by a write of their own.
+/// Flags that a write of their own sets or clears.
 const FLAGS: [(Incompat, RoCompat, VolumeState); 7] = [
     (Incompat::RECOVER, RoCompat::empty(), VolumeState::empty()),
     (Incompat::empty(), RoCompat::ORPHAN_PRESENT, VolumeState::empty()),
@@ -31,9 +33,9 @@ const FLAGS: [(Incompat, RoCompat, VolumeState); 7] = [
     (Incompat::empty(), RoCompat::empty(), VolumeState::ERROR),
 ];
 
-/// Writes the superblock anew that a cut tore, or says that it is damaged.
+/// Rewrites a superblock that a power cut tore, or reports that it is damaged.
 ///
-/// Errors: `SuperblockChecksum` when it was not torn in a way recovery leaves; those of the log.
+/// Errors: `SuperblockChecksum` when it was not torn in one of these ways; those of the log.
 pub(crate) fn mend_superblock(wish: &Wish<'_>) -> Result<Superblock> {
     let home = &wish.home;
     let raw = raw_superblock(&**home, SUPERBLOCK_OFFSET)?;
@@ -46,7 +48,7 @@ pub(crate) fn mend_superblock(wish: &Wish<'_>) -> Result<Superblock> {
     if !torn.needs_recovery() || torn.check_fields(Site::NOWHERE).is_err() {
         return Err(damaged());
     }
-    // Where the log lies does not change while it is replayed, and the log checks itself.
+    // The place of the log does not change during its replay, and the log has its own checksums.
     let limits = limits(&torn);
     let options = VolumeOptions { read_only: true, ..wish.options.clone() };
     let volume = Volume::with_superblock(Arc::clone(home), torn, &options)?;
@@ -59,7 +61,7 @@ pub(crate) fn mend_superblock(wish: &Wish<'_>) -> Result<Superblock> {
     read_superblock(&**home, None)
 }
 
-/// The superblock with flags turned over, if that makes its checksum right.
+/// The superblock with these flags inverted, if that makes its checksum right.
 fn with_flags_turned(
     raw: &RawSuperblock,
     (incompat, ro_compat, state): (Incompat, RoCompat, VolumeState),

@@ -1,4 +1,4 @@
-//! The checksum file: where its blocks are, and its words.
+//! The checksum file: where its blocks are, and its contents.
 
 use crate::context::role::Role;
 use crate::map::Target;
@@ -9,16 +9,18 @@ use extant_ondisk::data_sums;
 use extant_ondisk::inode::FileKind;
 use rangemap::RangeSet;
 
-/// Where the blocks of the checksum file are. It is whole from the day the feature is on, and keeps its place.
+/// Where the blocks of the checksum file are. The file is complete from the moment the feature is
+/// enabled, and its blocks never move.
 pub(crate) struct SumsFile {
-    /// First block of the file and of the volume, and how many.
+    /// For each run: first block of the file, first block of the volume, length.
     runs: Vec<(u64, BlockNr, u64)>,
 }
 
 impl SumsFile {
-    /// Reads the map of the file: it is as long as it has to be, without holes, and its blocks are nobody else's.
+    /// Reads the map of the file and checks it: the file has the required length and no holes, and
+    /// its blocks have no other use.
     ///
-    /// Errors: `DataSumsFile`, naming the first block that is; what the map gives.
+    /// Errors: `DataSumsFile`, naming the first block that has one; what the map gives.
     pub(crate) fn open(volume: &Volume) -> Result<SumsFile> {
         let ino = Ino::DATA_SUMS;
         let at = Site::of_ino(ino);
@@ -32,7 +34,8 @@ impl SumsFile {
         }
         let mut taken = RangeSet::new();
         let mut runs: Vec<(u64, BlockNr, u64)> = Vec::new();
-        // A volume of 2^48 blocks has a file of fewer than 2^32 with every size but the smallest.
+        // A volume has up to 2^48 blocks. Its file has fewer than 2^32, except with the smallest
+        // block size.
         for run in volume.runs(ino, &body, 0..u32::try_from(wanted).map_err(|_| wrong())?) {
             let run = run?;
             let Target::Written(block) = run.target else { return Err(wrong()) };
@@ -55,7 +58,7 @@ impl SumsFile {
         Some(run.0 + (block.0 - run.1.0))
     }
 
-    /// Where block `index` of the file is, and how many lie together from there.
+    /// Where block `index` of the file is, and how many blocks from there on are neighbours.
     pub(crate) fn place(&self, index: u64) -> Option<(BlockNr, u64)> {
         let n = self.runs.partition_point(|(first, ..)| *first <= index).checked_sub(1)?;
         let (first, block, len) = self.runs[n];
@@ -65,7 +68,7 @@ impl SumsFile {
 }
 
 impl Volume {
-    /// The checksum file, looked for once.
+    /// The checksum file. Its map is read once.
     pub(crate) fn sums_file(&self) -> Result<&SumsFile> {
         if let Some(file) = self.sums_file_cell().get() {
             return Ok(file);
@@ -85,7 +88,7 @@ impl Volume {
             let at = Site::of_ino(Ino::DATA_SUMS).block(nr);
             let check = |bytes: &[u8]| data_sums::check(bytes, index, self.checksum_seed(), at);
             let is_empty = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
-            // No sum was stored yet, or they are lost: another copy says.
+            // All zeros: no checksum was stored yet, or they are lost. Another copy tells which.
             if is_empty(&block.read()) {
                 let has_sums = |bytes: &[u8]| !is_empty(bytes) && check(bytes).is_ok();
                 self.journal().cache().reread(&block, &has_sums);
@@ -96,13 +99,14 @@ impl Volume {
         Ok(block)
     }
 
-    /// Where block `index` of the checksum file is, and how many lie together from there.
+    /// Where block `index` of the checksum file is, and how many blocks from there on are
+    /// neighbours.
     pub(crate) fn place_of_sums(&self, index: u64) -> Result<(BlockNr, u64)> {
         let wrong = || Site::of_ino(Ino::DATA_SUMS).corrupt(What::DataSumsFile);
         self.sums_file()?.place(index).ok_or_else(wrong)
     }
 
-    /// The stored sums of `len` blocks from `first` on.
+    /// The stored checksums of `len` blocks from `first` on.
     ///
     /// Errors: as [`Volume::sums_block`]. Locks: takes `Leaf`.
     pub(crate) fn load_sums(&self, first: BlockNr, len: u32) -> Result<Vec<u32>> {
@@ -125,7 +129,8 @@ impl Volume {
         Ok(sums)
     }
 
-    /// Stores the sums of blocks from `first` on; at most [`Volume::sums_credits`] of them are spent.
+    /// Stores the checksums of blocks from `first` on. Spends at most [`Volume::sums_credits`]
+    /// credits.
     ///
     /// Errors: as [`Volume::sums_block`]; `Aborted`. Locks: takes `Leaf`.
     pub(crate) fn store_sums(

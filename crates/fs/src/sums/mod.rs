@@ -1,15 +1,17 @@
-//! Sums of data: which files have them, where they are, and how they are kept and asked for.
+//! Checksums of file data: which files have them, where they are stored, how they are kept and
+//! looked up.
 //!
 //! ```text
-//!   read     map ──► run ──► its words, once per run ──► data ──► each block's sum: the same?
-//!   write    data to blocks that nobody reads ──► one handle [ map shows them, words stored ]
+//!   read     map ──► run ──► its checksums, once per run ──► data ──► does each block match?
+//!   write    data to blocks that no read uses ──► one handle [ map shows them, checksums stored ]
 //!
-//!   the checksum file, inode 5     index ──► run of its blocks ──► block of the volume, a metadata block
-//!   block n of the volume          word n mod E of block n / E
+//!   the checksum file, inode 5   index ──► run of its blocks ──► block of the volume (metadata)
+//!   block n of the volume        word n mod E of block n / E
 //! ```
 //!
-//! A word is stored in the handle that makes its block readable and never afterwards, for such a block is not
-//! written in place (rule S1): whoever overwrites it gets another block. So mapping, words and data agree after each commit.
+//! The checksum of a block is stored in the handle that makes the block readable, and never later,
+//! because such a block is not written in place (rule S1): an overwrite gives the file another
+//! block. So after each commit, mapping, checksums and data agree.
 
 mod file;
 mod verify;
@@ -27,22 +29,22 @@ use extant_ondisk::data_sums;
 use extant_ondisk::features::RoCompat;
 use extant_ondisk::inode::{FileKind, InodeFlags};
 
-/// Most blocks of the checksum file that one step of a handle stores to.
+/// Most blocks of the checksum file that one step of a handle changes.
 const BLOCKS_A_STEP: u64 = 16;
 
 impl Volume {
-    /// Whether files of this volume have sums.
+    /// Whether files of this volume have data checksums.
     pub(crate) fn has_data_sums(&self) -> bool {
         self.has_ro_compat(RoCompat::DATA_CSUM)
     }
 
-    /// Whether the written blocks of this file have sums: ordinary regular files that are mapped by extents and do not
-    /// go without (`NOCOW`).
+    /// Whether the written blocks of this file have checksums. They do in ordinary regular files
+    /// that are mapped by extents and lack the flag `NOCOW`.
     pub(crate) fn covers(&self, ino: Ino, body: &Body) -> bool {
         self.has_data_sums() && self.would_cover(ino, body)
     }
 
-    /// As [`Volume::covers`], on a volume that gets the feature.
+    /// As [`Volume::covers`], on a volume that is about to get the feature.
     pub(crate) fn would_cover(&self, ino: Ino, body: &Body) -> bool {
         let without = InodeFlags::NOCOW | InodeFlags::EA_INODE | InodeFlags::INLINE_DATA;
         body.file_kind() == FileKind::Regular
@@ -51,26 +53,27 @@ impl Volume {
             && !self.is_hidden(ino)
     }
 
-    /// What storing the sums of `blocks` blocks that lie together may dirty.
+    /// How many blocks may become dirty when the checksums of `blocks` neighbouring blocks are
+    /// stored.
     pub(crate) fn sums_credits(&self, blocks: u32) -> u32 {
         let words = data_sums::words_per_block(self.block_size());
         (u64::from(blocks) / words + 2) as u32
     }
 
-    /// Most blocks that lie together whose sums are stored under one step of a handle.
+    /// Most neighbouring blocks whose checksums are stored in one step of a handle.
     pub(crate) fn sums_at_once(&self) -> u32 {
         (BLOCKS_A_STEP * data_sums::words_per_block(self.block_size())) as u32
     }
 }
 
-/// Sums of blocks that were written and are not readable yet, by where they lie.
+/// Checksums of blocks that were written and cannot be read yet, by block number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NewSums {
     runs: Vec<(BlockNr, Vec<u32>)>,
 }
 
 impl NewSums {
-    /// The sum of block `nr`; those of neighbours come in ascending order.
+    /// Adds the checksum of block `nr`. Neighbouring blocks come in ascending order.
     pub(crate) fn push(&mut self, nr: BlockNr, sum: u32) {
         match self.runs.last_mut() {
             Some((first, sums)) if first.0 + sums.len() as u64 == nr.0 => sums.push(sum),
@@ -78,7 +81,7 @@ impl NewSums {
         }
     }
 
-    /// The sums of blocks from `nr` on.
+    /// Adds the checksums of the blocks from `nr` on.
     pub(crate) fn push_all(&mut self, nr: BlockNr, sums: Vec<u32>) {
         self.runs.push((nr, sums));
     }
@@ -88,7 +91,8 @@ impl NewSums {
         self.runs.append(&mut other.runs);
     }
 
-    /// The sums of `len` blocks from `first` on; `None` where one is missing. No block is on its way twice.
+    /// The checksums of `len` blocks from `first` on, or `None` if one is missing. No block is in
+    /// flight twice.
     pub(crate) fn of(&self, first: BlockNr, len: u32) -> Option<Vec<u32>> {
         let mut found = Vec::with_capacity(len as usize);
         while (found.len() as u64) < u64::from(len) {
@@ -106,7 +110,7 @@ impl NewSums {
     }
 }
 
-/// Sums whole blocks of bytes that come in pieces.
+/// Computes the checksums of whole blocks from bytes that arrive in pieces.
 pub(crate) struct Summer {
     nr: BlockNr,
     block: usize,
@@ -115,12 +119,12 @@ pub(crate) struct Summer {
 }
 
 impl Summer {
-    /// The first byte that comes is the first of block `nr`, of `block` bytes.
+    /// The next byte is the first byte of block `nr`; blocks have `block` bytes.
     pub(crate) fn new(nr: BlockNr, block: usize) -> Summer {
         Summer { nr, block, left: block, sum: !0 }
     }
 
-    /// The next bytes; the sums of blocks that are whole go to `sums`.
+    /// Takes the next bytes. The checksum of each completed block goes to `sums`.
     pub(crate) fn add(&mut self, mut bytes: &[u8], sums: &mut NewSums) {
         while !bytes.is_empty() {
             let (part, rest) = bytes.split_at(self.left.min(bytes.len()));

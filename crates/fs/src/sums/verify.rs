@@ -1,15 +1,15 @@
-//! Reading data and holding it against its sums (rule S4).
+//! Reading data and verifying it with its checksums (rule S4).
 
 use crate::volume::Volume;
 use extant_base::{BlockNr, ByteOffset, Ino, Result, Site, What};
 use extant_ondisk::data_sums;
 
 impl Volume {
-    /// Reads whole blocks of a covered file from `first` on. A block that does not match is read again where the device
-    /// has another copy of it, and mended there.
+    /// Reads whole blocks of a covered file from `first` on. If a block does not match and the
+    /// device has another copy of it, reads that copy and repairs the block.
     ///
-    /// Errors: `DataChecksum` naming file and block; as [`Volume::load_sums`]; `Device`. Locks: the inode's is held, so
-    /// that its blocks keep their place; takes `Leaf`.
+    /// Errors: `DataChecksum` naming file and block; as [`Volume::load_sums`]; `Device`.
+    /// Locks: the caller holds the inode's, so that the blocks keep their place; takes `Leaf`.
     pub(crate) fn read_summed(&self, ino: Ino, first: BlockNr, buf: &mut [u8]) -> Result<()> {
         let size = self.block_size();
         let sums = self.load_sums(first, (buf.len() >> size.log2()) as u32)?;
@@ -17,8 +17,8 @@ impl Volume {
         self.verify(ino, first, &sums, buf)
     }
 
-    /// Holds whole blocks that were read from `first` on against `sums`, and mends them from another copy where the
-    /// device has one.
+    /// Verifies whole blocks that were read from `first` on with `sums`. Repairs a block that does
+    /// not match from another copy if the device has one.
     ///
     /// Errors: `DataChecksum`, `Device`.
     pub(crate) fn verify(
@@ -41,8 +41,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Reads any bytes of a covered file's blocks, `skip` bytes behind the start of `first`: as [`Volume::read_summed`],
-    /// by way of a copy where blocks are asked for in part.
+    /// As [`Volume::read_summed`] for any bytes, from `skip` bytes after the start of `first` on.
+    /// Parts of blocks are read through a copy of the block.
     pub(crate) fn read_summed_part(
         &self,
         ino: Ino,

@@ -1,11 +1,11 @@
-//! The blocks that have sums, or are to get them, found from the inodes.
+//! Finds, from the inodes, the blocks that have checksums or are about to get them.
 
 use crate::inode::{Ask, Body};
 use crate::map::Target;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, GroupNr, Ino, LogicalBlock, Result};
 
-/// Blocks of one file that lie together.
+/// Neighbouring blocks of one file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CoveredRun {
     pub(crate) block: BlockNr,
@@ -13,18 +13,19 @@ pub(crate) struct CoveredRun {
     pub(crate) ino: Ino,
 }
 
-/// What a walk over all inodes passes by.
+/// Receives what a walk over all inodes finds.
 pub(crate) trait Passed {
     /// An inode in use, covered or not.
     fn inode(&mut self, ino: Ino, body: &Body) -> Result<()>;
-    /// Written blocks of a covered one.
+    /// Written blocks of a covered inode.
     fn run(&mut self, run: CoveredRun) -> Result<()>;
-    /// What cannot be read, and its blocks with it.
+    /// Metadata that cannot be read. The blocks that it describes are not reported.
     fn damage(&mut self, error: Error) -> Result<()>;
 }
 
 impl Volume {
-    /// Goes through the inodes of group `nr` that are in use, and the blocks of those that the volume covers, or would.
+    /// Visits the inodes of group `nr` that are in use, and the blocks of those that the volume
+    /// covers or would cover.
     ///
     /// Errors: `Device`; those of `passed`.
     pub(crate) fn walk_covered(&self, nr: GroupNr, passed: &mut dyn Passed) -> Result<()> {

@@ -1,12 +1,14 @@
-//! Writing covered blocks: to places that nobody reads, and shown with their sums.
+//! Writing covered blocks: the data goes to blocks that no read uses, which are then shown together
+//! with their checksums.
 //!
 //! ```text
-//!   written blocks     run held ──► data ──► handle [ bits, mapping swapped, words, old blocks freed ]
-//!   new blocks         unwritten ─► data ──► handle [ state changed, words ]
-//!   part of a block    read, verified, completed: whole blocks only
+//!   written blocks     run held ─► data ─► handle [ bits, mapping, checksums, old blocks freed ]
+//!   new blocks         unwritten ─► data ──► handle [ state changed, checksums ]
+//!   part of a block    read, verified, completed: only whole blocks are written
 //! ```
 //!
-//! Rule S3: words are summed from the memory that goes to the device, which nobody else changes.
+//! Rule S3: a checksum is computed from the very memory that goes to the device, which no other
+//! thread changes.
 
 use super::NewSums;
 use crate::data::DataPath;
@@ -25,11 +27,11 @@ use extant_ondisk::extent::{Extent, ExtentState};
 use std::io::IoSlice;
 use std::ops::Range;
 
-/// Most bytes of one step of a write past the cache.
+/// Most bytes of one step of a write that does not go through the cache.
 const STEP: u64 = 16 << 20;
 
 impl Volume {
-    /// Rule S2: makes a piece readable, its sums first. What is shown leaves the piece.
+    /// Rule S2: makes a piece readable, its checksums first. The shown part leaves `piece`.
     pub(crate) fn show_summed(
         &self,
         body: &mut Body,
@@ -61,7 +63,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Makes `part`, the start of `piece`, stand in the place of the blocks that the map has.
+    /// Maps `part`, the start of `piece`, in place of the blocks that the map has.
     fn move_in(
         &self,
         body: &mut Body,
@@ -79,7 +81,8 @@ impl Volume {
         };
         let done = self.swap_blocks(ino, body, handle, new);
         if let Err(error) = done {
-            // The bits are set, so the blocks are not held any more: they go the usual way, and the rest with them.
+            // The bitmap bits are set, so these blocks are no longer held: free them as usual, and
+            // release the rest.
             let rest = piece.len - part.len;
             self.space().let_go_held(BlockNr(piece.block.0 + u64::from(part.len)), rest);
             piece.block = BlockNr(0);
@@ -89,7 +92,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Writes the start of `content` at byte `pos` of a covered file, past the cache; how much of it, at least one byte.
+    /// Writes the start of `content` at byte `pos` of a covered file, not through the cache.
+    /// Returns how many bytes, at least one.
     pub(crate) fn write_covered(
         &self,
         ino: Ino,
@@ -140,8 +144,8 @@ impl Volume {
         }
     }
 
-    /// Shows pieces whose data is on the device, in as many handles as it takes; the size follows up to byte `end`. The
-    /// byte behind what is shown.
+    /// Shows pieces whose data is on the device, in as many handles as that takes. The size
+    /// follows, up to byte `end`. Returns the byte after the last one shown.
     fn show_all(
         &self,
         ino: Ino,
@@ -171,12 +175,13 @@ impl Volume {
         Ok(shown)
     }
 
-    /// Makes the written blocks of `range` of a covered file unwritten ones, which are others: an unwritten block is written
-    /// in place, and until this is durable those it had are to match their sums. With `keep` as in
-    /// [`Volume::unmap_in_steps`].
+    /// Replaces the written blocks of `range` of a covered file by other, unwritten blocks. They
+    /// must be others: an unwritten block is written in place, and until this change is durable the
+    /// old blocks must match their checksums. `keep` is as in [`Volume::unmap_in_steps`].
     ///
-    /// The caller stores the inode, after an error too. Errors: `NoSpace`, before anything is changed where blocks for all of
-    /// them are not there; `Corrupt`, `Device`. Locks: the inode's is held; takes `Group`.
+    /// The caller stores the inode, after an error too. Errors: `NoSpace`, before any change, if
+    /// there are not enough blocks for the whole range; `Corrupt`, `Device`. Locks: the caller
+    /// holds the inode's; takes `Group`.
     pub(crate) fn unwrite_covered(
         &self,
         ino: Ino,
@@ -200,7 +205,7 @@ impl Volume {
             };
             let step = self.sums_step_credits(body).plus(self.hold_credits());
             self.next_step(ino, body, handle, step, keep, &mut |_, _| Ok(()))?;
-            // A fast commit would tell of other blocks in the place of those that the file has.
+            // A fast commit would record other blocks than those that the file has.
             self.context().require_full_commit(handle, Ineligible::DataChecksums);
             let most = run.len.min(max_len(ExtentState::Unwritten));
             let got = self.hold_run_of(body, handle, old, most, true)?;
@@ -220,14 +225,14 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives back what is held for pieces that were not shown.
+    /// Releases the blocks that are held for pieces that were not shown.
     pub(crate) fn let_go_pieces(&self, pieces: &[Piece]) {
         for piece in pieces.iter().filter(|piece| piece.moved) {
             self.space().let_go_held(piece.block, piece.len);
         }
     }
 
-    /// Bytes of one block as they are read now, zeros behind the file's end.
+    /// Bytes of one block as a read returns them now: zeros past the file's end.
     fn bytes_there(&self, ino: Ino, body: &Body, range: Range<u64>) -> Result<Vec<u8>> {
         let mut bytes = vec![0; (range.end - range.start) as usize];
         if !bytes.is_empty() {
@@ -236,11 +241,13 @@ impl Volume {
         Ok(bytes)
     }
 
-    /// Zeroes bytes of a written block of a covered file, `range` within the block `at`, by giving it another block.
-    /// Nothing where they are zero.
+    /// Zeroes `range` within the written block `at` of a covered file, by giving the file another
+    /// block. Does nothing if the bytes are zero.
     ///
-    /// The caller stores the inode; without a `handle` it is stored under one of this call. Errors: `NoSpace`;
-    /// `DataChecksum`; `Corrupt`, `Device`. Locks: the inode's is held; takes `Group`.
+    /// The caller stores the inode; without a `handle`, this call stores it under a handle of its
+    /// own.
+    /// Errors: `NoSpace`; `DataChecksum`; `Corrupt`, `Device`. Locks: the caller holds the inode's;
+    /// takes `Group`.
     pub(crate) fn zero_covered(
         &self,
         handle: Option<&Handle<'_>>,

@@ -1,10 +1,10 @@
-//! What is asked: one number an operation.
+//! Operation numbers of the protocol.
 
 use super::structs::*;
 
 macro_rules! opcodes {
     ($($(#[$doc:meta])* $name:ident = $number:literal, $bytes:expr;)*) => {
-        /// An operation's number. Others than these may come from a newer kernel.
+        /// An operation's number. A newer kernel may send numbers that are not in this enum.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u32)]
         #[expect(missing_docs, reason = "the names are those of linux/fuse.h")]
@@ -14,17 +14,17 @@ macro_rules! opcodes {
             /// Every operation that this crate knows.
             pub const ALL: &[Opcode] = &[$(Opcode::$name,)*];
 
-            /// The operation of a number, if there is one.
+            /// The operation with this number, or `None` if this crate does not know it.
             pub fn of(number: u32) -> Option<Opcode> {
                 match number { $($number => Some(Opcode::$name),)* _ => None }
             }
 
-            /// Bytes of the struct that stands before names and data.
+            /// Size of the struct that precedes names and data, in bytes.
             pub fn struct_bytes(self) -> usize {
                 match self { $(Opcode::$name => $bytes,)* }
             }
 
-            /// Its name, as people read it.
+            /// Its name, for messages.
             pub fn name(self) -> &'static str {
                 match self { $(Opcode::$name => stringify!($name),)* }
             }

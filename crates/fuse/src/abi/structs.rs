@@ -1,4 +1,4 @@
-//! The structs, each with the size that the protocol gives it.
+//! The structs of the protocol. Each one's size is checked against the protocol's.
 
 #![expect(missing_debug_implementations, reason = "of types that zerocopy's derive makes")]
 
@@ -22,7 +22,7 @@ macro_rules! wire {
 }
 
 wire! {
-    /// Before every request.
+    /// Header of every request.
     InHeader[40] {
         len: u32,
         opcode: u32,
@@ -34,13 +34,13 @@ wire! {
         total_extlen: u16,
         padding: u16,
     }
-    /// Before every reply; `error` is 0 or a negated errno.
+    /// Header of every reply; `error` is 0 or a negated errno.
     OutHeader[16] {
         len: u32,
         error: i32,
         unique: u64,
     }
-    /// What `stat` shows.
+    /// The attributes that `stat` shows.
     Attr[88] {
         ino: u64,
         size: u64,
@@ -59,7 +59,7 @@ wire! {
         blksize: u32,
         flags: u32,
     }
-    /// What a name means.
+    /// The file that a name leads to.
     EntryOut[128] {
         nodeid: u64,
         generation: u64,
@@ -73,7 +73,7 @@ wire! {
     ForgetIn[8] {
         nlookup: u64,
     }
-    /// One of BATCH_FORGET.
+    /// One record of BATCH_FORGET.
     ForgetOne[16] {
         nodeid: u64,
         nlookup: u64,
@@ -96,13 +96,13 @@ wire! {
         dummy: u32,
         attr: Attr,
     }
-    /// A time of STATX.
+    /// A time in STATX.
     SxTime[16] {
         tv_sec: i64,
         tv_nsec: u32,
         reserved: i32,
     }
-    /// What `statx` shows.
+    /// The attributes that `statx` shows.
     Statx[256] {
         mask: u32,
         blksize: u32,
@@ -199,7 +199,7 @@ wire! {
         umask: u32,
         open_flags: u32,
     }
-    /// Reply to OPEN and OPENDIR; behind an [`EntryOut`] to CREATE and TMPFILE.
+    /// Reply to OPEN and OPENDIR; follows an [`EntryOut`] in the reply to CREATE and TMPFILE.
     OpenOut[16] {
         fh: u64,
         open_flags: u32,
@@ -274,12 +274,12 @@ wire! {
         setxattr_flags: u32,
         padding: u32,
     }
-    /// GETXATTR, behind which a name follows, and LISTXATTR.
+    /// GETXATTR, followed by a name, and LISTXATTR.
     GetxattrIn[8] {
         size: u32,
         padding: u32,
     }
-    /// Reply to GETXATTR and LISTXATTR that asked for the length.
+    /// Reply to a GETXATTR or LISTXATTR that requested the length.
     GetxattrOut[8] {
         size: u32,
         padding: u32,
@@ -300,7 +300,7 @@ wire! {
         mask: u32,
         padding: u32,
     }
-    /// INIT: what the kernel can.
+    /// INIT: what the kernel offers.
     InitIn[64] {
         major: u32,
         minor: u32,
@@ -309,7 +309,7 @@ wire! {
         flags2: u32,
         unused: [u32; 11],
     }
-    /// Reply to INIT: what is agreed on.
+    /// Reply to INIT: what the server accepted.
     InitOut[64] {
         major: u32,
         minor: u32,
@@ -356,7 +356,8 @@ wire! {
         in_iovs: u32,
         out_iovs: u32,
     }
-    /// Notice of an inode whose attributes, and data from `off` on, have changed; a negative `off` means attributes alone.
+    /// Notification that an inode's attributes have changed, and its data from `off` on. With a
+    /// negative `off` only the attributes have changed.
     NotifyInvalInode[24] {
         ino: u64,
         off: i64,
@@ -402,14 +403,14 @@ wire! {
     SyncfsIn[8] {
         padding: u64,
     }
-    /// A name of a listing; its bytes follow, padded to 8.
+    /// One entry of a listing. The name follows, padded to a multiple of 8 bytes.
     Dirent[24] {
         ino: u64,
         off: u64,
         namelen: u32,
         kind: u32,
     }
-    /// About a request of a ring: which commit answers it, how long its payload is.
+    /// Part of `UringReqHeader`: the id that commits the reply, and the payload's length.
     UringEntInOut[32] {
         flags: u64,
         commit_id: u64,
@@ -417,13 +418,13 @@ wire! {
         padding: u32,
         reserved: u64,
     }
-    /// A request of a ring, and its reply: headers, the operation's struct, and about the entry.
+    /// A request of a ring and its reply: headers, the operation's struct, and `UringEntInOut`.
     UringReqHeader[288] {
         in_out: [u8; 128],
         op_in: [u8; 128],
         ring_ent_in_out: UringEntInOut,
     }
-    /// In the command area of a ring's submission.
+    /// Contents of the command area of a ring's submission.
     UringCmdReq[24] {
         flags: u64,
         commit_id: u64,

@@ -1,4 +1,4 @@
-//! Bytes of files.
+//! Content of files.
 
 use crate::null::node::{Body, Node, without_set_ids};
 use crate::operations::{Answer, WriteFlags};
@@ -10,7 +10,7 @@ const PUNCH_HOLE: u32 = 2;
 const ZERO_RANGE: u32 = 16;
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
-/// Largest file: it is all in memory.
+/// Largest file. Content is in memory.
 const MOST: u64 = 1 << 32;
 
 impl Node {
@@ -42,7 +42,7 @@ impl Node {
         reserve(&mut bytes, end)?;
         bytes.extend_from_slice(&from[over..]);
         drop(bytes);
-        // A kernel that collects writes keeps the times itself, and tells them later.
+        // A kernel in write-back mode maintains the times itself and sends them later.
         if !flags.from_cache || flags.kill_suid_sgid {
             let mut meta = self.meta.lock();
             if flags.kill_suid_sgid {
@@ -88,7 +88,7 @@ impl Node {
         Ok(())
     }
 
-    /// All is data, up to the hole behind the end.
+    /// The whole file counts as data, with a hole after its end.
     pub(super) fn seek(&self, offset: u64, whence: u32) -> Answer<u64> {
         let size = self.bytes()?.read().len() as u64;
         match whence {

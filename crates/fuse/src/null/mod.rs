@@ -1,4 +1,5 @@
-//! A filesystem in memory that does as little as one can: what a mount of it takes is the transport's time.
+//! A minimal filesystem in memory. It does so little that the time a mount of it takes is the
+//! transport's time.
 //!
 //! ```text
 //!   Null ──► Table: 64 shards, node number ──► Node ─┬─ meta   owner, times, links
@@ -6,8 +7,9 @@
 //!                                                    └─ xattrs
 //! ```
 //!
-//! Locks, in this order: bodies of directories by number, a shard of the table, `meta`. Permissions are left to the kernel
-//! (`default_permissions`); access lists, quota and the like are not kept.
+//! Locks, in this order: bodies of directories by number, a shard of the table, `meta`. The kernel
+//! checks permissions (`default_permissions`); access lists, quota and similar features are not
+//! supported.
 
 mod content;
 mod names;
@@ -25,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Nobody but the kernel changes anything: what it knows stays true.
+/// Only the kernel's requests change anything, so its caches stay valid.
 const FOREVER: Duration = Duration::from_secs(1 << 30);
 
 /// The filesystem in memory.
@@ -56,17 +58,19 @@ impl Default for Null {
 }
 
 impl Null {
-    /// An empty tree that asks for `settings`; its root belongs to user and group 0 and is anybody's to write in.
+    /// An empty tree with `settings`. Its root belongs to user and group 0, and every user may
+    /// write in it.
     pub fn new(settings: Settings) -> Null {
         Null { table: Table::new(), settings, valid: FOREVER, opened: AtomicU64::new(0) }
     }
 
-    /// The same, whose answers the kernel may believe for so long: zero has it ask each time.
+    /// The same, with this validity of names and attributes. With zero the kernel sends a request
+    /// each time.
     pub fn valid_for(self, valid: Duration) -> Null {
         Null { valid, ..self }
     }
 
-    /// Files and directories that are there or still known to the kernel.
+    /// Number of files and directories that have a name or that the kernel still knows.
     pub fn nodes(&self) -> usize {
         self.table.len()
     }
@@ -79,7 +83,7 @@ impl Null {
         HandleId(self.opened.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// What `node` is, once more known to the kernel.
+    /// The entry of `node`, which the kernel then knows once more.
     fn entry_of(&self, node: &Node) -> Entry {
         node.known.fetch_add(1, Ordering::AcqRel);
         Entry {
@@ -91,7 +95,7 @@ impl Null {
         }
     }
 
-    /// Makes `node` known under `name`.
+    /// Adds `node` to `dir` under `name`.
     fn add(&self, dir: NodeId, name: &OsStr, node: Arc<Node>) -> Answer<Entry> {
         let dir = self.table.get(dir)?;
         let mut names = dir.names()?.write();
@@ -113,7 +117,8 @@ impl Null {
         Ok(entry)
     }
 
-    /// One link of `node` less; forgets it when nobody knows it.
+    /// Removes `links` links of `node`, and the node itself if it has none left and the kernel does
+    /// not know it.
     fn unlinked(&self, node: &Node, links: u32) {
         let mut meta = node.meta.lock();
         meta.nlink = meta.nlink.saturating_sub(links);
@@ -139,7 +144,8 @@ impl Operations for Null {
             b".." => names.parent,
             name => names.get(name).ok_or(Errno::NOENT)?,
         };
-        // The directory stays locked until the count is up, or the file could go in between.
+        // The directory stays locked until the count has been raised, or the file could be removed
+        // in between.
         Ok(self.entry_of(&*self.table.get(NodeId(number))?))
     }
 

@@ -1,4 +1,4 @@
-//! Names of directories: found by name, listed in the order they came.
+//! Names of directories: looked up by name, listed in order of creation.
 
 use crate::null::Null;
 use crate::null::node::{Body, Node, now};
@@ -11,7 +11,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-/// Where the first name stands, behind "." (1) and ".." (2).
+/// Place of the first name, after "." (1) and ".." (2).
 const FIRST: u64 = 3;
 const NOREPLACE: u32 = 1;
 const EXCHANGE: u32 = 2;
@@ -20,13 +20,13 @@ const EXCHANGE: u32 = 2;
 pub(super) struct Names {
     pub(super) parent: u64,
     by_name: HashMap<Arc<[u8]>, (u64, u64)>,
-    /// By place, which no later name gets again: a listing goes on where it was.
+    /// By place. No later name gets the same place, so a listing can continue where it was.
     by_place: BTreeMap<u64, (Arc<[u8]>, u64)>,
     next: u64,
 }
 
 impl Names {
-    /// None yet.
+    /// No names yet.
     pub(super) fn new(parent: u64) -> Names {
         Names { parent, by_name: HashMap::new(), by_place: BTreeMap::new(), next: FIRST }
     }
@@ -36,7 +36,7 @@ impl Names {
         self.by_name.get(name).map(|&(_, number)| number)
     }
 
-    /// Adds a name that is not there.
+    /// Adds a name that is not in the directory yet.
     pub(super) fn insert(&mut self, name: &[u8], number: u64) {
         let name: Arc<[u8]> = name.into();
         self.by_name.insert(Arc::clone(&name), (self.next, number));
@@ -61,7 +61,7 @@ impl Names {
 }
 
 impl Null {
-    /// The node of `name` in `names`.
+    /// The node that `name` in `names` leads to.
     fn named(&self, names: &Names, name: &OsStr) -> Answer<Arc<Node>> {
         self.table.get(NodeId(names.get(name.as_bytes()).ok_or(Errno::NOENT)?))
     }
@@ -84,7 +84,8 @@ impl Null {
         let dir = self.table.get(dir)?;
         let mut names = dir.names()?.write();
         let node = self.named(&names, name)?;
-        // The kernel holds both directories: nothing is made in the one that goes.
+        // The kernel holds locks on both directories: no file is created in the one that is
+        // removed.
         if !node.names()?.read().by_name.is_empty() {
             return Err(Errno::NOTEMPTY);
         }
@@ -116,7 +117,7 @@ impl Null {
         Ok(self.entry_of(&node))
     }
 
-    /// Renames; the kernel saw to it that no directory comes to lie below itself.
+    /// Renames. The kernel ensures that no directory moves below itself.
     pub(super) fn rename_name(
         &self,
         from: (NodeId, &OsStr),
@@ -199,7 +200,8 @@ impl Null {
         Ok(())
     }
 
-    /// A directory that came from another one has a new parent. The caller holds neither, or both and not it.
+    /// Sets the new parent of a directory that moved from another one. The caller holds the locks
+    /// of neither directory, or of both but not of `node`.
     fn has_parent(&self, node: &Node, parent: &Node, before: &Node) {
         if parent.number != before.number
             && let Ok(names) = node.names()
@@ -237,7 +239,7 @@ impl Null {
     }
 }
 
-/// The names of the directories of a rename, which may be one.
+/// The names of the two directories of a rename, which may be the same one.
 enum Pair<'a> {
     One(RwLockWriteGuard<'a, Names>),
     Two(RwLockWriteGuard<'a, Names>, RwLockWriteGuard<'a, Names>),

@@ -1,4 +1,4 @@
-//! Files of the tree, and the table that finds them by number.
+//! Files of the tree, and the table that maps numbers to them.
 
 use crate::null::names::Names;
 use crate::operations::{Answer, Attributes, Caller, NewNode, NodeId, SetAttr, SetTime, Timestamp};
@@ -14,7 +14,7 @@ const SHARDS: usize = 64;
 const S_IFMT: u32 = 0o170_000;
 const S_IFREG: u32 = 0o100_000;
 
-/// What changes of a file, content aside.
+/// Attributes that change.
 pub(super) struct Meta {
     pub(super) mode: u32,
     pub(super) nlink: u32,
@@ -26,14 +26,14 @@ pub(super) struct Meta {
 }
 
 impl Meta {
-    /// The content changed just now.
+    /// Sets the times for a change of the content.
     pub(super) fn changed(&mut self) {
         self.mtime = now();
         self.ctime = self.mtime;
     }
 }
 
-/// What a file holds.
+/// Content of a file.
 pub(super) enum Body {
     File(RwLock<Vec<u8>>),
     Dir(RwLock<Names>),
@@ -42,7 +42,7 @@ pub(super) enum Body {
 }
 
 impl Body {
-    /// An empty one for a file of this type.
+    /// An empty body for a file of this type.
     pub(super) fn of_mode(mode: u32) -> Body {
         if mode & S_IFMT == S_IFREG { Body::File(RwLock::default()) } else { Body::Other }
     }
@@ -53,12 +53,12 @@ impl Body {
     }
 }
 
-/// A file, directory or whatever.
+/// A file of any type.
 pub(super) struct Node {
     pub(super) number: u64,
     pub(super) rdev: u32,
     pub(super) birth: Timestamp,
-    /// Entries given to the kernel and not taken back.
+    /// Entries that the kernel received and has not returned.
     pub(super) known: AtomicU64,
     pub(super) meta: Mutex<Meta>,
     pub(super) body: Body,
@@ -66,12 +66,12 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// The names in it. ENOTDIR when it is none.
+    /// The names in a directory. ENOTDIR for other files.
     pub(super) fn names(&self) -> Answer<&RwLock<Names>> {
         if let Body::Dir(names) = &self.body { Ok(names) } else { Err(Errno::NOTDIR) }
     }
 
-    /// What `stat` shows.
+    /// The attributes that `stat` shows.
     pub(super) fn attributes(&self) -> Attributes {
         let size = match &self.body {
             Body::File(bytes) => bytes.read().len() as u64,
@@ -129,7 +129,8 @@ impl Node {
     pub(super) fn set_xattr(&self, name: &[u8], value: &[u8], flags: u32) -> Answer<()> {
         const CREATE: u32 = 1;
         const REPLACE: u32 = 2;
-        // As root of a namespace the kernel would ask for these: they are not kept.
+        // The kernel would use these for a mount by the root of a user namespace. They are not
+        // supported.
         if name.starts_with(b"system.") {
             return Err(Errno::OPNOTSUPP);
         }
@@ -145,19 +146,19 @@ impl Node {
     }
 }
 
-/// `mode` without set-user-ID, and without set-group-ID where the group may execute.
+/// `mode` without set-user-ID, and without set-group-ID if the group may execute.
 pub(super) fn without_set_ids(mode: u32) -> u32 {
     let mode = mode & !0o4000;
     if mode & 0o010 != 0 { mode & !0o2000 } else { mode }
 }
 
-/// The moment.
+/// The current time.
 pub(super) fn now() -> Timestamp {
     let at = clock_gettime(ClockId::RealtimeCoarse);
     Timestamp { sec: at.tv_sec, nsec: at.tv_nsec as u32 }
 }
 
-/// Every node by number.
+/// All nodes by number.
 pub(super) struct Table {
     shards: [RwLock<HashMap<u64, Arc<Node>>>; SHARDS],
     next: AtomicU64,
@@ -165,7 +166,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// One that has a root, which the kernel knows.
+    /// A table with a root, which the kernel knows.
     pub(super) fn new() -> Table {
         let shards = std::array::from_fn(|_| RwLock::default());
         let table =
@@ -178,7 +179,7 @@ impl Table {
         table
     }
 
-    /// A node that is in no directory yet, nor in the table.
+    /// A new node that is in no directory and not in the table.
     pub(super) fn make(&self, by: &Caller, new: &NewNode, body: Body) -> Arc<Node> {
         let time = now();
         let dir = matches!(body, Body::Dir(_));
@@ -206,18 +207,18 @@ impl Table {
         &self.shards[number as usize % SHARDS]
     }
 
-    /// The node of a number. ESTALE when there is none.
+    /// The node with this number. ESTALE if it does not exist.
     pub(super) fn get(&self, node: NodeId) -> Answer<Arc<Node>> {
         self.shard(node.0).read().get(&node.0).cloned().ok_or(Errno::STALE)
     }
 
-    /// Takes a node in.
+    /// Adds a node.
     pub(super) fn insert(&self, node: Arc<Node>) {
         self.len.fetch_add(1, Ordering::Relaxed);
         self.shard(node.number).write().insert(node.number, node);
     }
 
-    /// Lets a node go, unless the kernel got to know it again.
+    /// Removes a node, unless the kernel has received an entry of it again.
     pub(super) fn remove(&self, number: u64) {
         let mut shard = self.shard(number).write();
         let unknown = shard.get(&number).is_some_and(|n| n.known.load(Ordering::Acquire) == 0);
@@ -226,7 +227,7 @@ impl Table {
         }
     }
 
-    /// How many there are.
+    /// Number of nodes.
     pub(super) fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
     }

@@ -1,262 +1,263 @@
-//! What can be asked: one variant for each operation.
+//! The requests: one variant for each operation.
 
 use crate::abi::WriteRequest;
 use crate::operations::{HandleId, NewNode, NodeId, SetAttr};
 use std::ffi::OsStr;
 
-/// What is asked. Handles are as the kernel sent them: whether they mean something is for who gave them.
+/// A request's operation and arguments. Handles are as the kernel sent them; the filesystem that
+/// issued them decides whether they are valid.
 #[derive(Clone, Copy, Debug)]
 pub enum Ask<'a> {
-    /// What a name means in the directory.
+    /// Find a name in the directory.
     Lookup {
         /// The name.
         name: &'a OsStr,
     },
-    /// The kernel forgets the file as often as it was told of it. No answer.
+    /// Return the entries that the kernel received for the file. No reply.
     Forget {
-        /// How often.
+        /// How many.
         count: u64,
     },
-    /// The same for many files. No answer.
+    /// The same for many files. No reply.
     BatchForget {
-        /// One record of 16 bytes a file.
+        /// One record of 16 bytes for each file.
         all: &'a [u8],
     },
-    /// What is known of the file.
+    /// Read the file's attributes.
     Getattr {
-        /// The opening it is asked through.
+        /// The opening through which the request is made.
         handle: Option<HandleId>,
     },
-    /// The same, with the time it was made.
+    /// Read the file's attributes and its time of birth.
     Statx {
-        /// The opening it is asked through.
+        /// The opening through which the request is made.
         handle: Option<HandleId>,
     },
-    /// To change what is known of the file.
+    /// Change the file's attributes.
     Setattr {
-        /// The opening it is asked through.
+        /// The opening through which the request is made.
         handle: Option<HandleId>,
         /// What to change.
         wish: SetAttr,
     },
-    /// A symlink's target.
+    /// Read a symlink's target.
     Readlink,
-    /// To make a symlink.
+    /// Create a symlink.
     Symlink {
         /// Its name.
         name: &'a OsStr,
-        /// Where it leads.
+        /// Its target.
         target: &'a OsStr,
     },
-    /// To make a file, device, pipe or socket.
+    /// Create a file, device, pipe or socket.
     Mknod {
         /// Its name.
         name: &'a OsStr,
-        /// What it shall have.
+        /// Its attributes.
         new: NewNode,
     },
-    /// To make a directory.
+    /// Create a directory.
     Mkdir {
         /// Its name.
         name: &'a OsStr,
-        /// What it shall have.
+        /// Its attributes.
         new: NewNode,
     },
-    /// To take a name of anything but a directory away.
+    /// Remove a name of anything but a directory.
     Unlink {
         /// The name.
         name: &'a OsStr,
     },
-    /// To remove an empty directory.
+    /// Remove an empty directory.
     Rmdir {
         /// Its name.
         name: &'a OsStr,
     },
-    /// To rename.
+    /// Rename a file.
     Rename {
         /// The old name.
         name: &'a OsStr,
-        /// The directory of the new one.
+        /// The directory of the new name.
         new_dir: NodeId,
         /// The new name.
         new_name: &'a OsStr,
-        /// As `renameat2` has them.
+        /// As in `renameat2`.
         flags: u32,
     },
-    /// A further name, in this directory.
+    /// Add a name in this directory.
     Link {
-        /// Whose.
+        /// The file that gets the name.
         node: NodeId,
         /// The name.
         name: &'a OsStr,
     },
-    /// To open a file.
+    /// Open a file.
     Open {
-        /// As `open` has them.
+        /// As in `open`.
         flags: u32,
     },
-    /// To open a directory.
+    /// Open a directory.
     Opendir {
-        /// As `open` has them.
+        /// As in `open`.
         flags: u32,
     },
-    /// Bytes of a file.
+    /// Read bytes of a file.
     Read {
         /// The opening.
         handle: HandleId,
-        /// From this byte on.
+        /// The first byte.
         offset: u64,
-        /// So many; fewer are the end.
+        /// Number of bytes. A shorter reply means the end of the file.
         size: usize,
     },
-    /// Names in a directory.
+    /// List the names in a directory.
     Readdir {
         /// The opening.
         handle: HandleId,
-        /// Behind the name that was given with this number; 0 from the start.
+        /// Continue after the name that was given with this number; 0 means from the start.
         offset: u64,
-        /// Bytes that the answer may take.
+        /// Largest size of the reply in bytes.
         size: usize,
-        /// Each name with what is known of its file.
+        /// List each name with its entry.
         plus: bool,
     },
-    /// Bytes for a file.
+    /// Write bytes to a file.
     Write {
         /// The opening.
         handle: HandleId,
-        /// From this byte on.
+        /// The first byte.
         offset: u64,
         /// The bytes.
         bytes: &'a [u8],
-        /// Who writes, and what goes with it.
+        /// Origin of the bytes, and what else the write does.
         how: WriteRequest,
-        /// As the file was opened.
+        /// The flags with which the file was opened.
         open_flags: u32,
     },
-    /// How full the volume is.
+    /// Read the volume's sizes and free space.
     Statfs,
-    /// An opening of a file ends.
+    /// End an opening of a file.
     Release {
         /// The opening.
         handle: HandleId,
     },
-    /// An opening of a directory ends.
+    /// End an opening of a directory.
     Releasedir {
         /// The opening.
         handle: HandleId,
     },
-    /// To make a file durable.
+    /// Make a file durable.
     Fsync {
         /// The opening.
         handle: HandleId,
-        /// Its content, and what reading it back takes.
+        /// Only its content and the metadata that reading it back needs.
         data_only: bool,
     },
-    /// A descriptor of an opened file is closed.
+    /// A program closes a descriptor of an open file.
     Flush {
         /// The opening.
         handle: HandleId,
     },
-    /// To make a directory's names durable.
+    /// Make a directory's names durable.
     Fsyncdir {
-        /// The names alone.
+        /// Only the names.
         data_only: bool,
     },
-    /// To make everything durable.
+    /// Make everything durable.
     Syncfs,
-    /// To set an extended attribute.
+    /// Set an extended attribute.
     Setxattr {
         /// Its name.
         name: &'a OsStr,
         /// Its value.
         value: &'a [u8],
-        /// As `setxattr` has them.
+        /// As in `setxattr`.
         flags: u32,
-        /// The set-group-ID bit goes with it.
+        /// The set-group-ID bit is cleared.
         kill_sgid: bool,
     },
-    /// An extended attribute.
+    /// Read an extended attribute.
     Getxattr {
         /// Its name.
         name: &'a OsStr,
-        /// Bytes that the value may take; 0 asks how many it takes.
+        /// Largest size of the value in bytes; 0 requests its length.
         size: usize,
     },
-    /// The names of all extended attributes.
+    /// Read the names of all extended attributes.
     Listxattr {
-        /// Bytes that they may take; 0 asks how many they take.
+        /// Largest size of the list in bytes; 0 requests its length.
         size: usize,
     },
-    /// To remove an extended attribute.
+    /// Remove an extended attribute.
     Removexattr {
         /// Its name.
         name: &'a OsStr,
     },
-    /// To make a regular file and open it.
+    /// Create a regular file and open it.
     Create {
         /// Its name.
         name: &'a OsStr,
-        /// What it shall have.
+        /// Its attributes.
         new: NewNode,
-        /// As `open` has them.
+        /// As in `open`.
         flags: u32,
     },
-    /// To make a regular file without a name and open it.
+    /// Create a regular file without a name and open it.
     Tmpfile {
-        /// What it shall have.
+        /// Its attributes.
         new: NewNode,
-        /// As `open` has them.
+        /// As in `open`.
         flags: u32,
     },
-    /// Where a block of a file lies.
+    /// Find the device's block that holds a block of a file.
     Bmap {
-        /// Which block.
+        /// The file's block.
         block: u64,
-        /// Bytes of a block.
+        /// Block size in bytes.
         block_bytes: u32,
     },
     /// An `ioctl`.
     Ioctl {
         /// Its number.
         command: u32,
-        /// What it is given.
+        /// Its input.
         input: &'a [u8],
-        /// Bytes that the answer may take.
+        /// Largest size of the result in bytes.
         room: usize,
     },
-    /// To give or take space of a range.
+    /// Allocate or free the space of a range.
     Fallocate {
         /// The opening.
         handle: HandleId,
-        /// From this byte on.
+        /// The first byte.
         offset: u64,
-        /// So many bytes.
+        /// Number of bytes.
         len: u64,
-        /// As `fallocate` has it.
+        /// As in `fallocate`.
         mode: u32,
     },
-    /// The next data or hole.
+    /// Find the next data or hole.
     Lseek {
-        /// From this byte on.
+        /// The byte to start at.
         offset: u64,
         /// `SEEK_DATA` or `SEEK_HOLE`.
         whence: u32,
     },
-    /// To copy bytes to another file.
+    /// Copy bytes to another file.
     CopyFileRange {
-        /// From this byte on.
+        /// The first byte.
         from: u64,
-        /// The other file, and the byte there.
+        /// The other file, and the first byte there.
         to: (NodeId, u64),
         /// The opening of the other file.
         to_handle: HandleId,
-        /// So many bytes.
+        /// Number of bytes.
         len: u64,
-        /// The answer has 64 bits.
+        /// The reply has 64 bits.
         wide: bool,
     },
     /// The mount ends.
     Destroy,
-    /// Answered ENOSYS, which the kernel takes as an answer for good.
+    /// Answered with ENOSYS. The kernel then never sends this operation again.
     Never,
 }

@@ -1,12 +1,12 @@
-//! Bytes from the kernel become a request, or an errno.
+//! Decodes bytes from the kernel into a request, or an errno.
 //!
 //! ```text
 //!   transport ──► Message { head, fixed, payload } ──► Request { by, node, ask: Ask }
 //!                  /dev/fuse: one run of bytes          each length checked, names free of NUL
-//!                  io_uring:  three places              and '/', sizes within what was agreed
+//!                  io_uring:  three places              and '/', sizes within the agreed limits
 //! ```
 //!
-//! Nothing here allocates, and no bytes make it panic.
+//! Nothing here allocates, and no input makes it panic.
 
 mod ask;
 mod read;
@@ -17,37 +17,39 @@ use crate::abi::{self, Opcode};
 use crate::operations::{Caller, NodeId};
 use zerocopy::FromBytes;
 
-/// What INIT settled that the reading of requests needs.
+/// The results of INIT that decoding needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Largest READ and WRITE, bytes.
     pub max_transfer: u32,
-    /// Largest reply without its header, bytes: listings, values and answers of `ioctl` stay below.
+    /// Largest reply without its header, bytes. Listings, values and results of `ioctl` are
+    /// smaller.
     pub max_reply: u32,
-    /// SETXATTR has its long struct.
+    /// SETXATTR uses its long struct.
     pub setxattr_ext: bool,
 }
 
-/// A request as it arrived.
+/// A request as it arrived: its parts, not yet checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
     /// The header.
     pub head: abi::InHeader,
-    /// The operation's struct; at least so long where the kernel told the truth.
+    /// The operation's struct, and no more. Shorter if the kernel sent too few bytes.
     pub fixed: &'a [u8],
     /// What follows it.
     pub payload: &'a [u8],
 }
 
 impl<'a> Message<'a> {
-    /// Takes one run of bytes apart. `None`: not even a header.
+    /// Splits one run of bytes. `None` if it is shorter than a header.
     pub fn whole(bytes: &'a [u8], limits: &Limits) -> Option<Message<'a>> {
         let (head, body) = abi::InHeader::read_from_prefix(bytes).ok()?;
         let (fixed, payload) = body.split_at(fixed_bytes(head.opcode, limits).min(body.len()));
         Some(Message { head, fixed, payload })
     }
 
-    /// A ring's request: the struct stands at the front of `place`, however long that is.
+    /// A request that arrived through a ring. The struct is at the front of `place`, which may be
+    /// longer.
     pub fn parts(
         head: abi::InHeader,
         place: &'a [u8],
@@ -59,7 +61,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Bytes of the struct behind the header.
+/// Size of the struct after the header, in bytes.
 fn fixed_bytes(opcode: u32, limits: &Limits) -> usize {
     match Opcode::of(opcode) {
         Some(Opcode::Setxattr) if !limits.setxattr_ext => 8,
@@ -68,13 +70,13 @@ fn fixed_bytes(opcode: u32, limits: &Limits) -> usize {
     }
 }
 
-/// A request that may be acted upon.
+/// A request whose fields have been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
-    /// The file it is about; the directory where a name is.
+    /// The file that the request is about, or the directory of its name.
     pub node: NodeId,
-    /// Who asks.
+    /// The process that made the request.
     pub by: Caller,
-    /// What.
+    /// The operation.
     pub ask: Ask<'a>,
 }

@@ -1,4 +1,4 @@
-//! Reading requests: each struct and name is checked on its way.
+//! Decodes requests and checks each struct and name.
 
 use super::{Ask, Limits, Message, Request};
 use crate::abi::{self, Fattr, IoctlFlags, Opcode, WriteRequest};
@@ -18,12 +18,12 @@ const S_IFSOCK: u32 = 0o140_000;
 /// Set-ID bits, sticky bit and permissions.
 const PERMISSIONS: u32 = 0o7777;
 
-/// The struct at the front of `bytes`; EINVAL when they are too few.
+/// The struct at the front of `bytes`. EINVAL if there are too few bytes.
 fn fixed<T: FromBytes>(bytes: &[u8]) -> Result<T, Errno> {
     T::read_from_prefix(bytes).map(|(value, _)| value).map_err(|_| Errno::INVAL)
 }
 
-/// Takes a run that ends with NUL off the front.
+/// Takes a NUL-terminated string off the front.
 fn text<'a>(payload: &mut &'a [u8]) -> Result<&'a [u8], Errno> {
     let end = payload.iter().position(|&b| b == 0).ok_or(Errno::INVAL)?;
     let text = &payload[..end];
@@ -31,7 +31,7 @@ fn text<'a>(payload: &mut &'a [u8]) -> Result<&'a [u8], Errno> {
     Ok(text)
 }
 
-/// Takes one component of a path.
+/// Takes one path component off the front.
 fn name<'a>(payload: &mut &'a [u8]) -> Result<&'a OsStr, Errno> {
     match text(payload)? {
         b"" => Err(Errno::INVAL),
@@ -41,7 +41,7 @@ fn name<'a>(payload: &mut &'a [u8]) -> Result<&'a OsStr, Errno> {
     }
 }
 
-/// As [`name`], one that can be made or removed.
+/// As [`name`], but refuses "." and "..", which cannot be created or removed.
 fn entry_name<'a>(payload: &mut &'a [u8]) -> Result<&'a OsStr, Errno> {
     match name(payload)? {
         name if name == "." || name == ".." => Err(Errno::INVAL),
@@ -49,7 +49,7 @@ fn entry_name<'a>(payload: &mut &'a [u8]) -> Result<&'a OsStr, Errno> {
     }
 }
 
-/// Takes the name of an extended attribute: any bytes but NUL.
+/// Takes the name of an extended attribute off the front. It may hold any bytes but NUL.
 fn xattr_name<'a>(payload: &mut &'a [u8]) -> Result<&'a OsStr, Errno> {
     match text(payload)? {
         b"" => Err(Errno::INVAL),
@@ -58,7 +58,7 @@ fn xattr_name<'a>(payload: &mut &'a [u8]) -> Result<&'a OsStr, Errno> {
     }
 }
 
-/// `offset` and the end of `len` bytes from there are sizes that a file can have.
+/// Checks that `offset` and the end of the range of `len` bytes are possible file sizes.
 fn range(offset: u64, len: u64) -> Result<(), Errno> {
     match offset.checked_add(len) {
         Some(end) if end <= i64::MAX as u64 => Ok(()),
@@ -71,7 +71,8 @@ fn handle_if(valid: bool, fh: u64) -> Option<HandleId> {
 }
 
 impl<'a> Request<'a> {
-    /// Checks `message`. The errno is the answer to it; where the operation has no answer it is dropped.
+    /// Checks `message`. An errno is the reply to it; for an operation without a reply the errno is
+    /// dropped.
     pub fn read(message: &Message<'a>, limits: &Limits) -> Result<Request<'a>, Errno> {
         let head = &message.head;
         let by = Caller { uid: head.uid, gid: head.gid, pid: head.pid };
@@ -211,7 +212,7 @@ fn ask<'a>(
             let (new, flags) = create(front)?;
             Ask::Create { name: entry_name(rest)?, new, flags }
         }
-        // The name that comes along is "/", and means nothing.
+        // The name that comes with it is "/", and has no meaning.
         Opcode::Tmpfile => {
             let (new, flags) = create(front)?;
             Ask::Tmpfile { new, flags }
@@ -252,7 +253,7 @@ fn ask<'a>(
         Opcode::CopyFileRange | Opcode::CopyFileRange64 => {
             let ask: abi::CopyFileRangeIn = fixed(front)?;
             let wide = opcode == Opcode::CopyFileRange64;
-            // The narrow reply has 32 bits for the number of bytes.
+            // The narrow reply has 32 bits for the byte count.
             let len = if wide { ask.len } else { ask.len.min(u64::from(u32::MAX) & !0xfff) };
             range(ask.off_in, len)?;
             range(ask.off_out, len)?;
@@ -260,7 +261,7 @@ fn ask<'a>(
             Ask::CopyFileRange { from: ask.off_in, to, to_handle: HandleId(ask.fh_out), len, wide }
         }
         Opcode::Destroy => Ask::Destroy,
-        // INIT is answered before there is a dispatcher; a second one is no request.
+        // INIT is answered before a dispatcher exists. A second INIT is a protocol error.
         Opcode::Init => return Err(Errno::PROTO),
         Opcode::Getlk
         | Opcode::Setlk

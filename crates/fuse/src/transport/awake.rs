@@ -1,15 +1,17 @@
-//! Processors that wait for work awake while requests come close together.
+//! Keeps processors out of deep sleep states while requests come close together.
 //!
 //! ```text
-//!   program ─request─► server ─reply─► program      a request wakes two threads; where their processors
-//!                                                   sleep, each costs up to 20 µs in a virtual machine
+//!   program ─request─► server ─reply─► program    a request wakes two threads; where their
+//!                                                 processors sleep, each wake-up costs up to
+//!                                                 20 µs in a virtual machine
 //!
 //!   asleep ──DENSE requests within SOON──► awake ──fewer than STILL within LOOK──► asleep
 //!          /dev/cpu_dma_latency opened              closed
 //! ```
 //!
-//! The device is the kernel's way to say how late a processor may be; what was said is void once it is closed,
-//! whatever ends the process. Who may not open it goes without.
+//! The kernel takes the longest permitted wake-up latency from that device. The request ends when
+//! the file is closed, however the process ends. A process without permission to open it does
+//! without.
 
 use crate::connection::{Idle, Log};
 use crate::transport::uring::possible_cpus;
@@ -21,40 +23,42 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// So many requests …
+/// This many requests …
 const DENSE: u64 = 32;
 /// … within this time are close together.
 const SOON: Duration = Duration::from_micros(6400);
-/// How often it is looked whether they still are …
+/// Interval at which it is checked whether they still are …
 const LOOK: Duration = Duration::from_millis(10);
-/// … which takes so many.
+/// … which needs this many requests.
 const STILL: u64 = 25;
-/// Processors of a machine that are all kept awake without being told to, though few of them are asked.
+/// On machines of up to this many processors, all of them are kept awake by default, though few of
+/// them serve requests.
 const FEW: usize = 4;
 
-/// Where the kernel is told.
+/// The file through which the kernel receives a latency limit.
 const DEVICE: &str = "/dev/cpu_dma_latency";
-/// Which driver puts processors to sleep.
+/// Names the driver that puts idle processors to sleep.
 const DRIVER: &str = "/sys/devices/system/cpu/cpuidle/current_driver";
-/// The latency, µs, that leaves a processor its lightest sleep.
+/// The latency limit, µs, that leaves a processor only its lightest sleep state.
 const LIGHT_SLEEP: i32 = 2;
 
 /// Counts requests, and keeps processors awake while there are many.
 pub(crate) struct CpuLatencyHold {
-    /// Where the kernel is told,
+    /// The file for the latency limit.
     device: PathBuf,
-    /// and what, µs.
+    /// The limit, µs.
     latency: i32,
     start: Instant,
     requests: AtomicU64,
-    /// When the last [`DENSE`] of them had come, µs after `start`.
+    /// When the last multiple of [`DENSE`] requests was reached, µs after `start`.
     looked: AtomicU64,
     awake: AtomicBool,
     log: Log,
 }
 
 impl CpuLatencyHold {
-    /// `None` where processors shall sleep, do not sleep, or are not ours to keep awake.
+    /// `None` where processors may sleep, never sleep, or this process has no permission to keep
+    /// them awake.
     pub(crate) fn new(idle: Idle, log: &Log) -> Option<Arc<CpuLatencyHold>> {
         let few = || possible_cpus().is_some_and(|cpus| cpus <= FEW);
         let wanted = match idle {
@@ -79,7 +83,7 @@ impl CpuLatencyHold {
         }
     }
 
-    /// A request came.
+    /// Counts a request.
     pub(crate) fn request(self: &Arc<CpuLatencyHold>) {
         let count = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
         if !count.is_multiple_of(DENSE) || self.awake.load(Ordering::Relaxed) {
@@ -91,7 +95,7 @@ impl CpuLatencyHold {
             && !self.awake.swap(true, Ordering::AcqRel)
             && let Err(error) = self.keep()
         {
-            // It stays "awake": nobody tries again.
+            // The state stays "awake", so that no thread tries again.
             (self.log)(&format!("processors are not kept awake: {error}"));
         }
     }
@@ -122,12 +126,13 @@ fn opened(device: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).open(device)
 }
 
-/// The latency that keeps processors from being slow to wake, under the driver of this machine.
+/// The latency limit that keeps processors quick to wake under this machine's idle driver.
 fn latency_under() -> Option<i32> {
     match std::fs::read_to_string(DRIVER).ok()?.trim() {
-        // Without a driver it is not asked how late a processor may be.
+        // Without a driver the kernel does not use the limit.
         "none" => None,
-        // A guest that halts is woken by its host: its processors poll.
+        // The host wakes a guest that halts, which is slow. With a limit of 0 the guest's
+        // processors poll.
         "haltpoll" => Some(0),
         _ => Some(LIGHT_SLEEP),
     }
@@ -155,7 +160,7 @@ mod tests {
         let (awake, _) = awake(device.path().to_owned());
         requests(&awake, DENSE - 1);
         assert_eq!(std::fs::read(device.path()).unwrap(), b"", "told too early");
-        // The test may be kept from running in between: it asks until it was quick enough.
+        // The test may be descheduled in between: it tries again until it was fast enough.
         while !awake.awake.load(Ordering::Acquire) {
             requests(&awake, DENSE);
         }

@@ -1,8 +1,8 @@
-//! Memory that requests and replies pass through, made once a thread.
+//! Memory for requests and replies, allocated once for each thread.
 
 use crate::abi::PAGE;
 
-/// Zeroed bytes, with the data of a request or a reply on a page's boundary.
+/// Zeroed bytes in which the data of a request or reply starts on a page boundary.
 ///
 /// ```text
 ///   base          front                 PAGE boundary
@@ -14,16 +14,18 @@ pub(crate) struct Buffer {
 }
 
 impl Buffer {
-    /// Room for `front` bytes and, on a page's boundary, `data` more. Pages cost memory once used.
+    /// A buffer of `front` bytes followed by `data` bytes that start on a page boundary. Pages cost
+    /// memory only once they are used.
     pub(crate) fn new(front: usize, data: usize) -> Buffer {
         assert!(front <= PAGE, "what stands before the data fits in a page");
         let bytes = vec![0; 2 * PAGE + data];
-        // In a vector the boundary is less than a page away, and `front` more fits before the next.
+        // The first boundary is less than a page away, and `front` bytes more fit before the next
+        // one.
         let boundary = bytes.as_ptr().align_offset(PAGE);
         Buffer { start: boundary + PAGE - front, bytes }
     }
 
-    /// Front and data.
+    /// The front and the data.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..]
     }

@@ -1,8 +1,9 @@
-//! Requests by `/dev/fuse`: a read brings one, a write answers it.
+//! Requests through `/dev/fuse`: a read receives a request, a write answers it.
 //!
-//! Each thread has a file of its own on the connection, so that the kernel keeps the requests it is at apart
-//! from those of others, and two buffers: into one a request is read, so that what it writes lies on a page's
-//! boundary; from the other the reply goes out with its header, in one write.
+//! Each thread has its own file on the connection, so that the kernel keeps the requests of
+//! different threads apart. Each thread also has two buffers: a request is read into one, so that
+//! the data to write starts on a page boundary; the reply and its header go out from the other in
+//! one write.
 
 use crate::abi::{self, DEV_IOC_CLONE};
 use crate::connection::{Log, is_end};
@@ -22,7 +23,7 @@ use zerocopy::{FromBytes, IntoBytes};
 const OUT_HEADER: usize = size_of::<abi::OutHeader>();
 const IN_FRONT: usize = size_of::<abi::InHeader>() + size_of::<abi::WriteIn>();
 
-/// What the threads share.
+/// State that the threads share.
 pub(crate) struct Dev {
     pub(crate) dispatch: Arc<Dispatch>,
     pub(crate) connection: Arc<OwnedFd>,
@@ -35,13 +36,13 @@ pub(crate) fn open() -> Result<OwnedFd, Errno> {
     rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Another file on the connection of `fd`; the same one again where the device cannot be opened.
+/// Another file on the connection of `fd`; `fd` itself if `/dev/fuse` cannot be opened.
 pub(crate) fn clone_of(fd: &Arc<OwnedFd>) -> Arc<OwnedFd> {
     let clone = || -> Result<OwnedFd, Errno> {
         let new = open()?;
         let old = fd.as_raw_fd() as u32;
-        // SAFETY: the request takes a pointer to a u32 that holds an open fd of the process, which `fd` keeps
-        // open for the call, and writes nothing through it.
+        // SAFETY: the request takes a pointer to a u32 that holds an open fd of the process. `fd`
+        // keeps that fd open during the call, and the kernel writes nothing through the pointer.
         unsafe { ioctl(&new, Setter::<DEV_IOC_CLONE, u32>::new(old)) }?;
         Ok(new)
     };
@@ -62,7 +63,7 @@ fn serve(dev: &Arc<Dev>, place: &Place) {
     loop {
         let read = match rustix::io::read(&*fd, request.bytes()) {
             Ok(read) => read,
-            // Interrupted; or the request was taken back before it could be read.
+            // Interrupted, or the kernel withdrew the request before it was read.
             Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => continue,
             Err(errno) if is_end(errno) => return,
             Err(errno) => {
@@ -85,7 +86,7 @@ fn serve(dev: &Arc<Dev>, place: &Place) {
     }
 }
 
-/// Answers one request; an answer that nobody waits for any more is dropped.
+/// Answers one request. If no process waits for the reply any more, it is dropped.
 fn answer(dispatch: &Dispatch, fd: BorrowedFd<'_>, request: &[u8], reply: &mut [u8]) {
     let Some(message) = Message::whole(request, &dispatch.agreed().limits()) else { return };
     let (header, room) = reply.split_at_mut(OUT_HEADER);
@@ -100,14 +101,14 @@ fn answer(dispatch: &Dispatch, fd: BorrowedFd<'_>, request: &[u8], reply: &mut [
 fn send(fd: BorrowedFd<'_>, reply: &[u8], dispatch: &Dispatch) {
     match rustix::io::write(fd, reply) {
         Ok(_) => {}
-        // Nobody waits for it: the caller was killed, or the connection ended.
+        // No process waits for the reply: the caller was killed, or the connection ended.
         Err(Errno::NOENT) => {}
         Err(errno) if is_end(errno) => {}
         Err(errno) => dispatch.tell(&format!("a reply was refused: {errno}")),
     }
 }
 
-/// Reads the first request, which is INIT; `None` when the connection ended before.
+/// Reads the first request, which is INIT. `None` if the connection ends first.
 pub(crate) fn read_init(fd: &OwnedFd) -> Result<Option<(abi::InHeader, abi::InitIn)>, Errno> {
     let mut bytes = vec![0; abi::MIN_READ_BUFFER];
     let read = loop {
@@ -122,7 +123,7 @@ pub(crate) fn read_init(fd: &OwnedFd) -> Result<Option<(abi::InHeader, abi::Init
     if head.opcode != abi::Opcode::Init as u32 {
         return Err(Errno::PROTO);
     }
-    // A kernel without `flags2` sends 16 bytes: what is missing is zero.
+    // A kernel without `flags2` sends 16 bytes. The missing bytes count as zero.
     let mut offer = [0; size_of::<abi::InitIn>()];
     let given = body.len().min(offer.len());
     offer[..given].copy_from_slice(&body[..given]);

@@ -1,9 +1,9 @@
-//! How requests come and replies go.
+//! How requests arrive and replies leave.
 //!
 //! ```text
 //!   dev    threads read requests from /dev/fuse and write replies: two system calls a request
 //!   uring  threads with a ring each commit a reply and fetch the next request: one system call;
-//!          what the kernel does not send there still comes by dev
+//!          requests that the kernel does not send there still arrive through dev
 //! ```
 
 pub(crate) mod awake;

@@ -1,21 +1,23 @@
-//! Requests by io_uring: one system call commits a reply and waits for the next request.
+//! Requests through io_uring: one system call commits a reply and waits for the next request.
 //!
 //! ```text
 //!   kernel: a queue a CPU ──► entries that wait ──► our threads, each with a ring and one entry
 //!
-//!     prepare ──► rings set up ──► INIT answered ──► go ──► REGISTER ─► request ─► COMMIT_AND_FETCH ─► request …
-//!        └── one fails: nothing was asked for yet, /dev/fuse serves
+//!     prepare ─► rings set up ─► INIT answered ─► go ─► REGISTER ─► request ─► COMMIT_AND_FETCH …
+//!        └── one fails: nothing was requested from the kernel yet, /dev/fuse serves
 //!
 //!   entry:  ┌──────────────┬───────────┬────────────┐   ┌───────────────────────────────┐
-//!           │ header 128   │ struct 128│ about: 32  │   │ payload: names or data in,    │
+//!           │ header 128   │ struct 128│ commit: 32 │   │ payload: names or data in,    │
 //!           └──────────────┴───────────┴────────────┘   │ the reply out                 │
 //!                                                       └───────────────────────────────┘
 //! ```
 //!
-//! The kernel asks on the queue of the CPU that the caller runs on. A thread belongs to one queue, so one that is
-//! long at work keeps nobody else from being answered; when the last that waits gets a request, another starts.
-//! Threads are not bound to that CPU: what the filesystem starts from one of them would be bound with it.
-//! FORGET, INTERRUPT and what was asked before all queues were registered come by `/dev/fuse`.
+//! The kernel puts a request on the queue of the CPU on which the caller runs. Each thread belongs
+//! to one queue. When the last waiting thread of a queue receives a request, it starts another
+//! thread, so a request that takes long does not block others. Threads are not bound to their
+//! queue's CPU: threads that the filesystem starts from one of them would inherit the binding.
+//! FORGET, INTERRUPT and requests from before all queues were registered arrive through
+//! `/dev/fuse`.
 
 use crate::abi::{self, PAGE};
 use crate::connection::{Log, is_end};
@@ -38,16 +40,18 @@ type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
 
 const REGISTER: u32 = 1;
 const COMMIT_AND_FETCH: u32 = 2;
-/// Threads that each queue has from the start.
+/// Threads of each queue at the start.
 const FIRST_THREADS: usize = 2;
-/// Requests with so much payload are not copied out of the reply's way; their replies, which are short, are.
+/// Payloads up to this size are copied, so that the reply can use the payload buffer. For larger
+/// ones the reply is built elsewhere and then copied; it is short.
 const COPIED: usize = PAGE;
-/// Room for those replies: the largest is that of an `ioctl`, whose number has 14 bits for its size.
+/// Buffer for those replies. The largest is that of an `ioctl`, whose number has 14 bits for its
+/// size.
 const SHORT_REPLY: usize = 2 * 16384;
-/// Smallest largest transfer over which the kernel's payload has room for every reply.
+/// Smallest agreed transfer limit with which the kernel's payload buffer holds every reply.
 const LEAST_TRANSFER: u32 = 128 << 10;
 
-/// What the threads of all queues share.
+/// State that the threads of all queues share.
 struct Shared {
     dispatch: Arc<Dispatch>,
     connection: Arc<OwnedFd>,
@@ -55,14 +59,15 @@ struct Shared {
     log: Log,
 }
 
-/// Threads with rings, that wait to be told that INIT was answered.
+/// Threads with rings that wait until INIT is answered.
 pub(crate) struct Prepared {
     crews: Vec<Arc<WorkerPool>>,
     go: Vec<Sender<Arc<Shared>>>,
 }
 
-/// Sets rings up for every queue, at most `threads` in all but one a queue at least. `None` where it is not
-/// to be had: the filesystem asks for too little, or io_uring is forbidden.
+/// Sets up rings for every queue: at most `threads` altogether, but at least one for each queue.
+/// `None` where io_uring cannot be used: the transfer limit is below `LEAST_TRANSFER`, or io_uring
+/// is not permitted.
 pub(crate) fn prepare(
     agreed: &Agreed,
     connection: &Arc<OwnedFd>,
@@ -86,7 +91,7 @@ pub(crate) fn prepare(
                 let ring = set_up(&connection);
                 let usable = ring.is_ok();
                 let _ = report.send(usable);
-                // Who prepares reads on until nobody can report any more.
+                // `prepare` reads reports until every sender is dropped.
                 drop(report);
                 if let Ok(ring) = ring {
                     wait_and_serve(ring, queue, &place, &told);
@@ -97,7 +102,7 @@ pub(crate) fn prepare(
         }
     }
     drop(report);
-    // Where one fails `prepared` is dropped, and with it every `go`: the threads end.
+    // If one fails, `prepared` is dropped, and with it every `go`; then the threads end.
     reports.iter().all(|usable| usable).then_some(prepared)
 }
 
@@ -108,7 +113,7 @@ fn wait_and_serve(ring: Ring, queue: u16, place: &Place, told: &Receiver<Arc<Sha
 }
 
 impl Prepared {
-    /// INIT was answered, and said io_uring: the threads register.
+    /// Called when INIT has been answered with io_uring agreed: the threads register their entries.
     pub(crate) fn go(
         self,
         dispatch: &Arc<Dispatch>,
@@ -129,13 +134,14 @@ impl Prepared {
     }
 }
 
-/// CPUs that the machine may ever have, each of which has a queue. `None` when they cannot be told.
+/// Number of CPUs that the machine may ever have; the kernel has a queue for each. `None` if it
+/// cannot be read.
 pub(crate) fn possible_cpus() -> Option<usize> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
     cpus_of(&text)
 }
 
-/// How many CPUs a list like `0-3,8` has.
+/// Counts the CPUs in a list like `0-3,8`.
 fn cpus_of(list: &str) -> Option<usize> {
     let range = |part: &str| -> Option<RangeInclusive<usize>> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -144,7 +150,7 @@ fn cpus_of(list: &str) -> Option<usize> {
     list.trim().split(',').map(|part| range(part).map(|r| r.count())).sum()
 }
 
-/// A ring for this thread, with the connection as its file 0.
+/// A ring for this thread. The connection is its registered file 0.
 fn set_up(connection: &OwnedFd) -> io::Result<Ring> {
     let ring: Ring =
         IoUring::builder().setup_single_issuer().setup_defer_taskrun().dontfork().build(2)?;
@@ -152,12 +158,12 @@ fn set_up(connection: &OwnedFd) -> io::Result<Ring> {
     Ok(ring)
 }
 
-/// What an entry's requests and replies pass through. The kernel writes to `header` and `payload` while the entry
-/// waits, so nothing borrows from them then.
+/// Memory for an entry's requests and replies. The kernel writes to `header` and `payload` while
+/// the entry waits; no borrow of them exists during that time.
 struct Entry {
     header: Buffer,
     payload: Buffer,
-    /// Where the two are, for REGISTER.
+    /// Addresses and lengths of the two buffers, for REGISTER.
     places: Box<[[usize; 2]; 2]>,
 }
 
@@ -173,7 +179,7 @@ impl Entry {
         Entry { header, payload, places }
     }
 
-    /// The command that hands the entry to the kernel.
+    /// The command that passes the entry to the kernel.
     fn command(&self, operation: u32, queue: u16, commit_id: u64) -> squeue::Entry128 {
         let about = abi::UringCmdReq { flags: 0, commit_id, qid: queue, padding: [0; 6] };
         let mut area = [0; 80];
@@ -181,8 +187,9 @@ impl Entry {
         let places = self.places.as_ptr().expose_provenance() as u64;
         let command = opcode::UringCmd80::new(types::Fixed(0), operation).cmd(area);
         let mut entry = command.addr(Some(places)).build();
-        // SAFETY: an `Entry128` is 128 bytes and, as `repr(C)`, the kernel's submission entry, which has a `u32`
-        // called `len` at byte 24; any value may stand there. The crate has no setter for it.
+        // SAFETY: an `Entry128` is 128 bytes and, as `repr(C)`, the kernel's submission entry,
+        // which has a `u32` field `len` at byte 24; every value is valid for it. The crate has no
+        // setter for it.
         unsafe { (&raw mut entry).cast::<u32>().add(6).write(self.places.len() as u32) };
         entry
     }
@@ -194,8 +201,9 @@ fn serve(shared: &Arc<Shared>, mut ring: Ring, queue: u16, place: &Place) {
     let mut short = vec![0; SHORT_REPLY];
     let mut command = entry.command(REGISTER, queue, 0);
     loop {
-        // SAFETY: the memory that `command` names belongs to `entry`, which outlives `ring`'s use of it: the
-        // function returns only after the completion of the last command, or when the kernel refused it.
+        // SAFETY: the memory that `command` names belongs to `entry`, which outlives `ring`'s use
+        // of it: the function returns only after the completion of the last command, or after the
+        // kernel refused it.
         if unsafe { ring.submission().push(&command) }.is_err() {
             (shared.log)("a ring that holds one command is full");
             return;
@@ -205,7 +213,7 @@ fn serve(shared: &Arc<Shared>, mut ring: Ring, queue: u16, place: &Place) {
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    // Dropping the ring takes back what the kernel may hold, and waits for it.
+                    // Dropping the ring cancels what the kernel may still hold, and waits for it.
                     (shared.log)(&format!("io_uring serves no more of the mount: {error}"));
                     drop(ring);
                     return;
@@ -234,7 +242,7 @@ fn serve(shared: &Arc<Shared>, mut ring: Ring, queue: u16, place: &Place) {
     }
 }
 
-/// Starts a further thread for a queue.
+/// Starts another thread for a queue.
 fn start(shared: &Arc<Shared>, queue: u16, pool: &Arc<WorkerPool>) {
     let ours = Arc::clone(shared);
     let started = pool.start(move |place| match set_up(&ours.connection) {
@@ -246,7 +254,8 @@ fn start(shared: &Arc<Shared>, queue: u16, pool: &Arc<WorkerPool>) {
     }
 }
 
-/// Answers the request in `entry`, where the reply goes too; what it is committed by.
+/// Answers the request in `entry` and puts the reply there. Returns the id with which the reply is
+/// committed.
 fn answer(dispatch: &Dispatch, entry: &mut Entry, copied: &mut [u8], short: &mut [u8]) -> u64 {
     let (header, _) = abi::UringReqHeader::mut_from_prefix(entry.header.bytes())
         .expect("a page's boundary, and the header's bytes behind it");
@@ -271,7 +280,7 @@ fn answer(dispatch: &Dispatch, entry: &mut Entry, copied: &mut [u8], short: &mut
     };
     let (error, len) = match outcome {
         Outcome::Reply { error, len } => (error.map_or(0, |e| -e.raw_os_error()), len),
-        // The kernel waits for every commit.
+        // The kernel expects a commit for every request.
         Outcome::Silent => (0, 0),
     };
     let out_len = (size_of::<abi::OutHeader>() + len) as u32;
@@ -300,7 +309,7 @@ mod tests {
         let agreed = crate::negotiate::tests::agreed();
         let entry = Entry::new(&agreed);
         let command = entry.command(REGISTER, 7, 9);
-        // SAFETY: as long, and any bytes are an array of them.
+        // SAFETY: the sizes are equal, and any bytes are a valid `[u8; 128]`.
         let raw: [u8; 128] = unsafe { std::mem::transmute(command) };
         assert_eq!(raw[24..28], 2u32.to_ne_bytes());
         assert_eq!(raw[16..24], entry.places.as_ptr().addr().to_ne_bytes());

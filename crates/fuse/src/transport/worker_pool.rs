@@ -1,8 +1,8 @@
-//! Threads on demand: as many as there are requests at once, and a few more that wait.
+//! Threads on demand: one for each request in progress, and a few more that wait.
 //!
 //! ```text
 //!   start ──► waiting ──request──► busy ──reply──► waiting …
-//!                 │ the last that waited: one more starts, up to the limit
+//!                 │ no other thread waits: one more starts, up to the limit
 //!                 └── too many wait: this one ends
 //! ```
 
@@ -14,35 +14,36 @@ use std::thread::{self, JoinHandle};
 
 use parking_lot::{Condvar, Mutex};
 
-/// How many may wait before one ends.
+/// How many threads may wait before one ends.
 const IDLE: usize = 8;
 
-/// The threads of a transport. Only threads of it, or who made it, start more: it is over when none is left.
+/// The threads of a transport. Only these threads and the pool's creator start more, so when none
+/// is left, the pool has ended.
 pub(crate) struct WorkerPool {
     name: &'static str,
     limit: usize,
-    /// How many may wait before one ends.
+    /// How many threads may wait before one ends.
     idle: usize,
     alive: AtomicUsize,
-    /// Of those alive, the ones that wait for a request.
+    /// Of the threads alive, how many wait for a request.
     waiting: AtomicUsize,
     joins: Mutex<Vec<JoinHandle<()>>>,
     ended: Condvar,
 }
 
-/// A thread's place in its pool; given back when dropped, whatever ends the thread.
+/// A thread's membership in its pool. Dropping it ends the membership, however the thread ends.
 pub(crate) struct Place {
     pool: Arc<WorkerPool>,
     waits: Cell<bool>,
 }
 
 impl WorkerPool {
-    /// A pool without threads, and at most `limit` of them, called `name`.
+    /// A pool named `name` without threads. It will have at most `limit` of them.
     pub(crate) fn new(name: &'static str, limit: usize) -> Arc<WorkerPool> {
         WorkerPool::with(name, limit, IDLE)
     }
 
-    /// The same, whose threads never end for want of work.
+    /// The same, but its threads never end for lack of work.
     pub(crate) fn unending(name: &'static str, limit: usize) -> Arc<WorkerPool> {
         WorkerPool::with(name, limit, usize::MAX)
     }
@@ -59,7 +60,8 @@ impl WorkerPool {
         })
     }
 
-    /// Starts a thread that runs `work` with its place; it counts as waiting. Nothing happens when the pool is full.
+    /// Starts a thread that runs `work` with its `Place`; it counts as waiting. Does nothing when
+    /// the pool is full.
     pub(crate) fn start(
         self: &Arc<WorkerPool>,
         work: impl FnOnce(Place) + Send + 'static,
@@ -70,7 +72,7 @@ impl WorkerPool {
         }
         self.waiting.fetch_add(1, Ordering::AcqRel);
         let place = Place { pool: Arc::clone(self), waits: Cell::new(true) };
-        // A closure that never runs is dropped, and its place with it.
+        // If the closure never runs, it is dropped, and its `Place` with it.
         let join = thread::Builder::new().name(self.name.into()).spawn(move || work(place))?;
         let mut joins = self.joins.lock();
         joins.retain(|join| !join.is_finished());
@@ -86,14 +88,14 @@ impl WorkerPool {
         }
         let joins = std::mem::take(&mut *joins);
         for join in joins {
-            // What the filesystem does is caught in dispatch; a panic elsewhere has been printed.
+            // `dispatch` catches panics of the filesystem; any other panic has been printed.
             let _ = join.join();
         }
     }
 }
 
 impl Place {
-    /// A request came: true when nobody is left waiting, and another thread ought to start.
+    /// A request arrived. Returns true if no thread waits any more and another one should start.
     pub(crate) fn busy(&self) -> bool {
         self.waits.set(false);
         let pool = &self.pool;
@@ -101,8 +103,9 @@ impl Place {
             && pool.alive.load(Ordering::Acquire) < pool.limit
     }
 
-    /// The reply is sent: false when enough others wait, and this thread shall end. It is not among those who wait
-    /// then: others rely on them, and of all who end at once some have to stay.
+    /// The reply is sent. Returns false if enough other threads wait and this one shall end. It
+    /// then does not count as waiting, so of several threads that finish at the same time enough
+    /// remain.
     pub(crate) fn idle(&self) -> bool {
         let few = |n| (n < self.pool.idle).then(|| n + 1);
         let waits = self.pool.waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, few);
@@ -122,7 +125,8 @@ impl Drop for Place {
             self.pool.waiting.fetch_sub(1, Ordering::AcqRel);
         }
         if self.pool.alive.fetch_sub(1, Ordering::AcqRel) == 1 {
-            // Under the lock, so that who found threads alive is waiting by now.
+            // Taken so that a thread in `wait` that still saw threads alive is asleep by now and
+            // receives the wake-up.
             let _joins = self.pool.joins.lock();
             self.pool.ended.notify_all();
         }
@@ -146,7 +150,8 @@ mod tests {
         assert!(ends.busy());
         assert!(stays.idle());
         assert!(!ends.idle());
-        // The other thread takes its time to end: until it has, and afterwards, this one is the last.
+        // The other thread takes some time to end. Before that and after it, this thread is the
+        // last one.
         assert!(stays.busy());
         assert!(stays.idle());
         drop(ends);

@@ -1,4 +1,4 @@
-//! What `stat` shows of a file, and what of it may be changed.
+//! The attributes that `stat` shows, and changes of them.
 
 use super::nodes::id_of;
 use super::{KEPT, Volume, errno};
@@ -13,24 +13,25 @@ const SUID: u16 = 0o4000;
 const SGID: u16 = 0o2000;
 const GROUP_EXEC: u16 = 0o010;
 
-/// A device number as the kernel packs it into 32 bits.
+/// A device number packed into 32 bits as the kernel does it.
 fn packed(device: DeviceNumber) -> u32 {
     let DeviceNumber { major, minor } = device;
     minor & 0xFF | (major & 0xFFF) << 8 | (minor & !0xFF) << 12
 }
 
-/// The device number in 32 bits from the kernel.
+/// The device number that the kernel packed into 32 bits.
 pub(super) fn unpacked(rdev: u32) -> DeviceNumber {
     DeviceNumber { major: rdev >> 8 & 0xFFF, minor: rdev & 0xFF | rdev >> 12 & 0xFFF00 }
 }
 
-/// The time that an inode can hold: of this second alone, or up to the year 2446.
+/// The time as an inode can hold it: whole seconds in an inode of 128 bytes, otherwise up to the
+/// year 2446.
 fn holdable(time: Timestamp, inode_bytes: u16) -> Timestamp {
     let with_extra = inode_bytes > 128;
     let (base, extra) = time.encode(with_extra);
     let held = Timestamp::decode(base, with_extra.then_some(extra));
     let at_an_end = held.sec == Timestamp::MIN.sec || held.sec == Timestamp::MAX.sec;
-    // As Linux: no fractions at the ends.
+    // As Linux: no fractions of a second at the limits.
     if at_an_end { Timestamp { nsec: 0, ..held } } else { held }
 }
 
@@ -40,11 +41,11 @@ pub(super) fn now() -> Timestamp {
 }
 
 impl Volume {
-    /// What is shown of a file.
+    /// The attributes to show for a file.
     pub(super) fn attributes(&self, metadata: &Metadata) -> Attributes {
         let held = |time| holdable(time, self.fs.superblock().inode_size);
         let id = id_of(metadata.ino());
-        // Linux counts content in the inode, too, so that no program takes it for a hole.
+        // As Linux, count content in the inode too, so that no program takes the file for a hole.
         let inline = metadata.is_file() && metadata.flags().contains(InodeFlags::INLINE_DATA);
         let inline = if inline { metadata.len().div_ceil(512) } else { 0 };
         Attributes {
@@ -101,7 +102,7 @@ impl Volume {
         Ok((self.attributes(&metadata), kept(&metadata)))
     }
 
-    /// Takes set-user-ID and set-group-ID away before a write for which the kernel requests it.
+    /// Clears set-user-ID and set-group-ID before a write for which the kernel requests that.
     pub(super) fn drop_set_ids(&self, node: &Node) -> Answer<()> {
         match without_set_ids(node) {
             Some(mode) => {
@@ -112,10 +113,10 @@ impl Volume {
         }
     }
 
-    /// The same before `by` allocates or copies, for which the kernel requests nothing.
+    /// The same before an allocation or copy by `by`. The kernel does not request it for those.
     ///
-    /// As Linux since 6.2: set-group-ID goes from a file that its group may not execute, too, unless the caller is in the
-    /// group.
+    /// As Linux since 6.2: if the group may not execute the file, set-group-ID is cleared too,
+    /// unless the caller is in the group.
     pub(super) fn drop_set_ids_of_others(&self, by: &Caller, node: &Node) -> Answer<()> {
         let metadata = node.metadata();
         let group = metadata.gid();
@@ -134,10 +135,10 @@ impl Volume {
         }
     }
 
-    /// Whether the caller's group, or one of its process's further groups, is `group` of the volume.
+    /// Whether `group` of the volume is the caller's group or a supplementary group of its process.
     fn is_in_group(&self, by: &Caller, group: u32) -> bool {
         let is = |gid| self.options.groups.stored(gid) == group;
-        // A request carries one group; a process that has ended has no others.
+        // A request carries one group. A process that has ended has no supplementary groups.
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", by.pid)).unwrap_or_default();
         let groups = status.lines().find_map(|line| line.strip_prefix("Groups:"));
@@ -156,8 +157,9 @@ impl Volume {
     }
 }
 
-/// How long the kernel may keep a file's attributes: not while the file lends an owner. A write takes that away
-/// here, of which the kernel would learn with the next question, and would run the file as before until then.
+/// How long the kernel may cache a file's attributes. Not at all while the file has set-ID bits: a
+/// write clears them here, and a kernel with the old attributes would still run the file with its
+/// owner's rights.
 pub(super) fn kept(metadata: &Metadata) -> Duration {
     match metadata.is_file() && metadata.permissions() & (SUID | SGID) != 0 {
         true => Duration::ZERO,
@@ -165,7 +167,7 @@ pub(super) fn kept(metadata: &Metadata) -> Duration {
     }
 }
 
-/// The permission bits without those that lend an owner, if the file has such.
+/// The permission bits without the set-ID bits, or `None` if the file has none that a write clears.
 fn without_set_ids(node: &Node) -> Option<u16> {
     let metadata = node.metadata();
     let mode = metadata.permissions();

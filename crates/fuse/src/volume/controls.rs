@@ -1,22 +1,25 @@
-//! `ioctl`: flags, project and generation, as `lsattr`, `chattr` and their kin ask for them.
+//! `ioctl`: the commands that `lsattr`, `chattr` and similar programs use for flags, project and
+//! generation.
 //!
 //! ```text
-//!   FS_IOC_GETFLAGS, SETFLAGS        'f' 1, 2      a word of the volume's own flags
-//!   FS_IOC_FSGETXATTR, FSSETXATTR    'X' 31, 32    28 bytes: flags, extent size, extents, project, …
+//!   FS_IOC_GETFLAGS, SETFLAGS        'f' 1, 2      the volume's own flags, 4 bytes
+//!   FS_IOC_FSGETXATTR, FSSETXATTR    'X' 31, 32    flags, extent size, extents, project, …
 //!   FS_IOC_GETVERSION, SETVERSION    'v' 1, 2      the generation; also as ext4's 'f' 3, 4
 //!   FITRIM                           'X' 121       24 bytes: start, length, shortest run
 //!   FS_IOC_GETFSLABEL, SETFSLABEL    0x94 49, 50   256 bytes: the volume's label, ended by a NUL
-//!   EXT4_IOC_SHUTDOWN                'X' 125       everything is synced, then nothing changes any more
+//!   EXT4_IOC_SHUTDOWN                'X' 125       syncs everything and ends all changes
 //!
 //!   command   direction 2 │ size 14 │ kind 8 │ number 8
 //! ```
 //!
-//! Any other command is ENOTTY: docs/TESTING.md says why. The kernel passes only as many bytes as the number says and in its
-//! direction, so of SHUTDOWN, which says "to the caller", the flags do not arrive: all of its modes are the one that loses nothing.
+//! Any other command is ENOTTY; docs/TESTING.md says why. The kernel passes only as many bytes as
+//! the command number says, and only in its direction. SHUTDOWN's number says "to the caller", so
+//! its flags do not arrive, and every mode of it acts as the mode that loses nothing.
 //!
-//! Of what changes something the kernel checks who may, and only of the one command it knows: the same number
-//! with another size or direction reaches us unchecked, from whoever can open the file, and is no command.
-//! Source: ioctl_iflags(2), ioctl_xfs_fsgetxattr(2).
+//! For commands that change something, the kernel checks the caller's permission, but only for the
+//! exact command that it knows. The same number with another size or direction arrives without a
+//! check, from any process that can open the file, and is refused as unknown. Source:
+//! ioctl_iflags(2), ioctl_xfs_fsgetxattr(2).
 
 use super::{Volume, errno};
 use crate::operations::{Answer, Caller, NodeId};
@@ -24,7 +27,7 @@ use extant::{InodeFlags, Node, SetAttributes};
 use rustix::io::Errno;
 
 const GET_FLAGS: u32 = command(READ, LONG_BYTES, 'f', 1);
-/// The same in 32 bits, as programs of a smaller word ask.
+/// The same command with 32 bits, from 32-bit programs.
 const GET_FLAGS_32: u32 = command(READ, 4, 'f', 1);
 const SET_FLAGS: u32 = command(WRITE, LONG_BYTES, 'f', 2);
 const GET_VERSION: u32 = command(READ, LONG_BYTES, 'v', 1);
@@ -37,19 +40,19 @@ const TRIM: u32 = command(READ | WRITE, 24, 'X', 121);
 const SHUT_DOWN: u32 = command(READ, 4, 'X', 125);
 const GET_LABEL: u32 = command(READ, LABEL_BYTES, '\u{94}', 49);
 const SET_LABEL: u32 = command(WRITE, LABEL_BYTES, '\u{94}', 50);
-/// Bytes of a label in a call.
+/// Size of a label in a call, in bytes.
 const LABEL_BYTES: usize = 256;
 const GET_XFLAGS: u32 = command(READ, XFLAGS_BYTES, 'X', 31);
 const SET_XFLAGS: u32 = command(WRITE, XFLAGS_BYTES, 'X', 32);
-/// Bytes of the structure that the last two carry.
+/// Size of the structure that the last two carry, in bytes.
 const XFLAGS_BYTES: usize = 28;
-/// Bytes that the others are declared with; they carry four.
+/// Size with which the other commands are declared, in bytes. They carry four bytes.
 const LONG_BYTES: usize = size_of::<std::ffi::c_long>();
 /// A command's direction: to the caller, from the caller.
 const READ: u32 = 2;
 const WRITE: u32 = 1;
 
-/// The flags of `struct fsxattr` and what they are on the volume.
+/// The flags of `struct fsxattr` and the volume's flags for them.
 const XFLAGS: [(u32, InodeFlags); 7] = [
     (0x0000_0008, InodeFlags::IMMUTABLE),
     (0x0000_0010, InodeFlags::APPEND),
@@ -96,7 +99,7 @@ impl Volume {
                     return Err(Errno::PERM);
                 }
                 node.set_generation(word(input, 0)?).map_err(|error| match error {
-                    // As Linux answers it.
+                    // The errno that Linux returns.
                     extant::Error::NotSupported(_) => Errno::NOTTY,
                     error => errno(error),
                 })?;
@@ -111,7 +114,8 @@ impl Volume {
                 if !flags.intersection(refused(&node)).is_empty() {
                     return Err(Errno::OPNOTSUPP);
                 }
-                // Linux requires CAP_SYS_RESOURCE for it, and a request does not say what the caller is capable of.
+                // Linux requires CAP_SYS_RESOURCE for it, and a request does not carry the caller's
+                // capabilities.
                 let changed = flags ^ shown_flags(&node);
                 if changed.contains(InodeFlags::JOURNAL_DATA) && by.uid != 0 {
                     return Err(Errno::PERM);
@@ -140,13 +144,14 @@ impl Volume {
         }
     }
 
-    /// Whether the caller may do what takes CAP_SYS_ADMIN on a mount of Linux: root, and the user who mounted.
+    /// Permits root, and the user who mounted, what requires CAP_SYS_ADMIN on a mount of Linux.
     fn check_may_administer(&self, by: &Caller) -> Answer<()> {
         let is_ours = by.uid == 0 || by.uid == rustix::process::geteuid().as_raw();
         is_ours.then_some(()).ok_or(Errno::PERM)
     }
 
-    /// `FITRIM`: the range comes in, and goes back with the bytes that were trimmed as its length.
+    /// `FITRIM`: the input is the range; the result is the range with the number of trimmed bytes
+    /// as its length.
     fn trim(&self, by: &Caller, input: &[u8], out: &mut [u8]) -> Answer<usize> {
         self.check_may_administer(by)?;
         let number = |at: usize| {
@@ -170,7 +175,7 @@ impl Volume {
     }
 }
 
-/// The flags that a file of this kind cannot be given.
+/// The flags that a file of this kind cannot have.
 fn refused(node: &Node) -> InodeFlags {
     let of_directories =
         InodeFlags::DIRSYNC | InodeFlags::TOPDIR | InodeFlags::CASEFOLD | InodeFlags::PROJINHERIT;
@@ -185,13 +190,13 @@ fn refused(node: &Node) -> InodeFlags {
     }
 }
 
-/// The flags that a caller is shown, as Linux shows them.
+/// The flags to show to a caller, the same ones that Linux shows.
 fn shown_flags(node: &Node) -> InodeFlags {
     InodeFlags::from_bits_retain(node.metadata().flags().bits() & 0x72DB_DFFF)
 }
 
 fn put(out: &mut [u8], answer: &[u8]) -> Answer<usize> {
-    // Four bytes even where a long is declared: programs have four there.
+    // Four bytes even where a long is declared: programs expect four there.
     let place = out.get_mut(..answer.len()).ok_or(Errno::INVAL)?;
     place.copy_from_slice(answer);
     Ok(answer.len())

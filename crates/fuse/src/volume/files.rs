@@ -1,4 +1,4 @@
-//! Regular files: opened, read, written, given space.
+//! Regular files: opening, reading, writing, allocating.
 
 use super::accessed::AccessTimes;
 use super::{Volume, errno, lends_owners};
@@ -7,15 +7,15 @@ use extant::{FallocateMode, File, InodeFlags, Node};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
-/// Bytes that a copy between files moves at a time.
+/// Largest piece of a copy between files, in bytes.
 const COPY_STEP: usize = 1 << 20;
-/// `O_ACCMODE`, and what of it does not write.
+/// `O_ACCMODE`, and the value in it that does not write.
 const ACCESS: u32 = 3;
 const READ_ONLY: u32 = 0;
 /// `O_APPEND`, `O_TRUNC`.
 const APPEND: u32 = 0o2000;
 const TRUNCATE: u32 = 0o1000;
-/// `O_DSYNC`, which is a bit of `O_SYNC`, too.
+/// `O_DSYNC`, which is also a bit of `O_SYNC`.
 const DSYNC: u32 = 0o10000;
 /// `SEEK_DATA`, `SEEK_HOLE`.
 const SEEK_DATA: u32 = 3;
@@ -25,17 +25,18 @@ const SEEK_HOLE: u32 = 4;
 pub(super) struct OpenedFile {
     file: File,
     node: Node,
-    /// As `open` has them.
+    /// The flags of `open`.
     flags: u32,
-    /// Whether it was opened with `O_SYNC` or `O_DSYNC`. After a write the kernel requests a sync itself, unless the
-    /// write goes past its cache.
+    /// Whether the file was opened with `O_SYNC` or `O_DSYNC`. After a write the kernel sends a
+    /// sync itself, unless the write bypasses its cache.
     syncs: bool,
     /// As in [`Opened`].
     past_cache: bool,
 }
 
 impl Volume {
-    /// Makes what was just done through the opening `handle` durable, if the file was opened so.
+    /// Makes the change that was just made through the opening `handle` durable, if the file was
+    /// opened with `O_SYNC` or `O_DSYNC`.
     pub(super) fn sync_if_opened_so(&self, handle: HandleId) -> Answer<()> {
         match self.files.get(handle) {
             Ok(opened) if opened.syncs => opened.file.sync_all().map_err(errno),
@@ -43,10 +44,12 @@ impl Volume {
         }
     }
 
-    /// Before a sync of one file: makes the bytes durable that programs wrote to files which they have closed.
+    /// Called before a sync of one file: makes the bytes durable that programs wrote to files that
+    /// they have closed.
     ///
-    /// The kernel has handed them over, so `sync_file_range` finds nothing to do and does not reach the server. A program
-    /// that uses it for many files, and then syncs one (git with `core.fsyncMethod=batch`), expects all to be durable.
+    /// The kernel has already sent those bytes, so its `sync_file_range` finds nothing to do and
+    /// does not reach the server. A program that calls it for many files and then syncs one file
+    /// (git with `core.fsyncMethod=batch`) expects all of them to be durable.
     pub(super) fn sync_handed_over(&self) -> Answer<()> {
         match self.fs.is_read_only() {
             true => Ok(()),
@@ -54,18 +57,18 @@ impl Volume {
         }
     }
 
-    /// A program closes a descriptor. What the file holds counts as closed from here on, although the opening ends later:
-    /// no program waits for that, so the next sync may arrive before it.
+    /// A program closes a descriptor. From here on the file's content counts as closed, although
+    /// the opening ends later: no program waits for that, so the next sync may arrive before it.
     pub(super) fn note_close(&self, handle: HandleId) -> Answer<()> {
         let opened = self.files.get(handle)?;
         if opened.flags & ACCESS != READ_ONLY {
-            // What counts is the end of an opening, of this one or another.
+            // The engine counts the end of an opening, and any opening of the node will do.
             drop(opened.node.open().map_err(errno)?);
         }
         Ok(())
     }
 
-    /// Opens the file; devices and the like are opened by the kernel itself.
+    /// Opens the file. The kernel itself opens devices, pipes and sockets.
     pub(super) fn open_file(&self, node: &Node, flags: u32) -> Answer<Opened> {
         let mut past_cache = self.options.access_times == AccessTimes::Strict;
         if flags & ACCESS != READ_ONLY || flags & TRUNCATE != 0 {
@@ -80,11 +83,11 @@ impl Volume {
                 if flags & APPEND == 0 || flags & TRUNCATE != 0 {
                     return Err(Errno::PERM);
                 }
-                // The kernel writes whole pages from its cache, older bytes with them.
+                // From its cache the kernel writes whole pages, which would include older bytes.
                 past_cache |= self.kernel_collects_writes();
             }
             if fixed.contains(InodeFlags::SYNC) {
-                // Each write is to come here before it returns: the engine makes it durable.
+                // Each write must arrive here before it returns, and the engine makes it durable.
                 past_cache = self.kernel_collects_writes();
             }
         }
@@ -99,7 +102,8 @@ impl Volume {
         Ok(Opened { handle, past_cache, flush: flags & ACCESS != READ_ONLY })
     }
 
-    /// The new file of `entry`, opened; where that fails, the kernel was told of nothing.
+    /// Opens the new file of `entry`. If that fails, the entry is withdrawn, because the kernel
+    /// never receives it.
     pub(super) fn opened_with(&self, entry: Entry, flags: u32) -> Answer<(Entry, Opened)> {
         let opened = self.node(entry.node).and_then(|node| self.open_file(&node, flags));
         match opened {
@@ -111,7 +115,7 @@ impl Volume {
         }
     }
 
-    /// Asks the opened file, or the node where the kernel has no opening at hand.
+    /// Calls `ask` with the open file, or with the node if the kernel sent no handle.
     pub(super) fn with_file<T>(
         &self,
         node: NodeId,
@@ -158,13 +162,14 @@ impl Volume {
         flags: WriteFlags,
     ) -> Answer<usize> {
         if flags.kill_suid_sgid {
-            // What is refused changes nothing.
+            // A write that is refused must not change anything.
             self.with_file(node, handle, |file| file.check_write(offset))?;
             self.drop_set_ids(&self.node(node)?)?;
         }
         let appends = flags.open_flags & APPEND != 0 && !flags.from_cache;
-        // Of these the kernel takes no part for an answer: what is left of a page would be lost unsaid, and the
-        // caller of a direct write be told EIO, whatever the reason was.
+        // For these writes the kernel does not accept a short count: the rest of a page in its
+        // cache would be lost without an error, and the caller of a direct write would receive EIO
+        // whatever the reason was.
         let whole = flags.from_cache || flags.open_flags & OFlags::DIRECT.bits() != 0;
         let past_cache = match handle {
             Some(handle) => self.files.get(handle)?.past_cache,
@@ -186,7 +191,7 @@ impl Volume {
         })
     }
 
-    /// Gives or takes space for `by`.
+    /// Changes the allocation of a range for `by`.
     pub(super) fn give_space(
         &self,
         by: &Caller,
@@ -217,7 +222,7 @@ impl Volume {
         self.made(())
     }
 
-    /// Where data or a hole begins.
+    /// The offset at which the next data or hole begins.
     pub(super) fn next_data_or_hole(&self, node: NodeId, offset: u64, whence: u32) -> Answer<u64> {
         let found = self.with_file(node, None, |file| match whence {
             SEEK_DATA => file.seek_data(offset),
@@ -238,7 +243,8 @@ impl Volume {
         let to = self.node(to)?;
         let source = self.node(from)?.open().map_err(errno)?;
         let target = to.open().map_err(errno)?;
-        // One answer is one step: the kernel asks again, and a signal is heard in between.
+        // Each reply covers a limited part: the kernel sends the rest as a new request, and can
+        // deliver signals in between.
         let mut left = usize::try_from(len).unwrap_or(usize::MAX).min(16 * COPY_STEP);
         let mut buffer = vec![0; left.min(COPY_STEP)];
         let mut copied = 0;

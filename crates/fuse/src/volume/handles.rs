@@ -1,4 +1,4 @@
-//! Openings, by the numbers the kernel has for them.
+//! Openings, by the number that the kernel uses for them.
 
 use crate::operations::{Answer, HandleId};
 use extant_base::lock::{Mutex, Rank};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const SHARDS: usize = 16;
 
-/// A table of openings; numbers are not used again.
+/// A table of openings. Numbers are never reused.
 pub(super) struct HandleTable<T> {
     next: AtomicU64,
     shards: [Mutex<HashMap<u64, Arc<T>>>; SHARDS],
@@ -25,7 +25,7 @@ impl<T> HandleTable<T> {
         &self.shards[id.0 as usize % SHARDS]
     }
 
-    /// Keeps `opened`; its number. `ENOMEM` when the table cannot grow.
+    /// Adds `opened` and returns its number. `ENOMEM` if the table cannot grow.
     pub(super) fn put(&self, opened: T) -> Answer<HandleId> {
         let id = HandleId(self.next.fetch_add(1, Ordering::Relaxed));
         let mut shard = self.shard(id).lock();
@@ -34,17 +34,17 @@ impl<T> HandleTable<T> {
         Ok(id)
     }
 
-    /// The opening `id`. `EBADF` where there is none.
+    /// The opening `id`. `EBADF` if it does not exist.
     pub(super) fn get(&self, id: HandleId) -> Answer<Arc<T>> {
         self.shard(id).lock().get(&id.0).cloned().ok_or(Errno::BADF)
     }
 
-    /// Takes the opening out.
+    /// Removes the opening.
     pub(super) fn take(&self, id: HandleId) -> Option<Arc<T>> {
         self.shard(id).lock().remove(&id.0)
     }
 
-    /// Takes all out.
+    /// Removes all openings.
     pub(super) fn clear(&self) {
         for shard in &self.shards {
             let all = std::mem::take(&mut *shard.lock());

@@ -1,30 +1,30 @@
-//! Owners of the volume and owners here.
+//! Mapping between owners on the volume and owners on this system.
 //!
 //! ```text
-//!   volume  0 ──────► 1000  here        "0:1000:1"; what no range names is the same on both sides
+//!   volume  0 ──────► 1000  here        "0:1000:1"; ids outside all ranges stay the same
 //! ```
 
 use std::fmt;
 use std::str::FromStr;
 
-/// A run of numbers that stand for another run.
+/// A range of ids on the volume and the range that it maps to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IdRange {
-    /// First number on the volume.
+    /// First id on the volume.
     pub volume: u32,
-    /// First number here.
+    /// First id on this system.
     pub here: u32,
-    /// How many.
+    /// Number of ids.
     pub count: u32,
 }
 
-/// Which owner of the volume is shown as which; ranges do not overlap.
+/// Maps owners of the volume to owners of this system. Ranges do not overlap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IdMap {
     ranges: Vec<IdRange>,
 }
 
-/// Why a map is none.
+/// Why a map is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadIdMap(&'static str);
 
@@ -39,7 +39,8 @@ impl std::error::Error for BadIdMap {}
 impl IdMap {
     /// The map of these ranges.
     ///
-    /// Errors: where two overlap on one side, or one reaches past the largest number.
+    /// # Errors
+    /// If two ranges overlap on one side, or one is empty or extends past the largest id.
     pub fn new(ranges: Vec<IdRange>) -> Result<IdMap, BadIdMap> {
         for (n, range) in ranges.iter().enumerate() {
             let fits = |first: u32| first.checked_add(range.count.saturating_sub(1)).is_some();
@@ -59,12 +60,12 @@ impl IdMap {
         Ok(IdMap { ranges })
     }
 
-    /// The volume's `volume` is `here`, and nobody else.
+    /// Maps only `volume` of the volume, to `here`.
     pub fn one(volume: u32, here: u32) -> IdMap {
         IdMap { ranges: vec![IdRange { volume, here, count: 1 }] }
     }
 
-    /// Who owner `id` of the volume is here.
+    /// The id on this system for owner `id` of the volume.
     pub fn shown(&self, id: u32) -> u32 {
         let within = |range: &&IdRange| id.wrapping_sub(range.volume) < range.count;
         match self.ranges.iter().find(within) {
@@ -73,7 +74,7 @@ impl IdMap {
         }
     }
 
-    /// Who owner `id` here is on the volume.
+    /// The id on the volume for owner `id` of this system.
     pub fn stored(&self, id: u32) -> u32 {
         let within = |range: &&IdRange| id.wrapping_sub(range.here) < range.count;
         match self.ranges.iter().find(within) {

@@ -1,11 +1,12 @@
-//! Directories: opened and listed.
+//! Directories: opening and listing.
 //!
 //! ```text
 //!   offset   1: "."   2: ".."   3…: after a name, by its place in the directory (`DirPlaces`)
 //! ```
 //!
-//! A place means the same in every opening and after any change, as an NFS server needs it. Only where several names have one
-//! place, which takes a collision of 63 bits, an opening remembers which of them it gave.
+//! A place means the same in every opening and after any change, as an NFS server requires. Only
+//! where several names have the same place, which takes a collision of 63 bits, an opening
+//! remembers which of them it has returned.
 
 use super::nodes::id_of;
 use super::{KEPT, Volume, errno};
@@ -26,18 +27,19 @@ const FIRST: u64 = 2;
 /// One opening of a directory.
 pub(super) struct OpenDir {
     dir: Node,
-    /// As `open` has them.
+    /// The flags of `open`.
     flags: u32,
     at: Mutex<At>,
 }
 
-/// Where the listing is.
+/// Position of the listing.
 #[derive(Default)]
 struct At {
     names: Option<DirPlaces>,
-    /// An error that is the next answer.
+    /// An error that the next call returns.
     next: Option<Errno>,
-    /// Errors that were reported: once is enough until it goes back to the start.
+    /// Errors already reported. Each is reported once until the listing restarts from the
+    /// beginning.
     reported: HashSet<String>,
 }
 
@@ -109,7 +111,7 @@ impl Volume {
             let (entry, after) = match next {
                 Ok(next) => next,
                 Err(error) if !reported.insert(error.to_string()) => continue,
-                // An answer by itself; what follows the damage comes after it.
+                // The error is a result of its own. The names after the damage follow it.
                 Err(error) if some => {
                     *next_answer = Some(errno(error));
                     return Ok(());
@@ -131,7 +133,7 @@ impl Volume {
         Ok(())
     }
 
-    /// The file of a listed name; the name alone where it is gone again or cannot be read.
+    /// The entry of a listed name. Only the name if the file no longer exists or cannot be read.
     fn listed(&self, entry: &DirEntry, kept: Duration) -> Entry {
         match self.fs.node_of_ino(entry.ino()) {
             Ok(node) => self.entry(node, kept),

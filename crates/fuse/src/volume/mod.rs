@@ -1,16 +1,18 @@
-//! The engine behind the mount: what the kernel asks, answered by a volume.
+//! Answers the kernel's requests from a volume of the engine.
 //!
 //! ```text
 //!   NodeId 1 = the root, else the inode's number
-//!   nodes     what the kernel knows ──► Node, held until it forgets: an open file may lose its names
+//!   nodes     files that the kernel knows ──► Node, held until the kernel forgets it, because an
+//!             open file may lose its names
 //!   handles   openings of files and directories
 //!
-//!   answer    names.rs  files.rs  attributes.rs  listing.rs  xattrs.rs  controls.rs
+//!   requests  names.rs  files.rs  attributes.rs  listing.rs  xattrs.rs  controls.rs
 //! ```
 //!
-//! The volume is ours alone while it is mounted, so the kernel may keep what it was told for as long as
-//! it likes: every change passes through it. Asked for each time are only names in directories that fold
-//! case, since one file answers to many of them, and attributes of files that lend their owner.
+//! While it is mounted, only this process changes the volume, and every change passes through the
+//! kernel. The kernel may therefore cache names and attributes for any time. There are two
+//! exceptions, which it requests each time: names in casefolding directories, because one file
+//! answers to many of them, and attributes of files with set-ID bits.
 
 mod accessed;
 mod attributes;
@@ -39,34 +41,38 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
-/// How long the kernel may keep what it was told: nobody else changes the volume.
+/// How long the kernel may cache names and attributes: no other process changes the volume.
 const KEPT: Duration = Duration::from_secs(365 * 86_400);
-/// How long space is waited for that files without names hold.
+/// How long to wait for space that files without names still hold.
 const LETTING_GO: Duration = Duration::from_millis(100);
-/// Largest read and write, bytes; what a kernel takes unless told otherwise (`fs.fuse.max_pages_limit`).
+/// Largest read and write, bytes: the limit of a kernel whose `fs.fuse.max_pages_limit` was not
+/// changed.
 const TRANSFER: u32 = 1 << 20;
 
-/// How a volume is shown.
+/// How a volume is presented.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeOptions {
-    /// Whose files of the volume are whose here.
+    /// Mapping of users between the volume and this system.
     pub users: IdMap,
     /// The same for groups.
     pub groups: IdMap,
-    /// Every change is durable before it is answered.
+    /// Every change is durable before its reply.
     pub sync: bool,
-    /// The kernel collects writes in its own cache and brings them when it likes. Small writes cost less then, and
-    /// less is known: a full volume, holes and times are told late or not at all.
+    /// The kernel collects writes in its cache and sends them later (write-back mode). Small writes
+    /// then cost less, but errors of a full volume, holes and times reach programs late or not at
+    /// all.
     pub collect_writes: bool,
-    /// The kernel checks permissions, access lists included; else whoever may reach the mount may do anything.
+    /// The kernel checks permissions, access lists included. Otherwise every process that can reach
+    /// the mount may do everything.
     pub check_permissions: bool,
-    /// `statfs` counts the filesystem's own metadata among the blocks of the volume, as ext4 does with `minixdf`.
+    /// `statfs` counts the filesystem's own metadata as blocks of the volume, as ext4 does with
+    /// `minixdf`.
     pub count_overhead: bool,
-    /// Which reads change the time of access.
+    /// Which reads update the time of access.
     pub access_times: AccessTimes,
 }
 
-/// A volume that answers the kernel.
+/// A volume that answers the kernel's requests.
 pub struct Volume {
     fs: Filesystem,
     options: VolumeOptions,
@@ -82,9 +88,10 @@ impl std::fmt::Debug for Volume {
 }
 
 impl Volume {
-    /// Shows `fs` under a mount.
+    /// Prepares `fs` for a mount.
     ///
-    /// Errors: `Corrupt`, `Device` when the root directory cannot be read.
+    /// # Errors
+    /// `Corrupt`, `Device` if the root directory cannot be read; `NotADirectory` if it is not one.
     pub fn new(fs: Filesystem, options: VolumeOptions) -> extant::Result<Volume> {
         let root = fs.root()?;
         if !root.metadata().is_dir() {
@@ -99,19 +106,21 @@ impl Volume {
         })
     }
 
-    /// The volume itself.
+    /// The volume.
     pub fn filesystem(&self) -> &Filesystem {
         &self.fs
     }
 
-    /// Holds nothing of the volume any more: openings, and what the kernel knew. For when it is done.
+    /// Releases everything of the volume: openings, and the files that the kernel knew. Called at
+    /// the end of the mount.
     pub fn let_go(&self) {
         self.files.clear();
         self.dirs.clear();
         self.nodes.clear();
     }
 
-    /// Writes go to the kernel's own cache first, which also keeps size and times of what is in it.
+    /// Whether writes go to the kernel's cache first (write-back mode). The kernel then also
+    /// maintains sizes and times of cached files.
     fn kernel_collects_writes(&self) -> bool {
         self.options.collect_writes && !self.options.sync && !self.fs.is_read_only()
     }
@@ -120,9 +129,9 @@ impl Volume {
         self.nodes.get(id).ok_or(Errno::STALE)
     }
 
-    /// Asks once more and again when there is no space but files without names still hold some: the kernel says
-    /// only some time after a removal that it has let go of a file, so a program that removes one and
-    /// writes another would be told of a full volume.
+    /// Retries `ask` while it fails for lack of space and files without names still hold some. The
+    /// kernel sends FORGET some time after a removal, so without this a program that removes a file
+    /// and writes another one would receive an error for a full volume.
     fn asked_again<T>(&self, mut ask: impl FnMut() -> Answer<T>) -> Answer<T> {
         let end = Instant::now() + LETTING_GO;
         loop {
@@ -136,7 +145,7 @@ impl Volume {
         }
     }
 
-    /// A change was made: durable now, where the mount promises that.
+    /// Called after a change: makes it durable now if the mount is synchronous.
     fn made<T>(&self, done: T) -> Answer<T> {
         if self.options.sync {
             self.fs.sync().map_err(errno)?;
@@ -145,13 +154,14 @@ impl Volume {
     }
 }
 
-/// The errno that says the same.
+/// The errno of an error.
 fn errno(error: Error) -> Errno {
     Errno::from_raw_os_error(error.errno())
 }
 
-/// Whether a file whose content this caller changes keeps its set-user-ID and set-group-ID bits. Of a write the
-/// kernel says it; of space and of copies it leaves the bits to us, and does not say what the caller may do.
+/// Whether a file whose content this caller changes keeps its set-user-ID and set-group-ID bits.
+/// For a write, the kernel says so. For allocations and copies it leaves the bits to the server,
+/// and does not send the caller's capabilities.
 fn lends_owners(by: &Caller) -> bool {
     by.uid == 0
 }
@@ -342,8 +352,9 @@ impl Operations for Volume {
     }
 
     fn seek(&self, _: &Caller, node: NodeId, offset: u64, whence: u32) -> Answer<u64> {
-        // Bytes that the kernel has collected and not brought yet would be told to be holes, and copies
-        // lose them. Told that nobody answers, it takes the whole file for data.
+        // In write-back mode, bytes that the kernel has not sent yet would be reported as holes,
+        // and programs that copy the file would lose them. On ENOSYS the kernel treats the whole
+        // file as data.
         if self.kernel_collects_writes() {
             return Err(Errno::NOSYS);
         }
@@ -441,7 +452,7 @@ impl Operations for Volume {
 
     fn destroy(&self) {
         self.let_go();
-        // Who mounted it learns of errors when it closes the volume.
+        // The process that mounted the volume sees the error when it closes the volume.
         let _ = self.fs.clone().close();
     }
 }

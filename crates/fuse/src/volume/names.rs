@@ -1,4 +1,4 @@
-//! Names: found, made, changed, given.
+//! Names: lookup, creation, renaming, links.
 
 use super::attributes::{kept, unpacked};
 use super::{KEPT, Volume, errno};
@@ -9,7 +9,8 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::time::Duration;
 
-/// How long the kernel may keep names of a directory: not where one file answers to many spellings.
+/// How long the kernel may cache names of a directory. Not at all where one file answers to many
+/// spellings.
 fn kept_in(dir: &Node) -> Duration {
     match dir.metadata().flags().contains(InodeFlags::CASEFOLD) {
         true => Duration::ZERO,
@@ -18,12 +19,13 @@ fn kept_in(dir: &Node) -> Duration {
 }
 
 impl Volume {
-    /// The kernel is told of `node`, under a name it may keep for `entry_valid`.
+    /// The entry of `node` for the kernel, which may cache the name for `entry_valid`.
     pub(super) fn entry(&self, node: Node, entry_valid: Duration) -> Entry {
         let metadata = node.metadata();
         let (id, is_new) = self.nodes.tell(node.clone());
         if is_new && metadata.is_file() && self.kernel_collects_writes() {
-            // What the kernel writes back later was changed when it says so.
+            // The kernel sets the times of writes that it collects, so its later write-back must
+            // not change them.
             node.set_times_kept(true);
         }
         Entry {
@@ -37,7 +39,8 @@ impl Volume {
 
     pub(super) fn look_up(&self, dir: NodeId, name: &OsStr) -> Answer<Entry> {
         let dir = match self.node(dir) {
-            // A file handle from before it was forgotten, as network file servers keep them.
+            // A file handle from before the kernel forgot the node, as network file servers keep
+            // them.
             Err(_) if name == "." => return self.by_number(dir),
             dir => dir?,
         };

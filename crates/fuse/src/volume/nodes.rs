@@ -1,4 +1,4 @@
-//! What the kernel knows of the volume, and holds.
+//! The files that the kernel knows. The volume holds them.
 
 use super::accessed;
 use crate::operations::NodeId;
@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const SHARDS: usize = 64;
 
-/// A file the kernel knows.
+/// A file that the kernel knows.
 struct Known {
     node: Node,
-    /// Entries given for it and not taken back.
+    /// Entries that the kernel received for it and has not returned.
     count: u64,
-    /// When it was last read, where that is not stored yet.
+    /// Time of the last read, if it is not stored yet.
     accessed: Option<Timestamp>,
 }
 
@@ -27,19 +27,19 @@ impl Known {
     }
 }
 
-/// The files that the kernel knows, each held until it forgets it.
+/// The files that the kernel knows, each held until the kernel forgets it.
 pub(super) struct Nodes {
     root: Node,
-    /// When the root was last read, where that is not stored yet.
+    /// Time of the root's last read, if it is not stored yet.
     root_accessed: Mutex<Option<Timestamp>>,
     shards: [Mutex<HashMap<u64, Known>>; SHARDS],
-    /// Files that are being let go of.
+    /// Number of files that are being released now.
     going: AtomicU64,
-    /// Those that were.
+    /// Number of files that have been released.
     gone: AtomicU64,
 }
 
-/// The name of an inode towards the kernel.
+/// The kernel's number for an inode.
 pub(super) fn id_of(ino: Ino) -> NodeId {
     match ino {
         Ino::ROOT => NodeId::ROOT,
@@ -58,7 +58,7 @@ impl Nodes {
         &self.shards[id.0 as usize % SHARDS]
     }
 
-    /// The file called `id`, if the kernel may know it.
+    /// The file with number `id`, if the kernel may know it.
     pub(super) fn get(&self, id: NodeId) -> Option<Node> {
         match id {
             NodeId::ROOT => Some(self.root.clone()),
@@ -66,13 +66,14 @@ impl Nodes {
         }
     }
 
-    /// The kernel is told of `node` once more; whether it did not know it before.
+    /// Counts an entry of `node` that the kernel receives. Returns whether `node` is new to the
+    /// kernel.
     pub(super) fn tell(&self, node: Node) -> (NodeId, bool) {
         let id = id_of(node.ino());
         if id == NodeId::ROOT {
             return (id, false);
         }
-        // What is held twice is let go of outside the lock.
+        // A surplus reference is dropped outside the lock.
         let spare = match self.shard(id).lock().entry(id.0) {
             Entry::Occupied(mut known) => {
                 known.get_mut().count += 1;
@@ -86,7 +87,7 @@ impl Nodes {
         (id, spare.is_none())
     }
 
-    /// The kernel takes back `count` tellings.
+    /// The kernel returns `count` entries of `id`.
     pub(super) fn forget(&self, id: NodeId, count: u64) {
         let mut shard = self.shard(id).lock();
         let Entry::Occupied(mut known) = shard.entry(id.0) else { return };
@@ -96,14 +97,14 @@ impl Nodes {
             self.going.fetch_add(1, Ordering::SeqCst);
             let last = known.remove();
             drop(shard);
-            // Letting go of a file without names frees its blocks.
+            // Releasing a file without names frees its blocks, so the lock is dropped before.
             last.let_go();
             self.gone.fetch_add(1, Ordering::SeqCst);
             self.going.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
-    /// Notes that `id` was read at `now`, if that is due against the time noted before.
+    /// Keeps `now` as the time of access of `id`, if `is_due` says so for the time kept before.
     pub(super) fn note_access(
         &self,
         id: NodeId,
@@ -125,7 +126,7 @@ impl Nodes {
         }
     }
 
-    /// When `id` was last read, where that is not stored yet.
+    /// Time of the last read of `id`, if it is not stored yet.
     pub(super) fn accessed(&self, id: NodeId) -> Option<Timestamp> {
         match id {
             NodeId::ROOT => *self.root_accessed.lock(),
@@ -133,7 +134,7 @@ impl Nodes {
         }
     }
 
-    /// Forgets when `id` was last read: another time is set.
+    /// Drops the time of the last read of `id`, because another time is set.
     pub(super) fn forget_access(&self, id: NodeId) {
         match id {
             NodeId::ROOT => *self.root_accessed.lock() = None,
@@ -145,7 +146,8 @@ impl Nodes {
         }
     }
 
-    /// All times of access that are not stored yet, a shard at a time; the caller stores them.
+    /// Takes all times of access that are not stored yet, one shard at a time. The caller stores
+    /// them.
     pub(super) fn take_accesses(&self) -> impl Iterator<Item = (Node, Timestamp)> + '_ {
         let root = self.root_accessed.lock().take().map(|time| (self.root.clone(), time));
         let others = self.shards.iter().flat_map(|shard| {
@@ -158,17 +160,17 @@ impl Nodes {
         root.into_iter().chain(others)
     }
 
-    /// How many files were let go of so far.
+    /// Number of files released so far.
     pub(super) fn gone(&self) -> u64 {
         self.gone.load(Ordering::SeqCst)
     }
 
-    /// Whether space may come by itself: since [`Nodes::gone`] said `gone`, or soon, because the kernel
-    /// still has to let go of a file without names.
+    /// Whether files without names may free space: a file was released since [`Nodes::gone`]
+    /// returned `gone`, is being released now, or has no name and waits for the kernel's FORGET.
     pub(super) fn may_free_space(&self, gone: u64) -> bool {
         let nameless = || {
             self.shards.iter().any(|shard| {
-                // Looked at, and let go of, outside the lock.
+                // Examined and dropped outside the lock.
                 let nodes: Vec<Node> =
                     shard.lock().values().map(|known| known.node.clone()).collect();
                 nodes.iter().any(|node| node.metadata().links() == 0)
@@ -177,7 +179,7 @@ impl Nodes {
         nameless() || self.going.load(Ordering::SeqCst) > 0 || self.gone() != gone
     }
 
-    /// The kernel knows nothing any more.
+    /// Releases all files, because the kernel knows none any more.
     pub(super) fn clear(&self) {
         let time = self.root_accessed.lock().take();
         if let Some(time) = time {

@@ -1,10 +1,11 @@
 //! Extended attributes.
 //!
 //! ```text
-//!   system.posix_acl_access, _default    2 u32 │ tag u16, permissions u16, id u32 │ …    little-endian
+//!   system.posix_acl_access, _default  2 u32 │ tag u16, permissions u16, id u32 │ …  little-endian
 //! ```
 //!
-//! Users and groups that access lists name are mapped as owners are. Source: acl(5); the layout is that of the calls.
+//! Users and groups in access lists are mapped like owners. Source: acl(5); the layout is that of
+//! the system calls.
 
 use super::{Volume, VolumeOptions, errno};
 use crate::operations::{Answer, Caller, NodeId};
@@ -29,7 +30,7 @@ impl Volume {
         Ok(value)
     }
 
-    /// Names, each ended by NUL; `trusted.` only for root, as everywhere.
+    /// Names, each terminated by a NUL. As everywhere on Linux, only root sees `trusted.`.
     pub(super) fn xattr_names(&self, by: &Caller, node: NodeId) -> Answer<Vec<u8>> {
         let mut all = Vec::new();
         for name in self.node(node)?.xattrs().map_err(errno)? {
@@ -56,7 +57,8 @@ impl Volume {
             flags if flags.is_empty() => XattrMode::Any,
             XattrFlags::CREATE => XattrMode::Create,
             XattrFlags::REPLACE => XattrMode::Replace,
-            // Neither can be: Linux says which of the two is the case.
+            // CREATE and REPLACE together always fail. As on Linux, the error depends on whether
+            // the attribute exists.
             flags if flags == XattrFlags::CREATE | XattrFlags::REPLACE => match node.xattr(name) {
                 Ok(_) => XattrMode::Create,
                 Err(_) => XattrMode::Replace,
@@ -85,8 +87,8 @@ fn is_access_list(name: &OsStr) -> bool {
     name == "system.posix_acl_access" || name == "system.posix_acl_default"
 }
 
-/// Puts other ids in the place of those that an access list names, and its entries in order of them. What is no
-/// list stays, and is refused by who reads it.
+/// Replaces the ids in an access list and sorts its entries by id. A value that is not an access
+/// list stays unchanged; its reader refuses it.
 fn map_named(value: &mut [u8], user: impl Fn(u32) -> u32, group: impl Fn(u32) -> u32) {
     const VERSION: [u8; 4] = [2, 0, 0, 0];
     let Some(entries) = value.strip_prefix(&VERSION) else { return };

@@ -1,4 +1,4 @@
-//! Attributes of both kinds.
+//! Attributes and extended attributes.
 
 use super::rig::Rig;
 use rustix::fs::{AtFlags, CWD, StatxFlags, Timespec, Timestamps, XattrFlags};

@@ -1,4 +1,4 @@
-//! Bytes of files.
+//! Content of files.
 
 use super::rig::Rig;
 use extant_testkit::rng::bytes;
@@ -28,7 +28,7 @@ pub fn files_are_made_written_read_and_removed(rig: &Rig) {
     file.read_to_string(&mut text).unwrap();
     assert_eq!(text, "hello world");
     drop(file);
-    // Truncation by open must not be lost where openings are not told.
+    // Truncation by `open` must not be lost where the server receives no openings.
     drop(OpenOptions::new().write(true).truncate(true).open(rig.path("d/b")).unwrap());
     assert_eq!(fs::metadata(rig.path("d/b")).unwrap().len(), 0);
     assert!(fs::remove_dir(rig.path("d")).is_err());
@@ -45,7 +45,7 @@ pub fn large_transfers_arrive_whole(rig: &Rig) {
     let mut back = vec![0; content.len()];
     file.read_exact_at(&mut back, 0).unwrap();
     assert!(back == content);
-    // Over the kernel's cache, at odd places.
+    // Overwrites what the kernel has cached, at unaligned offsets.
     for (seed, at, len) in [(2, 1, MIB), (3, 3 * MIB - 5, 2 * MIB), (4, 4095, 4097)] {
         let part = bytes(seed, len);
         file.write_all_at(&part, at as u64).unwrap();
@@ -76,16 +76,17 @@ pub fn shared_mappings_reach_the_file(rig: &Rig) {
     let file = opened(&path);
     file.set_len(64 * 4096).unwrap();
     let prot = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at a place that the kernel chooses; nobody cuts the file while it lasts.
+    // SAFETY: a new mapping at a place that the kernel chooses; no code truncates the file during
+    // its life.
     let place = unsafe {
         rustix::mm::mmap(std::ptr::null_mut(), 64 * 4096, prot, MapFlags::SHARED, &file, 0)
     }
     .unwrap();
     for page in 0..64 {
-        // SAFETY: within the mapping, which nobody else uses.
+        // SAFETY: within the mapping, which no other code uses.
         unsafe { place.cast::<u8>().add(page * 4096 + page).write(page as u8 + 1) };
     }
-    // SAFETY: the whole mapping, which nobody uses after.
+    // SAFETY: the whole mapping, which no code uses afterwards.
     unsafe {
         rustix::mm::msync(place, 64 * 4096, MsyncFlags::SYNC).unwrap();
         rustix::mm::munmap(place, 64 * 4096).unwrap();

@@ -16,7 +16,7 @@ pub fn ten_thousand_names_are_listed_once_and_forgotten(rig: &Rig) {
         rustix::fs::mknodat(CWD, &name, FileType::RegularFile, Mode::RUSR, 0).unwrap();
     }
     for with_attributes in [false, true] {
-        // Another directory file, and a cache that is gone: the listing is asked for anew.
+        // The renames empty the kernel's cache, and a new opening lists the directory again.
         fs::rename(rig.path("many"), rig.path("other")).unwrap();
         fs::rename(rig.path("other"), rig.path("many")).unwrap();
         let mut seen = HashSet::new();
@@ -34,7 +34,7 @@ pub fn ten_thousand_names_are_listed_once_and_forgotten(rig: &Rig) {
         assert_eq!(seen.len(), 10_000);
     }
     fs::remove_dir_all(rig.path("many")).unwrap();
-    // Each count that a listing or lookup gave is taken back: else nodes would stay.
+    // The kernel returns each count that a listing or lookup gave; otherwise nodes would remain.
     let start = Instant::now();
     while rig.operations.nodes() > 1 {
         assert!(start.elapsed() < Duration::from_secs(20), "{} stay", rig.operations.nodes());

@@ -1,4 +1,4 @@
-//! A mount of a filesystem of the tests, on a directory of its own, by one transport.
+//! A mount of a test filesystem on a directory of its own, over one transport.
 
 #![allow(dead_code)]
 
@@ -14,13 +14,14 @@ use tempfile::TempDir;
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 pub struct Rig<O: Operations + 'static = Null> {
-    // Before the directory, so that it goes first.
+    // Before the directory, so that it is dropped first.
     session: Option<Session>,
     pub operations: Arc<O>,
     dir: TempDir,
 }
 
-/// Lets the kernel offer io_uring while a mount is made; afterwards it is as it was.
+/// Enables the kernel's io_uring support while a mount is made, and restores the setting
+/// afterwards.
 struct Switched(Option<String>);
 
 impl Switched {
@@ -42,7 +43,8 @@ impl Drop for Switched {
 }
 
 impl Rig<Null> {
-    /// The filesystem in memory; `None`, and a reason printed, where this machine has no such transport.
+    /// The filesystem in memory. `None`, with a reason printed, if this machine lacks the
+    /// transport.
     pub fn new(transport: Transport) -> Option<Rig> {
         Rig::with(Null::default(), MountOptions { transport, ..Default::default() })
     }
@@ -82,8 +84,8 @@ impl<O: Operations + 'static> Rig<O> {
         self.session.take().unwrap()
     }
 
-    /// Unmounts; the test has nothing open any more. Programs that other tests start may hold what was open
-    /// between fork and exec.
+    /// Unmounts when the test has no files open. Programs that other tests start may hold files
+    /// open between fork and exec.
     pub fn end(mut self) {
         let mut session = self.take_session();
         for _ in 0..100 {

@@ -1,5 +1,5 @@
-//! Any bytes as a request, put to a filesystem that holds dispatch to what `Operations` promises. The fuzz target and
-//! the hostile tests share it.
+//! Sends any bytes as a request to a filesystem that checks what `Operations` guarantees. The fuzz
+//! target and the hostile tests share this module.
 
 #![allow(dead_code)]
 
@@ -20,7 +20,7 @@ use std::time::Duration;
 const MAX: u32 = 128 << 10;
 const OPENED: Opened = Opened { handle: HandleId(1), past_cache: false, flush: true };
 
-/// Answers everything, and panics when it is asked what it should not be.
+/// Answers every request, and panics on arguments that dispatch must not pass on.
 struct Witness(Handles);
 
 fn component(name: &OsStr) {
@@ -176,7 +176,7 @@ impl Operations for Witness {
         span(offset, out.len() as u64);
         assert!(out.len() <= MAX as usize);
         out.fill(1);
-        // More than there is room for: dispatch must not believe it.
+        // More than the buffer holds. Dispatch must not trust this.
         Ok(out.len() + 1)
     }
     fn write(
@@ -288,7 +288,7 @@ impl Operations for Witness {
     }
 }
 
-/// A dispatcher over a filesystem that wants to hear of `handles`, as if a new kernel had sent INIT.
+/// A dispatcher for `operations`, as after an INIT from a new kernel.
 pub fn dispatch(operations: Arc<dyn Operations>) -> Dispatch {
     let all = InitFlags::all().bits();
     let offer = abi::InitIn {
@@ -299,11 +299,12 @@ pub fn dispatch(operations: Arc<dyn Operations>) -> Dispatch {
         ..Default::default()
     };
     let agreed = Agreed::settle(&offer, &operations.settings()).unwrap();
-    // Dispatch survives panics of a filesystem: here one is what is looked for.
+    // Dispatch survives panics of a filesystem, but these tests must fail on one.
     Dispatch::new(operations, agreed, Arc::new(|text: &str| panic!("{text}")))
 }
 
-/// Any bytes as a request by `/dev/fuse`, and cut as a ring brings them; the first byte chooses what is told of openings.
+/// Sends `data` as a request through `/dev/fuse`, and as the parts that a ring delivers. The first
+/// byte chooses the `Handles` setting.
 pub fn request(data: &[u8]) {
     thread_local! {
         static SERVERS: [(Dispatch, std::cell::RefCell<Vec<u8>>); 3] =

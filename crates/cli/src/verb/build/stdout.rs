@@ -1,10 +1,11 @@
-//! `extant build -o -`: an image that is built in a directory of its own and sent when it is whole.
+//! `extant build -o -`: an image that is built in a temporary directory and sent when it is
+//! complete.
 //!
 //! ```text
-//!   TMP/extant-build-PID-N/image ──whole──► standard output, holes as zeros ──► taken away
+//!   TMP/extant-build-PID-N/image ──complete──► standard output, holes as zeros ──► removed
 //! ```
 //!
-//! The builder writes in any order and reads what it wrote: a pipe can take the result alone.
+//! The builder writes in any order and reads what it wrote, so a pipe can only receive the result.
 
 use crate::failure::{Failure, plain};
 use crate::shown::Shown;
@@ -16,13 +17,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const PIECE: usize = 1 << 20;
 
-/// The directory of an image for standard output. It is removed at the end.
+/// The temporary directory of an image for standard output. Dropping it removes it.
 pub(super) struct StdoutImage {
     dir: PathBuf,
 }
 
 impl StdoutImage {
-    /// Makes the directory in `dir`, for this user alone.
+    /// Creates the directory in `dir`, accessible to this user only.
     pub(super) fn new(dir: &Path) -> Result<StdoutImage, Failure> {
         let process = std::process::id();
         let mut failed = io::Error::from(io::ErrorKind::AlreadyExists);
@@ -43,7 +44,7 @@ impl StdoutImage {
         )))
     }
 
-    /// Where to build the image.
+    /// The path of the image to build.
     pub(super) fn path(&self) -> PathBuf {
         self.dir.join("image")
     }
@@ -67,7 +68,7 @@ impl StdoutImage {
 
 impl Drop for StdoutImage {
     fn drop(&mut self) {
-        // What cannot be removed is a temporary file like others.
+        // If removal fails, a temporary file remains.
         let _ = fs::remove_file(self.path());
         let _ = fs::remove_dir(&self.dir);
     }

@@ -1,13 +1,13 @@
-//! Files out of a volume as a PAX tar.
+//! Copies files out of a volume to a PAX tar.
 //!
 //! ```text
-//!   ┌ x header ┬ records: path, linkpath, size, mtime, SCHILY.xattr.*, SCHILY.acl.*, GNU.sparse.* ┐
-//!   ├ header   ┴ name cut to 100 bytes, mode, owner, size, type, link ────────────────────────────┤
-//!   │ [sparse map, padded]  content, padded to 512 bytes                                          │
-//!   └ … two blocks of zeros ──────────────────────────────────────────────────────────────────────┘
+//!   ┌ x header ┬ records: path, linkpath, size, mtime, SCHILY.{xattr,acl}.*, GNU.sparse.* ┐
+//!   ├ header   ┴ name cut to 100 bytes, mode, owner, size, type, link ────────────────────┤
+//!   │ [sparse map, padded]  content, padded to 512 bytes                                  │
+//!   └ … two blocks of zeros ──────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! What a plain header cannot say exactly goes into a PAX record. A file with holes is written in
+//! A value that does not fit a plain header goes into a PAX record. A file with holes is written in
 //! GNU's PAX sparse format 1.0: its data begins with the list of its pieces.
 
 use super::{Job, refused};
@@ -27,10 +27,10 @@ const PIECE: usize = 1 << 20;
 /// The largest number in 7 and in 11 octal digits.
 const MAX_7: u64 = 0o777_7777;
 const MAX_11: u64 = 0o777_7777_7777;
-/// A file in more pieces than this is written whole: its map would be longer than its zeros.
+/// A file in more pieces is written with its zeros, because its map would be longer than they are.
 const MAX_PIECES: usize = 1 << 20;
 
-/// The record in which tars say an access control list, if the attribute `name` is one.
+/// The record in which tar archives store an access control list, if the attribute `name` is one.
 fn acl_record(name: &[u8], value: &[u8]) -> Option<(&'static str, Vec<u8>)> {
     let key = match name {
         b"system.posix_acl_access" => "SCHILY.acl.access",
@@ -40,7 +40,8 @@ fn acl_record(name: &[u8], value: &[u8]) -> Option<(&'static str, Vec<u8>)> {
     Some((key, Acl::from_call(value)?.to_string().into_bytes()))
 }
 
-/// The keyword of an attribute's record. A keyword holds no "=", so that is `%3D`, and `%` is `%25`, as GNU tar has it.
+/// The keyword of an attribute's record. A keyword cannot hold "=", so that is `%3D`, and `%` is
+/// `%25`, as in GNU tar.
 fn xattr_keyword(name: &[u8]) -> Vec<u8> {
     let mut keyword = b"SCHILY.xattr.".to_vec();
     for &byte in name {
@@ -53,7 +54,8 @@ fn xattr_keyword(name: &[u8]) -> Vec<u8> {
     keyword
 }
 
-/// Writes what is at `path` as a tar, to the destination or standard output.
+/// Writes the file at `path`, with everything below it, as a tar to the destination or standard
+/// output.
 pub(super) fn run(job: Job<'_>, path: &[u8]) -> Result<u8, Failure> {
     let dest = job.args.dest.as_deref().filter(|dest| dest.as_os_str() != "-");
     let to: Box<dyn Write> = match dest {
@@ -101,15 +103,16 @@ pub(super) fn run(job: Job<'_>, path: &[u8]) -> Result<u8, Failure> {
     });
     archive.job.bar.finish_and_clear();
     if let (Err(_), Some(dest)) = (&walked, dest) {
-        // Half an archive would look like a whole one.
+        // An incomplete archive would look like a complete one.
         let _ = std::fs::remove_file(dest);
     }
     walked?;
     Ok(u8::from(archive.job.failed))
 }
 
-/// The directory that a sparse file's header says it is in, for readers that do not know the format. Where there is something
-/// of that name, such a reader would write into it, or through it if it is a symlink: another number then.
+/// The directory that a sparse file's header names for readers that do not know the format. If a
+/// file with that name existed, such a reader would write into it, or through it if it is a
+/// symlink, so another number is used.
 fn sparse_dir(visit: &Visit<'_>) -> Vec<u8> {
     let mut names = (0u64..).map(|n| format!("GNUSparseFile.{n}").into_bytes());
     names.find(|name| !visit.has_sibling(name)).expect("a directory has fewer names than 2^64")
@@ -118,10 +121,10 @@ fn sparse_dir(visit: &Visit<'_>) -> Vec<u8> {
 struct Archive<'a> {
     job: Job<'a>,
     dest: Option<&'a Path>,
-    /// The start's own name, which every name in the archive begins with; empty for the root.
+    /// Name of the start, which is the first part of every name in the archive. Empty for the root.
     base: Vec<u8>,
     to: io::BufWriter<Box<dyn Write>>,
-    /// The first names of files with more than one: the number of the directory, and the name.
+    /// First names of files with several names: the number of the directory, and the name.
     linked: HashMap<Ino, (u32, Box<[u8]>)>,
     trail: Trail,
     buffer: Vec<u8>,
@@ -135,7 +138,8 @@ impl Visitor for Archive<'_> {
             self.job.complain(visit.path, error);
         }
         let Some(meta) = &visit.metadata else { return Ok(false) };
-        // One name twice would give two entries, and the second might go through the first.
+        // A repeated name would give two entries, and the second might be written through the
+        // first.
         if let Some(why) = refused(&visit) {
             self.job.complain(visit.path, why);
             return Ok(false);
@@ -165,7 +169,7 @@ impl Archive<'_> {
         }
     }
 
-    /// The name in the archive: relative, a directory's with a slash behind it.
+    /// The name in the archive: relative, with a slash at the end for a directory.
     fn name(&self, visit: &Visit<'_>, meta: &Metadata) -> Vec<u8> {
         let mut name = self.base.clone();
         let below = if visit.depth == 0 { &[] } else { self.job.below(visit.path) };
@@ -182,7 +186,7 @@ impl Archive<'_> {
         name
     }
 
-    /// The name in the archive of what is called `name` in a directory of the trail.
+    /// The name in the archive of `name` in a directory of the trail.
     fn first_name(&self, dir: u32, name: &[u8]) -> Vec<u8> {
         let base = Some(&self.base[..]).filter(|base| !base.is_empty());
         let names = self.trail.names(dir);
@@ -190,7 +194,8 @@ impl Archive<'_> {
         parts.join(&b'/')
     }
 
-    /// Writes the entry called `name`, or says why not; whether it is in the archive.
+    /// Writes the entry `name`, or reports why it cannot. Returns whether the entry is in the
+    /// archive.
     fn entry(&mut self, visit: &Visit<'_>, meta: &Metadata, name: &[u8]) -> Result<bool, Failure> {
         let mut header = Header::new_ustar();
         let mut records: Records = Vec::new();
@@ -214,7 +219,8 @@ impl Archive<'_> {
             match self.job.fs.xattrs_of_ino(meta.ino()) {
                 Ok(all) => {
                     for (key, value) in all {
-                        // GNU tar's --acls reads the text alone; an attribute's bytes are for all others.
+                        // GNU tar's --acls reads only the text. Other readers use the attribute's
+                        // bytes.
                         if let Some((key, text)) = acl_record(&key, &value) {
                             records.push((key.into(), text));
                         }
@@ -231,7 +237,7 @@ impl Archive<'_> {
         if let Some(first) = first {
             header.set_entry_type(EntryType::Link);
             set_link(&mut header, &first, &mut records);
-            // The first name carries the attributes.
+            // The entry of the first name carries the attributes.
             records.retain(|(key, _)| {
                 ![&b"SCHILY.xattr."[..], b"SCHILY.acl."].iter().any(|of| key.starts_with(of))
             });
@@ -269,7 +275,7 @@ impl Archive<'_> {
                 set.map_err(|error| self.output(error))?;
             }
             FileKind::Socket => {
-                // As tar does: there is no type for it.
+                // As in tar, which has no type for it.
                 self.job.tell(format_args!(
                     "{}: {}: a socket, which a tar cannot hold, is left out",
                     Shown::path(&self.job.image.name),
@@ -291,7 +297,7 @@ impl Archive<'_> {
         name: &[u8],
     ) -> Result<bool, Failure> {
         header.set_entry_type(EntryType::Regular);
-        // Whatever cannot be read is found before the header is out, as far as it can be.
+        // As far as possible, read errors must occur before the header is written.
         let pieces = self.job.fs.open_ino(meta.ino()).and_then(|file| {
             file.read_at(0, &mut [0; 1])?;
             Ok((pieces(&file, meta.len())?, file))
@@ -327,7 +333,7 @@ impl Archive<'_> {
         Ok(true)
     }
 
-    /// Writes the extended header, if there is something in it, and the header.
+    /// Writes the extended header, if it has records, and the header.
     fn put(
         &mut self,
         mut header: Header,
@@ -370,8 +376,8 @@ impl Archive<'_> {
         self.to.write_all(&text)
     }
 
-    /// Writes pieces of a file. What cannot be read is written as zeros and told, since the header
-    /// has promised the bytes.
+    /// Writes pieces of a file. Bytes that cannot be read are reported and written as zeros,
+    /// because the header has already announced them.
     fn content(
         &mut self,
         visit: &Visit<'_>,
@@ -418,7 +424,7 @@ impl Archive<'_> {
     }
 }
 
-/// The pieces of a file that hold data, when it is worth to leave out the holes.
+/// The pieces of a file that hold data, if omitting the holes saves space.
 fn pieces(file: &File, size: u64) -> Result<Option<Vec<(u64, u64)>>, extant::Error> {
     let mut pieces = Vec::new();
     let (mut at, mut data_bytes) = (0, 0);
@@ -438,7 +444,7 @@ fn pieces(file: &File, size: u64) -> Result<Option<Vec<(u64, u64)>>, extant::Err
     if data_bytes + BLOCK >= size {
         return Ok(None);
     }
-    // GNU tar closes the map with the file's end.
+    // GNU tar ends the map with the end of the file.
     if pieces.last().is_none_or(|(at, len)| at + len < size) {
         pieces.push((size, 0));
     }
@@ -454,7 +460,7 @@ fn set_link(header: &mut Header, target: &[u8], records: &mut Records) {
     }
 }
 
-/// One PAX record: its own length in decimal, a blank, `key=value` and a line feed.
+/// One PAX record: its own length in decimal, a space, `key=value` and a line feed.
 fn record(text: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     let rest = key.len() + value.len() + 3;
     let mut len = rest + 1;
@@ -467,7 +473,7 @@ fn record(text: &mut Vec<u8>, key: &[u8], value: &[u8]) {
     }
 }
 
-/// A time as PAX has it: seconds with a fraction, which counts downward before 1970.
+/// A time in PAX format: seconds with a fraction, which counts downward before 1970.
 fn decimal(time: Timestamp) -> Vec<u8> {
     let Timestamp { sec, nsec } = time;
     let text = match (sec < 0, nsec) {

@@ -1,13 +1,13 @@
-//! Files out of a volume into a directory, without leaving it.
+//! Copies files out of a volume into a directory, and never writes outside it.
 //!
 //! ```text
-//!   DEST ── fd ── fd ── fd        one descriptor a level, opened beneath the one before with
-//!           /usr  /usr/share      O_NOFOLLOW: what others rename or link meanwhile leads nowhere;
-//!                                 of a deep tree the innermost 64 at most, an outer one is opened again
-//!                                 as the ".." of the one below it, and must be the same
-//!                    │
+//!   DEST ── fd ── fd ── fd        one descriptor for each level, opened in the one before with
+//!           /usr  /usr/share      O_NOFOLLOW, so that renames and links by other processes cannot
+//!                                 redirect it; in a deep tree at most the innermost 64: an outer
+//!                                 one is opened again as ".." of the one below it, and must be the
+//!                    │            same
 //!                    ├─ file      O_EXCL, content, attributes, owner, mode, times
-//!                    └─ done      the directory's own attributes, mode, times and flags, after its files
+//!                    └─ done      the directory's own metadata and flags, after its files
 //! ```
 
 mod links;
@@ -37,14 +37,14 @@ const NEW_FILE: OFlags = OFlags::WRONLY
     .union(OFlags::CLOEXEC);
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// Levels that keep a descriptor, at most.
+/// Largest number of levels that keep a descriptor.
 const HELD_MAX: usize = 64;
-/// Skipped things of one sort that are named one by one.
+/// Number of skipped items of one kind that are listed by name.
 const NAMED: usize = 20;
 
-/// Copies what is at `path` to `name` in `dir`.
+/// Copies the file at `path`, with everything below it, to `name` in `dir`.
 pub(super) fn run(job: Job<'_>, path: &[u8], dir: &Path, name: &[u8]) -> Result<u8, Failure> {
-    // The directory is the user's word: symlinks on the way to it are followed.
+    // The user chose this directory, so symlinks on the way to it are followed.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let top = rustix::fs::open(dir, flags, Mode::empty())
         .map_err(|error| Failure::of_file("open", dir, error))?;
@@ -79,7 +79,8 @@ pub(super) fn run(job: Job<'_>, path: &[u8], dir: &Path, name: &[u8]) -> Result<
     Ok(u8::from(extractor.job.failed))
 }
 
-/// Levels that keep a descriptor: a quarter of what the process may have, whose volume and files need the others.
+/// Number of levels that keep a descriptor: a quarter of the process's limit, because the volume
+/// and its files need the others.
 fn held_levels() -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let quarter = limit.and_then(|limit| usize::try_from(limit / 4).ok());
@@ -88,40 +89,40 @@ fn held_levels() -> usize {
 
 /// A directory that is being filled.
 struct Open {
-    /// `None` while as many levels below it are open as keep a descriptor.
+    /// `None` while as many levels below it are open as may keep a descriptor.
     fd: Option<OwnedFd>,
     device: u64,
     inode: u64,
-    /// Bytes of its path in the volume.
+    /// Length of its path in the volume in bytes.
     path_len: usize,
     metadata: Metadata,
 }
 
 struct Extractor<'a> {
     job: Job<'a>,
-    /// Where the copy of the start is, for messages.
+    /// Path of the copy of the start, for messages.
     dest: PathBuf,
     start_name: Vec<u8>,
     top: OwnedFd,
     dirs: Vec<Open>,
-    /// How many of `dirs` keep a descriptor, at least 1.
+    /// How many of `dirs` have a descriptor, at least 1.
     held: usize,
-    /// The path in the volume of the innermost of `dirs`.
+    /// Path in the volume of the innermost of `dirs`.
     path: Vec<u8>,
     trail: Trail,
     linked: HashMap<Ino, Linked>,
     owners: bool,
     flags: Flags,
-    /// What was skipped, by reason.
+    /// Skipped items, by reason.
     skipped: BTreeMap<&'static str, (usize, Vec<String>)>,
     buffer: Vec<u8>,
 }
 
 /// Why one entry could not be copied.
 enum Trouble {
-    /// The volume's fault.
+    /// The volume is the cause.
     Volume(extant::Error),
-    /// This machine's.
+    /// This system is the cause.
     System(&'static str, io::Error),
     Words(&'static str),
 }
@@ -157,7 +158,7 @@ impl Visitor for Extractor<'_> {
                     };
                     let (place, error) = (Shown::path(&place), plain(error));
                     self.job.tell(format_args!("{place}: cannot {action}: {error}{hint}"));
-                    // Each other file would fail the same way.
+                    // Every other file would fail in the same way.
                     let is_full = matches!(
                         error_kind,
                         io::ErrorKind::StorageFull
@@ -181,7 +182,7 @@ impl Visitor for Extractor<'_> {
         let mut path = std::mem::take(&mut self.path);
         path.truncate(dir.path_len);
         let Some(fd) = &dir.fd else { unreachable!("the innermost directory is open") };
-        // Before its own mode may forbid the way through it.
+        // Before its own mode can forbid the lookup of "..".
         self.reopen_parent(fd.as_fd(), &path)?;
         let (fd, last) = (fd.as_fd(), self.flags.last(&dir.metadata));
         let dressed = self.dress(fd, &path, &dir.metadata);
@@ -204,7 +205,7 @@ impl Visitor for Extractor<'_> {
 }
 
 impl Extractor<'_> {
-    /// Where the copy of `path` is.
+    /// The path of the copy of `path`.
     fn place(&self, path: &[u8]) -> PathBuf {
         match self.job.below(path) {
             [] => self.dest.clone(),
@@ -217,7 +218,7 @@ impl Extractor<'_> {
         innermost.map_or(self.top.as_fd(), |fd| fd.as_fd())
     }
 
-    /// Opens the innermost directory again, of which `below` was the one below it, if it was closed.
+    /// Opens the innermost directory again, if it was closed. `below` was the directory below it.
     fn reopen_parent(&mut self, below: BorrowedFd<'_>, path: &[u8]) -> Result<(), Failure> {
         let Some(dir) = self.dirs.last_mut().filter(|dir| dir.fd.is_none()) else { return Ok(()) };
         let opened = rustix::fs::openat(below, "..", DIRECTORY, Mode::empty())
@@ -286,7 +287,7 @@ impl Extractor<'_> {
         name: &[u8],
     ) -> Result<(), Trouble> {
         let parent = self.parent();
-        // Until it is dressed nobody else may look in.
+        // Other users have no access until its metadata is set.
         match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(system("make the directory")(error)),
@@ -321,7 +322,7 @@ impl Extractor<'_> {
             self.flags.seal(&to, self.flags.last(meta));
         }
         if copied.is_err() {
-            // Half a file would look like a whole one.
+            // An incomplete file would look like a complete one.
             let _ = rustix::fs::unlinkat(self.parent(), name, AtFlags::empty());
         }
         copied
@@ -351,7 +352,7 @@ impl Extractor<'_> {
         Ok(())
     }
 
-    /// Makes a pipe, socket or device; `false` when that is not allowed.
+    /// Creates a pipe, socket or device. `false` if that is not permitted.
     fn node(
         &mut self,
         visit: &Visit<'_>,
@@ -376,8 +377,8 @@ impl Extractor<'_> {
         }
     }
 
-    /// Gives a file or directory its owner, mode, attributes and times, in the order in which one
-    /// does not undo the other.
+    /// Sets owner, mode, attributes and times of a file or directory, in an order in which no step
+    /// undoes an earlier one.
     fn dress(&mut self, fd: BorrowedFd<'_>, path: &[u8], meta: &Metadata) -> io::Result<()> {
         let mut mode = u32::from(meta.permissions());
         match self.owners {
@@ -385,7 +386,7 @@ impl Extractor<'_> {
                 let (uid, gid) = (Uid::from_raw(meta.uid()), Gid::from_raw(meta.gid()));
                 rustix::fs::fchown(fd, Some(uid), Some(gid))?;
             }
-            // Set-user-ID for another owner than it was meant for is a hole.
+            // Set-user-ID with an owner other than the intended one would be a security hole.
             false => mode &= !0o6000,
         }
         rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?;
@@ -398,7 +399,7 @@ impl Extractor<'_> {
         Ok(())
     }
 
-    /// As [`Extractor::dress`], for what must not be opened.
+    /// As [`Extractor::dress`], for files that must not be opened.
     fn dress_by_name(&mut self, name: &[u8], visit: &Visit<'_>, meta: &Metadata) -> io::Result<()> {
         let mut mode = u32::from(meta.permissions());
         match self.owners {
@@ -410,7 +411,8 @@ impl Extractor<'_> {
             false => mode &= !0o6000,
         }
         if meta.file_type() != FileKind::Symlink {
-            // Not through a symlink that took its place: by a descriptor that stands for the name.
+            // Must not go through a symlink that replaced the file, so it uses a descriptor of the
+            // name.
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
             let node = rustix::fs::openat(self.parent(), name, flags, Mode::empty())?;
             let found = rustix::fs::fstat(&node)?;
@@ -421,7 +423,7 @@ impl Extractor<'_> {
             rustix::fs::chmod(&link, Mode::from_raw_mode(mode))?;
         }
         for (attribute, value) in self.attributes(visit.path, meta)? {
-            // The last part is the name itself, which lsetxattr does not follow.
+            // The last part is the name itself, so lsetxattr does not follow a symlink there.
             let mut place = format!("/proc/self/fd/{}/", self.parent().as_raw_fd()).into_bytes();
             place.extend_from_slice(name);
             let set =

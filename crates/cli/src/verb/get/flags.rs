@@ -1,12 +1,12 @@
-//! Inode flags and projects (`lsattr -p`) of what was copied.
+//! Inode flags and projects (`lsattr -p`) of copied files.
 //!
 //! ```text
-//!   content ─► owner ─► mode ─► attributes ─► times ─► project ─► flags ─► … all links ─► immutable,
-//!                                                                                         append-only
+//!   content ─► owner ─► mode ─► attributes ─► times ─► project ─► flags ─► … all links
+//!                                                              ─► immutable, append-only
 //! ```
 //!
-//! Those that forbid changes come last: nothing can be linked to such a file, or named in such a
-//! directory, any more.
+//! Flags that forbid changes come last: with them, no link to the file and no name in the directory
+//! can be created any more.
 
 use super::project::set_project;
 use extant::{InodeFlags, Metadata};
@@ -23,10 +23,10 @@ const ORDINARY: InodeFlags = InodeFlags::SYNC
 /// Flags that forbid changes.
 const LAST: InodeFlags = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
 
-/// Files whose flags and projects were not kept.
+/// Counts files whose flags and projects were not kept.
 pub(super) struct Flags {
     wanted: bool,
-    /// Projects go with owners: only root gives files to others.
+    /// Projects are set together with owners: only root gives files to other owners.
     owners: bool,
     skipped: u64,
     projects: u64,
@@ -37,7 +37,7 @@ impl Flags {
         Flags { wanted, owners, skipped: 0, projects: 0 }
     }
 
-    /// Gives a file or directory its project, and all but the last flags.
+    /// Sets the project and all flags except the last ones.
     pub(super) fn give(&mut self, file: impl AsFd, meta: &Metadata) {
         let project = meta.project();
         let given = project == 0 || (self.owners && set_project(&file, project).is_ok());
@@ -47,27 +47,27 @@ impl Flags {
         }
         let (has, fd) = (meta.flags(), file.as_fd());
         let ordinary = add(fd, has & ORDINARY);
-        // Each other one may be refused to this user or by this filesystem.
+        // This user or this filesystem may refuse any of the other flags.
         let journal = add(fd, has & InodeFlags::JOURNAL_DATA);
         self.skipped += u64::from(!(ordinary && journal));
     }
 
-    /// The flags that a file gets at the end.
+    /// The flags to set at the end.
     pub(super) fn last(&self, meta: &Metadata) -> InodeFlags {
         if self.wanted { meta.flags() & LAST } else { InodeFlags::empty() }
     }
 
-    /// Gives it the last flags.
+    /// Sets the last flags.
     pub(super) fn seal(&mut self, file: impl AsFd, last: InodeFlags) {
         self.skipped += u64::from(!add(file, last));
     }
 
-    /// Counts a file that was taken away before it got them.
+    /// Counts a file that was removed before its last flags could be set.
     pub(super) fn missed(&mut self) {
         self.skipped += 1;
     }
 
-    /// Counts something that cannot be opened, and so gets none.
+    /// Counts a file that cannot be opened and therefore gets no flags.
     pub(super) fn pass(&mut self, meta: &Metadata) {
         self.projects += u64::from(meta.project() != 0);
         if self.wanted {
@@ -75,7 +75,7 @@ impl Flags {
         }
     }
 
-    /// What was not kept, a line each.
+    /// Messages about what was not kept.
     pub(super) fn told(&self) -> impl Iterator<Item = String> {
         let flags = match self.skipped {
             0 => None,
@@ -93,7 +93,7 @@ impl Flags {
     }
 }
 
-/// Adds flags to those that the file has; whether it has them now.
+/// Adds flags to the file's own. Returns whether the file has them now.
 fn add(file: impl AsFd, flags: InodeFlags) -> bool {
     if flags.is_empty() {
         return true;

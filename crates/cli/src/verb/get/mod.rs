@@ -1,4 +1,4 @@
-//! `extant get`: files out of a volume, into a directory or a tar.
+//! `extant get`: copies files out of a volume, into a directory or a tar.
 //!
 //! ```text
 //!   walk ─┬─► extract   files, with owners, modes, times, attributes, holes and hard links
@@ -71,12 +71,12 @@ pub(crate) struct Args {
     no_flags: bool,
 }
 
-/// What both ways of copying need.
+/// State that both ways of copying share.
 struct Job<'a> {
     args: &'a Args,
     image: &'a Image,
     fs: &'a Filesystem,
-    /// Length of the part of a visit's path that is not part of the copy's.
+    /// Length of the part of a visit's path that the copy's path does not have.
     prefix: usize,
     /// Counts bytes of content.
     bar: ProgressBar,
@@ -84,7 +84,7 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// What a visited path is below the destination; empty for the start itself.
+    /// The path relative to the start; empty for the start itself.
     fn below<'p>(&self, path: &'p [u8]) -> &'p [u8] {
         path.get(self.prefix..).unwrap_or_default()
     }
@@ -94,7 +94,7 @@ impl Job<'_> {
         self.tell(format_args!("{}: {}: {error}", Shown::path(&self.image.name), Shown(path)));
     }
 
-    /// Says something beside the bar.
+    /// Prints a message without disturbing the bar.
     fn tell(&self, text: impl std::fmt::Display) {
         self.bar.suspend(|| tell(text));
     }
@@ -115,7 +115,7 @@ impl Args {
                 let used = superblock.blocks_count.saturating_sub(superblock.free_blocks);
                 used.saturating_mul(superblock.block_size.bytes() as u64)
             }
-            // How much a directory holds is known at the end only.
+            // The size of a directory's content is known only at the end.
             false => meta.len(),
         };
         let bar = match meta.is_dir() && path != b"/" {
@@ -153,7 +153,7 @@ impl Args {
     }
 }
 
-/// Why an entry below the start is no part of a copy, if it is none.
+/// Why an entry below the start must not be copied, or `None`.
 fn refused(visit: &Visit<'_>) -> Option<&'static str> {
     if visit.depth == 0 {
         None
@@ -168,13 +168,13 @@ fn refused(visit: &Visit<'_>) -> Option<&'static str> {
     }
 }
 
-/// The last part of a path, if it is a name.
+/// The last part of a path, if it is a valid name.
 fn own_name(path: &[u8]) -> Option<&[u8]> {
     let start = path.iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
     Some(&path[start..]).filter(|name| is_name(name))
 }
 
-/// Whether bytes are a name that stays in its directory.
+/// Whether `name` is valid and stays in its directory.
 fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/') && !name.contains(&0)
 }

@@ -1,4 +1,4 @@
-//! Project ids of what was copied: the one call of this program that no crate wraps.
+//! Project ids of copied files: the only system call of this program that no crate wraps.
 //!
 //! ```text
 //!   struct fsxattr   0       4       8        12       16           20        28
@@ -30,11 +30,11 @@ const _: () = assert!(size_of::<FsXattr>() == 28);
 const GET: Opcode = opcode::read::<FsXattr>(b'X', 31);
 const SET: Opcode = opcode::write::<FsXattr>(b'X', 32);
 
-/// Gives an open file or directory a project; the other fields of the call stay as they are.
+/// Sets the project of an open file or directory. The other fields of the call keep their values.
 ///
-/// Errors: the kernel's; `OPNOTSUPP` or `NOTTY` where the filesystem has no projects.
+/// Errors: those of the kernel; `OPNOTSUPP` or `NOTTY` if the filesystem has no projects.
 pub(super) fn set_project(file: impl AsFd, project: u32) -> Result<(), Errno> {
-    // SAFETY: FS_IOC_FSGETXATTR writes one `FsXattr`, of which every bit pattern is one.
+    // SAFETY: FS_IOC_FSGETXATTR writes one `FsXattr`, for which every bit pattern is valid.
     let has = unsafe { ioctl(&file, Getter::<GET, FsXattr>::new()) }?;
     if has.fsx_projid == project {
         return Ok(());

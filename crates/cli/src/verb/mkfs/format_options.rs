@@ -50,13 +50,13 @@ pub(crate) struct FormatOptions {
 }
 
 impl FormatOptions {
-    /// Whether the sets of features are asked for, and nothing else.
+    /// Whether only the list of feature sets was requested.
     pub(crate) fn wants_compat_list(&self) -> bool {
         self.compat.as_deref() == Some("help")
     }
 
-    /// The engine's options, the UUID left out. `reserved` is the percentage of reserved blocks
-    /// unless the user says one.
+    /// The engine's options without the UUID. `reserved` is the percentage of reserved blocks
+    /// unless the user gives one.
     pub(crate) fn options(&self, reserved: Option<f64>) -> Result<MkfsOptions, Failure> {
         let set = match (&self.of_type, &self.compat) {
             (None, Some(name)) => Some(Compat::by_name(name).map_err(Failure::usage)?),
@@ -68,13 +68,13 @@ impl FormatOptions {
             (None, None) => MkfsOptions::new(),
         };
         for wish in &self.features {
-            // One by one, so that an error names the feature.
+            // One at a time, so that an error names the feature.
             for word in wish.split([',', ' ']).filter(|word| !word.is_empty()) {
                 let option = || format!("-O {}", Shown(word.as_bytes()));
                 options = options.features(word).map_err(|e| of_option(&option(), &e))?;
             }
         }
-        // The name of the set is a claim that -O must not make untrue.
+        // -O must not contradict what the name of the set promises.
         if let Some(set) = &set {
             set.check(&options.wished()).map_err(Failure::usage)?;
         }
@@ -105,16 +105,16 @@ impl FormatOptions {
         Ok(options)
     }
 
-    /// The UUID that was asked for.
+    /// The requested UUID.
     pub(crate) fn uuid_bytes(&self, environment: &Environment) -> Option<[u8; 16]> {
         self.uuid.map(|choice| choice.bytes(environment))
     }
 }
 
-/// The largest number of a user or group; the one above it means nobody to Linux.
+/// The largest id of a user or group. To Linux, the next number means "no id".
 pub(crate) const ID_MAX: u32 = u32::MAX - 1;
 
-/// The number of a user or group.
+/// Parses the id of a user or group.
 pub(crate) fn id(text: &str) -> Option<u32> {
     text.parse().ok().filter(|id| *id <= ID_MAX)
 }
@@ -126,13 +126,13 @@ pub(super) enum Extended {
     RootOwner(u32, u32),
     /// Seed of the name hashes of directories.
     HashSeed([u8; 16]),
-    /// What changes nothing here.
+    /// An option that has no effect here.
     Nothing,
 }
 
-/// Reads one of them.
+/// Parses one of them.
 ///
-/// Errors: what there is, for one that is not known.
+/// Errors: for an unknown option, a list of the known ones.
 pub(super) fn extended(text: &str) -> Result<Extended, String> {
     let (name, value) = text.split_once('=').unwrap_or((text, ""));
     match name {
@@ -143,13 +143,13 @@ pub(super) fn extended(text: &str) -> Result<Extended, String> {
     }
 }
 
-/// Reads `UID:GID`.
+/// Parses `UID:GID`.
 pub(crate) fn owner(text: &str) -> Result<(u32, u32), String> {
     let numbers = text.split_once(':').and_then(|(uid, gid)| Some((id(uid)?, id(gid)?)));
     numbers.ok_or_else(|| format!("'{text}' is not UID:GID, two numbers as in 0:0"))
 }
 
-/// Reads a label.
+/// Parses a label.
 pub(crate) fn label(text: &str) -> Result<String, String> {
     match text.len() {
         0..=16 => Ok(text.to_owned()),

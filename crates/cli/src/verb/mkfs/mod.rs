@@ -1,9 +1,9 @@
-//! `extant mkfs`: an empty volume.
+//! `extant mkfs`: makes an empty volume.
 //!
 //! ```text
 //!   new file, with --size ──► sparse ─┐
-//!   file, no foreign content ► emptied ├─► mkfs::format ──► what was made
-//!   block device ─────────────────────┘       └ fails: a new file is taken away again
+//!   file, no foreign content ► emptied ├─► mkfs::format ──► report
+//!   block device ─────────────────────┘       └ fails: a new file is removed
 //! ```
 
 pub(crate) mod format_options;
@@ -175,7 +175,7 @@ impl Args {
         }
     }
 
-    /// Takes the size of `mkfs IMG SIZE`, the order of mke2fs.
+    /// Takes the size in `mkfs IMG SIZE`, the argument order of mke2fs.
     fn take_positional_size(&mut self) -> Result<(), Failure> {
         if self.layout.is_some() || self.others.is_empty() {
             return Ok(());
@@ -190,7 +190,7 @@ impl Args {
         if self.size.is_some() {
             return Err(Failure::usage(format_args!("the size is given twice: {text} and --size")));
         }
-        // mke2fs counts a number without a unit in blocks, --size in bytes.
+        // mke2fs counts a number without a unit in blocks, and --size counts it in bytes.
         if text.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(Failure::usage(format_args!(
                 "{text}: the size has no unit: write {text}K for KiB, or --size {text} for bytes"
@@ -243,8 +243,8 @@ impl Args {
         out.finish()
     }
 
-    /// Opens the place for the volume, and makes sure that nothing of worth is there, and that a volume
-    /// made by `options` has room, before anything is written.
+    /// Opens the file or device for the volume. Before anything is written, checks that it holds no
+    /// data of value and that a volume with `options` fits.
     fn target(
         &self,
         image: &Image,
@@ -293,7 +293,7 @@ impl Args {
             let device = slice(Arc::new(device), image, size)?;
             fits(device.len()).map_err(engine)?;
             if !matches!(record_of(&device), Ok(None)) {
-                // A member of nothing any more.
+                // It is no longer a member of a layout.
                 device.zero(ByteOffset(MEMBER_OFFSET), MEMBER_SIZE as u64).map_err(engine)?;
             }
             return Ok(Target { device, zeroed: false, new_files: Vec::new() });
@@ -311,8 +311,9 @@ impl Args {
         Ok(Target { device: Arc::new(device), zeroed: true, new_files: Vec::new() })
     }
 
-    /// The size of a volume inside an image: that of the partition that starts there, where the image
-    /// has a partition table. Without --force nothing beyond the partition is written.
+    /// The size of a volume inside an image. If the image has a partition table, that is the size
+    /// of the partition that starts at the volume's offset. Without --force nothing is written
+    /// beyond the partition.
     fn within_partition(&self, image: &Image, size: Option<u64>) -> Result<Option<u64>, Failure> {
         if image.offset == 0 {
             return Ok(size);
@@ -346,7 +347,7 @@ impl Args {
         }
     }
 
-    /// Makes a layout of the files or devices, and its members one device.
+    /// Makes a layout of the files or devices and combines its members into one device.
     fn members(
         &self,
         image: &Image,
@@ -407,7 +408,7 @@ impl Args {
     }
 }
 
-/// Whether both names lead to one file, which may be yet to be made.
+/// Whether both names lead to the same file. The file need not exist yet.
 fn is_same_place(a: &Path, b: &Path) -> bool {
     let place = |path: &Path| {
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
@@ -423,7 +424,7 @@ struct Target {
     new_files: Vec<PathBuf>,
 }
 
-/// The part of a device that the volume is to have.
+/// The part of a device for the volume.
 fn slice(
     device: Arc<dyn BlockDevice>,
     image: &Image,
@@ -445,7 +446,7 @@ fn slice(
     }
 }
 
-/// The system's clock and chance; the clock of `SOURCE_DATE_EPOCH` where that is set.
+/// The system's clock and randomness. If `SOURCE_DATE_EPOCH` is set, it replaces the clock.
 pub(crate) fn environment() -> Result<Environment, Failure> {
     let mut environment = Environment::default();
     if let Some(sec) = source_date_epoch()? {
@@ -468,7 +469,7 @@ pub(crate) fn source_date_epoch() -> Result<Option<i64>, Failure> {
     }
 }
 
-/// Prints the sets of features that `--compat` knows.
+/// Prints the feature sets that `--compat` accepts.
 pub(crate) fn compat_list() -> Result<u8, Failure> {
     let mut out = Out::new();
     for set in COMPAT_SETS {
@@ -480,7 +481,7 @@ pub(crate) fn compat_list() -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// An error of an option, with its name.
+/// An error of an option, with the option's name.
 pub(crate) fn of_option(option: &str, error: &extant::Error) -> Failure {
     Failure::usage(format!("{option}: {}", explained(error)))
 }

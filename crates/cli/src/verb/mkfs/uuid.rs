@@ -1,20 +1,20 @@
-//! UUIDs as the command line takes them.
+//! UUIDs on the command line.
 
 use extant::Environment;
 
-/// Which UUID a new volume gets.
+/// Source of a new volume's UUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Choice {
-    /// This one.
+    /// This UUID.
     Given([u8; 16]),
-    /// From chance (version 4).
+    /// Random (version 4).
     Random,
-    /// From time and chance (version 1).
+    /// From the time and random bytes (version 1).
     Time,
 }
 
 impl Choice {
-    /// The UUID itself.
+    /// The UUID.
     pub(crate) fn bytes(self, environment: &Environment) -> [u8; 16] {
         let mut uuid = [0; 16];
         match self {
@@ -25,8 +25,8 @@ impl Choice {
             }
             Choice::Time => {
                 environment.fill(&mut uuid);
-                // RFC 9562, version 1: 100 ns since 1582-10-15, and a node number from chance,
-                // which has the multicast bit set.
+                // RFC 9562, version 1: 100 ns since 1582-10-15, and a random node number, which has
+                // the multicast bit set.
                 let now = environment.now();
                 let since_1582 = i128::from(now.sec) + 12_219_292_800;
                 let ticks = (since_1582 * 10_000_000 + i128::from(now.nsec / 100)).max(0) as u64;
@@ -41,7 +41,7 @@ impl Choice {
     }
 }
 
-/// Reads a UUID, or how to get one.
+/// Parses a UUID, or the name of a source.
 pub(crate) fn choice(text: &str) -> Result<Choice, String> {
     match text {
         "random" => Ok(Choice::Random),
@@ -51,7 +51,7 @@ pub(crate) fn choice(text: &str) -> Result<Choice, String> {
     }
 }
 
-/// Reads 32 hex digits, in groups or not.
+/// Parses 32 hex digits, with or without hyphens.
 pub(crate) fn parse(text: &str) -> Result<[u8; 16], String> {
     let wrong = || format!("'{text}' is not a UUID like 3f2b91c4-58a0-4d7c-9a1e-6c0d5e8f7a21");
     let hyphens: Vec<usize> = text.match_indices('-').map(|(at, _)| at).collect();

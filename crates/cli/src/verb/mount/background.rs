@@ -1,13 +1,13 @@
-//! The mount goes on when the command has returned.
+//! Runs the server of a mount in the background.
 
 use crate::failure::Failure;
 use std::io::Read;
 use std::process::{Command, Stdio};
 
-/// What the server says when the mount can be used.
+/// The message that the server sends when the mount can be used.
 pub(super) const READY: &[u8] = b"ready\n";
 
-/// Starts this command again as the server, and waits until it serves or has failed.
+/// Starts this program again as the server. Waits until it serves or has failed.
 pub(super) fn start() -> Result<u8, Failure> {
     let failed = |error| Failure::new(format!("cannot start the server: {error}"));
     let program = std::env::current_exe().map_err(failed)?;
@@ -25,7 +25,7 @@ pub(super) fn start() -> Result<u8, Failure> {
     if said == READY {
         return Ok(0);
     }
-    // It said why on our standard error.
+    // The server printed the reason on our standard error.
     let status = server.wait().map_err(failed)?;
     match status.code() {
         Some(code) if code != 0 => Ok(u8::try_from(code).unwrap_or(1)),
@@ -35,7 +35,7 @@ pub(super) fn start() -> Result<u8, Failure> {
     }
 }
 
-/// Lets go of what the starter waits for and shows.
+/// Sends the message to the starter and closes the streams inherited from it.
 pub(super) fn detach() -> std::io::Result<()> {
     use std::io::Write;
     let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;

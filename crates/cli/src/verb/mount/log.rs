@@ -1,4 +1,4 @@
-//! Where a mount notes what goes wrong: standard error, a file, or the system's log.
+//! The log of a mount's errors: standard error, a file, or the system's log.
 
 use crate::failure::{Failure, tell};
 use std::fs::File;
@@ -8,9 +8,9 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Priority of a line of the system's log: an error of a daemon.
+/// Priority of a line in the system's log: an error of a daemon.
 const DAEMON_ERROR: u32 = 3 << 3 | 3;
-/// Lines that are noted in one [`WINDOW`]; a damaged volume under load would fill any log.
+/// Largest number of lines in one [`WINDOW`]. A damaged volume under load would fill any log.
 const BURST: u32 = 50;
 const WINDOW: Duration = Duration::from_secs(10);
 
@@ -27,31 +27,31 @@ struct Rate {
     left_out: u64,
 }
 
-/// Notes lines from any thread.
+/// Writes lines from any thread.
 pub(super) struct Log {
     place: Place,
-    /// Without a rank: it is called with any lock held, and takes none.
+    /// Has no rank: the log is called with any lock held, and takes no other lock.
     rate: Mutex<Rate>,
 }
 
 impl Log {
-    /// To standard error.
+    /// Logs to standard error.
     pub(super) fn stderr() -> Log {
         Log::to(Place::Stderr)
     }
 
-    /// Behind what `path` holds.
+    /// Appends to the file `path`.
     pub(super) fn file(path: &Path) -> Result<Log, Failure> {
         let file = File::options().create(true).append(true).open(path);
         let file = file.map_err(|error| Failure::of_file("open the log", path, error))?;
         Ok(Log::to(Place::File(file)))
     }
 
-    /// To the system's log, if there is one.
+    /// Logs to the system's log, if it exists.
     pub(super) fn system() -> Log {
         let socket = UnixDatagram::unbound().and_then(|socket| {
             socket.connect("/dev/log")?;
-            // A log that does not take a line does not stop the volume.
+            // A log that does not accept a line must not block the volume.
             socket.set_nonblocking(true)?;
             Ok(socket)
         });
@@ -63,7 +63,7 @@ impl Log {
         Log { place, rate: Mutex::new(rate) }
     }
 
-    /// Notes `text`, unless very much was noted just now.
+    /// Writes `text`, unless too many lines were written recently.
     pub(super) fn note(&self, text: &str) {
         let left_out = {
             let mut rate = self.rate.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,10 +1,10 @@
-//! `extant mount`: a volume as a directory of this machine.
+//! `extant mount`: mounts a volume on a directory of this system.
 //!
 //! ```text
 //!   extant mount ──spawns──► the same with --in-background ──► open ─► mount ─► "ready"
 //!        │                                                                        │
 //!        └── waits ◄──────────────────────────────────────────────────────────────┘
-//!   … unmounted, or SIGTERM ──► volume closed: clean ─► the end
+//!   … unmounted, or SIGTERM ──► volume closed: clean ─► the process ends
 //! ```
 
 mod background;
@@ -23,7 +23,7 @@ use options::Options;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// The options that are obeyed; `table.rs` has the others.
+/// The supported options. `table.rs` has the others.
 const OPTIONS: &str = "Mount options (-o, separated by commas):
   ro                       change nothing; a volume in need of recovery is shown recovered
   rw                       change the volume (yes)
@@ -78,7 +78,7 @@ With -f under a service manager (systemd, Type=notify) the unit is ready when th
 
 Exit status: 0 mounted (with -f: unmounted again, and the volume is clean), 1 failed.";
 
-/// What help prints behind the options of the command.
+/// The text that help prints after the options of the command.
 fn long_help() -> String {
     format!("{OPTIONS}{}{EXAMPLES}", table::help())
 }

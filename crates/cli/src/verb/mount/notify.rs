@@ -1,4 +1,4 @@
-//! What the service manager hears of a mount (`Type=notify` of systemd).
+//! Notifies the service manager about a mount (`Type=notify` of systemd).
 //!
 //! ```text
 //!   NOTIFY_SOCKET=/run/…, or @abstract  ◄── READY=1, MAINPID=…    the mount can be used
@@ -21,7 +21,8 @@ pub(super) fn stopping() {
     send("STOPPING=1");
 }
 
-/// Sends `state` where a service manager waits for it. A manager that does not listen does not stop a mount.
+/// Sends `state` to the service manager, if there is one. Errors are ignored, so that they do not
+/// stop a mount.
 fn send(state: &str) {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let sent = address(&name)

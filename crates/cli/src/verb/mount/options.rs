@@ -1,4 +1,4 @@
-//! The options of `-o` that a mount obeys. Those that it ignores or refuses are in `table.rs`.
+//! The options of `-o` that have an effect. `table.rs` has those that are ignored or refused.
 
 use super::table::{self, Fate};
 use crate::amount;
@@ -8,7 +8,7 @@ use extant_fuse::{AccessTimes, IdMap, IdRange, Idle};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Options of a mount; `None` where nothing was said.
+/// Options of a mount. `None` means that an option was not given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) read_only: Option<bool>,
@@ -33,7 +33,7 @@ pub(super) struct Options {
     pub(super) byte_log: Option<ByteLogMode>,
     pub(super) dax: Option<DaxMode>,
     pub(super) errors: Option<DamagePolicy>,
-    /// The journal is not recovered first; only to read.
+    /// The journal is not recovered first. Only for reading.
     pub(super) no_recovery: Option<bool>,
     /// `statfs` counts the filesystem's own metadata as blocks that can hold data.
     pub(super) count_overhead: Option<bool>,
@@ -45,9 +45,9 @@ pub(super) struct Options {
     pub(super) journal: Option<PathBuf>,
 }
 
-/// Reads one `-o`.
+/// Parses the argument of one `-o`.
 ///
-/// Errors: a sentence for the user.
+/// Errors: a message for the user.
 pub(super) fn parse(text: &str) -> Result<Options, String> {
     let mut options = Options::default();
     for option in text.split(',').filter(|option| !option.is_empty()) {
@@ -70,7 +70,7 @@ fn access_times(option: &str) -> Option<AccessTimes> {
     })
 }
 
-/// Accepts or refuses an option that is not obeyed.
+/// Accepts or refuses an option that has no effect.
 fn without_effect(option: &str) -> Result<(), String> {
     match table::fate(option) {
         Some(Fate::Ignored(_)) => Ok(()),
@@ -80,7 +80,7 @@ fn without_effect(option: &str) -> Result<(), String> {
 }
 
 impl Options {
-    /// All that was said, later words over earlier ones.
+    /// All options; later ones override earlier ones.
     pub(super) fn all(said: &[Options]) -> Result<Options, Failure> {
         let mut all = Options::default();
         for options in said {
@@ -185,7 +185,7 @@ impl Options {
         let range = |text: &str| text.parse::<IdRange>().map_err(|e| format!("{option}: {e}"));
         match name {
             "commit" => {
-                // As Linux: none means the usual time.
+                // As on Linux, 0 means the default interval.
                 let seconds = match number(name, value)? {
                     0 => 5,
                     seconds => seconds,
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(all.users, [IdRange { volume: 0, here: 1000, count: 1 }]);
     }
 
-    /// Options with a value for each that takes one, as a row of the table names them.
+    /// The names in a row of the table as options, with a value where one is needed.
     fn given(name: &str) -> String {
         match name.strip_suffix('*') {
             Some(start) => format!("{start}7"),
@@ -323,7 +323,7 @@ mod tests {
         }
         let fstab = "defaults,noauto,user,nofail,_netdev,x-systemd.automount,comment=data,errors=remount-ro";
         assert_eq!(parse(fstab).unwrap(), parse("errors=remount-ro").unwrap());
-        // To change a volume its journal is needed.
+        // A volume needs its journal for changes.
         assert!(Options::all(&[parse("noload").unwrap()]).is_err());
         assert!(Options::all(&[parse("ro,noload").unwrap()]).is_ok());
     }

@@ -1,11 +1,12 @@
-//! A volume that extant has mounted already: the second mount is a bind mount of the first.
+//! A second mount of a volume that extant has already mounted is a bind mount of the first.
 //!
 //! ```text
 //!   mount IMG A ──► server ──► A                 one server, one volume
 //!   mount IMG B ──► is IMG mounted? ── A ──bind──► B
 //! ```
 //!
-//! Linux does so for a block device, too: its second mount shows the filesystem of the first. Two servers would be two writers.
+//! Linux does the same for a block device: its second mount shows the filesystem of the first. Two
+//! servers would be two writers.
 
 use super::options::Options;
 use crate::failure::{Failure, tell};
@@ -24,9 +25,10 @@ pub(in crate::verb) fn mounted_at(image: &Image) -> Option<Mounted> {
     })
 }
 
-/// Shows on `dir` what is mounted on `first`.
+/// Bind-mounts the mount on `first` on `dir`.
 ///
-/// Errors: for other users than root; for options that the first mount may not have; of the kernel.
+/// Errors: if the user is not root; if options are given that the first mount may not have; errors
+/// of the kernel.
 pub(super) fn bind(
     first: &Mounted,
     image: &Image,

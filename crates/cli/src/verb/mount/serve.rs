@@ -1,4 +1,4 @@
-//! Serving a mount, from the opening of the volume to its end.
+//! Serves a mount, from opening the volume until it is closed.
 
 use super::Args;
 use super::background;
@@ -39,7 +39,8 @@ pub(super) fn serve(args: &Args) -> Result<u8, Failure> {
         None => Log::stderr(),
     });
     if args.in_background {
-        // The terminal's signals are for who started us. It fails for a leader of a session, who needs none.
+        // The terminal's signals are for the process that started this one. `setsid` fails for the
+        // leader of a session, which does not need it.
         let _ = rustix::process::setsid();
     }
     let signals = listen(&[SIGTERM, SIGINT, SIGHUP])?;
@@ -57,7 +58,7 @@ pub(super) fn serve(args: &Args) -> Result<u8, Failure> {
     Ok(0)
 }
 
-/// Takes away dead mounts that are in the way: one on `dir`, and those of the same image.
+/// Unmounts dead mounts: one on `dir`, and those of the same image.
 fn unmount_dead(image: &Image, dir: &Path) -> Result<(), Failure> {
     let place = place_of(dir).ok();
     for mounted in Mounted::all()? {
@@ -94,7 +95,7 @@ fn open(
         .discard(options.discard == Some(true))
         .enforce_quota(options.quota == Some(true))
         .on_error(Arc::new(move |error| match error {
-            // Found while the volume is opened, when standard error is still the caller's.
+            // Reported while the volume is opened, when standard error is still the caller's.
             Error::Locked { pid } => tell(passed_lock(&hooked, *pid)),
             Error::Member(member) => log.note(&said_of_absence(&hooked, member)),
             error => log.note(&format!("{}: {}", Shown::path(&hooked), explained(error))),
@@ -198,7 +199,7 @@ fn serve_volume(
         .map_err(|error| Failure::new(format!("{}: {error}", Shown::path(&args.dir))))?;
     end_on_signal(signals, session.unmounter(), dir.to_owned(), fs.clone(), Arc::clone(log));
     if args.in_background {
-        // The mount shall not keep a directory of the starter's in use.
+        // The mount must not keep a directory of the starter in use.
         let _ = std::env::set_current_dir("/");
         background::detach()
             .map_err(|error| Failure::new(format!("cannot go on in the background: {error}")))?;
@@ -210,7 +211,7 @@ fn serve_volume(
     Ok(())
 }
 
-/// Mounts as a block device where that can be, else plainly.
+/// Mounts as a block device if possible, otherwise by the image's name.
 fn mounted(
     volume: &Arc<Volume>,
     image: &Image,
@@ -231,7 +232,7 @@ fn mounted(
     let block_bytes = volume.filesystem().space().block_bytes;
     if privileged && let Some(source) = Source::device(image, block_bytes, mounting.read_only) {
         match mount(&source) {
-            // A container may have loop devices and not be allowed to mount them.
+            // A container may have loop devices without permission to mount them.
             Err(MountError::Refused { .. }) => {}
             done => return done,
         }
@@ -239,10 +240,10 @@ fn mounted(
     mount(&Source::plain(image))
 }
 
-/// Who is told of what goes wrong in the server.
+/// Receives messages about failures of the server.
 type Note = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Each of these signals comes out of the stream, as one byte.
+/// Each of these signals puts one byte into the stream.
 fn listen(signals: &[i32]) -> Result<UnixStream, Failure> {
     let failed = |error| Failure::new(format!("cannot listen for signals: {error}"));
     let (out, into) = UnixStream::pair().map_err(failed)?;
@@ -253,11 +254,12 @@ fn listen(signals: &[i32]) -> Result<UnixStream, Failure> {
     Ok(out)
 }
 
-/// How long programs that have files open may hold up the end.
+/// How long programs with open files may delay the end.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// A signal unmounts. Where files are open, what was written to them is brought into the volume and the mount
-/// taken out of sight; when they are not closed soon, or a second signal comes, the volume is closed under them.
+/// A signal unmounts. If files are open, their data is written to the volume and the mount is
+/// removed from the directory tree. If they are not closed in time, or at a second signal, the
+/// volume is closed while they are open.
 fn end_on_signal(
     mut signals: UnixStream,
     unmounter: Unmounter,

@@ -1,9 +1,10 @@
-//! What the kernel takes for the device of the mount.
+//! The source of the mount, as the kernel sees it.
 //!
 //! ```text
-//!   root, loop devices       fuseblk over a loop device of the image: `sync` reaches the volume, and
-//!                            `umount` returns when it is clean. No byte goes through the loop device.
-//!   else, or -o plain        fuse, the image by name: the kernel tells of neither
+//!   root, loop devices       fuseblk over a loop device of the image: `sync` reaches the volume,
+//!                            and `umount` returns when it is clean. No data passes through the
+//!                            loop device.
+//!   else, or -o plain        fuse, the image by name: the kernel does neither
 //! ```
 
 use crate::image::Image;
@@ -15,13 +16,14 @@ use std::process::{Command, Stdio};
 /// The largest block size of a mount of a block device.
 const BLOCK_MAX: u32 = 4096;
 
-/// The source of a mount; a loop device is given back when it is dropped, and goes when the mount does.
+/// The source of a mount. Dropping it detaches its loop device, which the kernel then removes when
+/// the mount ends.
 pub(super) struct Source {
-    /// The device, or the image as the table of mounts shows it.
+    /// The device, or the name of the image for the table of mounts.
     pub(super) name: PathBuf,
-    /// The block size of the device, where it is one.
+    /// The block size, if the source is a block device.
     pub(super) block_device: Option<u32>,
-    /// The image file in the device, which the table of mounts then names.
+    /// The image file in the device, which the table of mounts then shows.
     pub(super) shown_as: Option<PathBuf>,
 }
 
@@ -32,7 +34,7 @@ impl Source {
         Source { name, block_device: None, shown_as: None }
     }
 
-    /// A loop device of the image, where one is to be had.
+    /// A loop device of the image, or `None` if that is not possible.
     pub(super) fn device(image: &Image, block_bytes: u32, read_only: bool) -> Option<Source> {
         let mut losetup = losetup();
         losetup.args(read_only.then_some("--read-only"));
@@ -49,13 +51,13 @@ impl Source {
 impl Drop for Source {
     fn drop(&mut self) {
         if self.block_device.is_some() {
-            // While it is mounted the kernel waits with it for the end of the mount.
+            // While it is mounted, the kernel delays this until the end of the mount.
             let _ = losetup().arg("--detach").arg(&self.name).stderr(Stdio::null()).status();
         }
     }
 }
 
-/// `losetup`, also where `PATH` leads to no programs of root, as under mount(8) and `su`.
+/// `losetup`, also if `PATH` lacks the directories of root's programs, as under mount(8) and `su`.
 fn losetup() -> Command {
     let mut path = std::env::var_os("PATH").unwrap_or_else(|| "/usr/bin:/bin".into());
     path.push(":/usr/sbin:/sbin");

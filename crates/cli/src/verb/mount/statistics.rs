@@ -1,7 +1,7 @@
-//! What a mount did so far, noted when somebody sends SIGUSR1.
+//! Logs statistics of a mount on SIGUSR1.
 //!
 //! ```text
-//!   kill -USR1 PID ──► "disk.img: 120 commits, 4031 fast commits (2118 KiB), …; in full because of …"
+//!   kill -USR1 PID ──► "disk.img: 120 commits, 4031 fast commits (2118 KiB), …; 3 in full: …"
 //! ```
 
 use super::log::Log;
@@ -10,7 +10,7 @@ use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// Notes statistics of the volume `name` for each byte that comes out of `asked`.
+/// Logs statistics of the volume `name` for each byte from `asked`.
 pub(super) fn note_on_signal(mut asked: UnixStream, fs: Filesystem, log: Arc<Log>, name: String) {
     std::thread::spawn(move || {
         let mut byte = [0];

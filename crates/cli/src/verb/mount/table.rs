@@ -1,27 +1,28 @@
-//! The options of Linux' ext4 and of mount(8) that have no effect here, or are refused.
+//! The options of Linux's ext4 and of mount(8) that have no effect here or are refused.
 //!
 //! ```text
-//!   option ──► options.rs obeys it ──► else a row here ─┬─ Ignored: what it requests holds anyway, or
-//!                                                       │           changes speed alone
-//!                                                       ├─ Refused: a mount that ignored it would do
-//!                                                       │           other things than requested
-//!                                                       └─ no row:  unknown
+//!   option ──► options.rs has it ──► else a row here ─┬─ Ignored: what it requests is always so,
+//!                                                     │           or it changes only speed
+//!                                                     ├─ Refused: a mount that ignored it would
+//!                                                     │           not do what was requested
+//!                                                     └─ no row:  unknown
 //! ```
 //!
-//! `extant help mount` prints this table. Sources: ext4(5), the kernel's admin-guide (ext4), mount(8), systemd.mount(5).
+//! `extant help mount` prints this table. Sources: ext4(5), the kernel's admin-guide (ext4),
+//! mount(8), systemd.mount(5).
 
-/// What becomes of an option that `options.rs` does not obey.
+/// Treatment of an option that `options.rs` does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It has no effect; the reason why that is harmless.
+    /// It has no effect. The text says why that is harmless.
     Ignored(&'static str),
-    /// It is an error; the reason, and what to do instead.
+    /// It is an error. The text gives the reason and the alternative.
     Refused(&'static str),
 }
 
 use Fate::{Ignored, Refused};
 
-/// Options and what becomes of them: the whole option, `name=` for any value, or `start*`.
+/// Options and their treatment: the whole option, `name=` for any value, or `start*`.
 pub(super) const ROWS: &[(&[&str], Fate)] = &[
     (
         &[
@@ -123,7 +124,7 @@ pub(super) const ROWS: &[(&[&str], Fate)] = &[
     (&["abort", "warn_on_error", "test_dummy_encryption*"], Refused("for tests of the kernel")),
 ];
 
-/// What the table says of `option`, as it was given.
+/// The table's entry for `option` as the user wrote it.
 pub(super) fn fate(option: &str) -> Option<Fate> {
     let rows =
         || ROWS.iter().flat_map(|(names, fate)| names.iter().map(move |name| (*name, *fate)));
@@ -131,7 +132,7 @@ pub(super) fn fate(option: &str) -> Option<Fate> {
     let of_kind = || {
         rows().find(|(name, _)| match (name.strip_suffix('*'), name.strip_suffix('=')) {
             (Some(start), _) => option.starts_with(start),
-            // An empty value switches these two off.
+            // An empty value disables these two.
             (_, Some("usrjquota" | "grpjquota")) => false,
             (_, Some(start)) => option.split_once('=').is_some_and(|(name, _)| name == start),
             _ => false,
@@ -140,7 +141,7 @@ pub(super) fn fate(option: &str) -> Option<Fate> {
     exact.or_else(of_kind).map(|(_, fate)| fate)
 }
 
-/// The table as help shows it.
+/// The table in the form that help prints.
 pub(super) fn help() -> String {
     let mut text = String::new();
     for (is_refused, title) in [

@@ -1,4 +1,4 @@
-//! What a report shows, found out.
+//! Collects the facts that a report shows.
 
 use crate::failure::{Failure, explained};
 use crate::image::Image;
@@ -11,41 +11,41 @@ use extant_ondisk::features::RoCompat;
 use extant_ondisk::jbd2::JournalSuperblock;
 use std::os::unix::ffi::OsStrExt;
 
-/// All of it.
+/// All facts.
 pub(super) struct Facts {
-    /// As it was named, escaped.
+    /// The name of the image as the user wrote it, escaped.
     pub(super) name: String,
     /// The same for JSON.
     pub(super) encoded: String,
-    /// After a recovery in memory, where one was needed.
+    /// The superblock after recovery in memory, if the volume needed it.
     pub(super) sb: Superblock,
-    /// `clean` and so on, as the volume stands on the disk.
+    /// `clean` and so on, as on the disk.
     pub(super) state: &'static str,
     /// `None` when the volume could not be opened.
     pub(super) journal: Option<Journal>,
-    /// The journal was replayed in memory before the volume was looked at.
+    /// Whether the journal was replayed in memory before the survey.
     pub(super) replayed: bool,
     /// `None` when the volume could not be opened.
     pub(super) survey: Option<Survey>,
-    /// What could not be read; the first of them.
+    /// What could not be read: the first problems.
     pub(super) problems: Vec<String>,
     pub(super) problems_count: u64,
 }
 
-/// The journal as it stands on the disk.
+/// The journal as it is on the disk.
 pub(super) struct Journal {
     pub(super) info: JournalInfo,
-    /// Of one inside the volume, as far as it can be read.
+    /// For a journal inside the volume, as far as it can be read.
     pub(super) log: Option<(JournalSuperblock, LogUsage)>,
 }
 
-/// What holds the sums of metadata.
+/// Which metadata has checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MetadataSums {
     None,
     /// `gdt_csum`: group descriptors, CRC16.
     Descriptors,
-    /// `metadata_csum`: all of it, CRC32C.
+    /// `metadata_csum`: all metadata, CRC32C.
     All,
 }
 
@@ -60,9 +60,9 @@ impl MetadataSums {
 }
 
 impl Facts {
-    /// Looks at the volume. Damage goes into the facts.
+    /// Reads the volume. Damage becomes part of the facts.
     ///
-    /// Errors: not a volume, or not to be opened for a reason outside it.
+    /// Errors: it is not a volume, or cannot be opened for a reason outside it.
     pub(super) fn of(
         image: &Image,
         options: &Options,
@@ -155,7 +155,7 @@ impl Facts {
         self.survey = Some(survey);
     }
 
-    /// Bytes of so many blocks.
+    /// Size of this many blocks in bytes.
     pub(super) fn bytes(&self, blocks: u64) -> u64 {
         blocks.saturating_mul(self.sb.block_size.bytes() as u64)
     }
@@ -176,7 +176,8 @@ impl Facts {
     }
 }
 
-/// What is in use, by what for, in the order of pictures: a short name (of CSS, too), words, blocks.
+/// Blocks in use by kind, in the order of the pictures: a short name (also for CSS), a label, the
+/// number of blocks.
 pub(super) fn kinds(parts: &Parts) -> [(&'static str, &'static str, u64); 5] {
     [
         ("files", "files", parts.files),
@@ -187,7 +188,7 @@ pub(super) fn kinds(parts: &Parts) -> [(&'static str, &'static str, u64); 5] {
     ]
 }
 
-/// Blocks that are in use.
+/// Number of blocks in use.
 pub(super) fn used(parts: &Parts) -> u64 {
     parts.blocks.saturating_sub(parts.free)
 }
@@ -197,12 +198,12 @@ pub(super) fn pieces_per_mib(pieces: u64, bytes: u64) -> f64 {
     pieces as f64 / (bytes as f64 / f64::from(1 << 20)).max(1.0 / 1024.0)
 }
 
-/// What part of `whole` it is, in percent.
+/// `part` as a percentage of `whole`.
 pub(super) fn percent(part: u64, whole: u64) -> f64 {
     part as f64 * 100.0 / whole.max(1) as f64
 }
 
-/// A percentage as people read it: small ones are not nothing, nor large ones all.
+/// A percentage for people. A small part is not shown as 0 %, nor a large one as 100 %.
 pub(super) fn percent_shown(part: u64, whole: u64) -> String {
     match percent(part, whole) {
         _ if part == 0 => "0 %".into(),
@@ -231,7 +232,7 @@ pub(super) fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { one } else { many })
 }
 
-/// The values of a bucket of a power of two: `1`, `2–3`, `4–7`.
+/// The values of bucket `n`, which covers a power of two: `1`, `2–3`, `4–7`.
 pub(super) fn span(n: usize) -> String {
     match n {
         0 => "1".into(),

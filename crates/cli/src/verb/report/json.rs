@@ -1,4 +1,4 @@
-//! The report as one object of JSON: the fields of `docs/JSON.md`.
+//! The report as one JSON object with the fields of `docs/JSON.md`.
 
 use super::facts::Facts;
 use crate::journal::JournalInfo;
@@ -110,7 +110,7 @@ struct Runs {
     by_length: Vec<Row>,
 }
 
-/// Those of `from` to `2 * from - 1`.
+/// Values from `from` to `2 * from - 1`.
 #[derive(Serialize)]
 struct Row {
     from: u64,

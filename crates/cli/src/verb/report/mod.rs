@@ -1,10 +1,10 @@
-//! `extant report`: a picture of a volume.
+//! `extant report`: draws a picture of a volume.
 //!
 //! ```text
-//!   volume ── as it stands ──► superblock, journal ─┐
-//!      └───── replayed ──────► survey ──────────────┴─► facts ─┬─► text, with a map in eighths of a line
-//!                                                              ├─► json
-//!                                                              └─► page, html with svg in it
+//!   volume ── as on disk ──► superblock, journal ─┐
+//!      └───── replayed ────► survey ──────────────┴─► facts ─┬─► text, with a map
+//!                                                            ├─► json
+//!                                                            └─► page, HTML with SVG in it
 //! ```
 
 mod facts;
@@ -27,7 +27,7 @@ use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-/// Cells of the map: what a page of a few hundred KiB shows, whatever the volume's size.
+/// Cells of the map: as many as a page of a few hundred KiB can show, whatever the volume's size.
 const CELLS: usize = 2048;
 
 /// Draw a volume: space, fragmentation, journal, largest files.
@@ -109,7 +109,7 @@ impl Args {
     }
 }
 
-/// A page is written over a page, and over nothing else: least of all over a volume.
+/// A page may replace a page and nothing else, least of all a volume.
 fn may_be_written(path: &Path) -> Result<(), Failure> {
     let Ok(metadata) = fs::metadata(path) else { return Ok(()) };
     if metadata.file_type().is_char_device() {
@@ -130,7 +130,7 @@ fn may_be_written(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Draws the parts of a survey.
+/// Shows the progress of a survey.
 struct Bar(ProgressBar);
 
 impl Progress for Bar {

@@ -1,11 +1,11 @@
-//! The pictures of a report, as SVG inside its page.
+//! The pictures of a report, as SVG in its page.
 //!
 //! ```text
-//!   space     one bar of the whole volume                     map     a grid of cells, each filled from below
-//!   bars      a bar a line: free runs, pieces of files        strip   the journal from block 0 to its end
+//!   space   one bar of the whole volume            map     a grid of cells, each filled from below
+//!   bars    one bar a line: free runs, pieces      strip   the journal from block 0 to its end
 //! ```
 //!
-//! Colours come from the page's style sheet, by class. What a mark says in words is its title.
+//! The page's style sheet sets the colours by class. A mark's title describes it in words.
 
 use super::facts::{Facts, Journal, counted, grouped, kinds, percent_shown, used};
 use super::page::escape;
@@ -38,7 +38,7 @@ pub(super) fn space(facts: &Facts, survey: &Survey) -> String {
     let free = ("free", "free", parts.free);
     let mut x = 0.0;
     let all: Vec<_> = kinds(parts).into_iter().chain([free]).filter(|kind| kind.2 > 0).collect();
-    // What is there is seen: at least 2 wide, taken from the rest in proportion.
+    // Everything that exists is visible: at least 2 units wide, taken proportionally from the rest.
     let room = WIDTH - 4.0 * all.len() as f64;
     let sum: u64 = all.iter().map(|kind| kind.2).sum();
     for (kind, name, blocks) in all {
@@ -55,17 +55,18 @@ pub(super) fn space(facts: &Facts, survey: &Survey) -> String {
     out
 }
 
-/// Cells side by side in the map.
+/// Number of cells in a row of the map.
 const COLUMNS: usize = 64;
 const LABEL: f64 = 64.0;
 const CELL: f64 = (WIDTH - LABEL) / COLUMNS as f64;
-/// What is seen of a cell, and its height.
+/// Size of the visible part of a cell.
 const BODY: f64 = CELL - 2.25;
 
-/// Between groups that take whole rows.
+/// Distance between groups that take whole rows.
 const GAP: f64 = 5.0;
 
-/// The volume from its first block to its last. A cell is filled from below by what is in it.
+/// The volume from its first block to its last. Each cell is filled from the bottom with what it
+/// holds.
 pub(super) fn map(facts: &Facts, survey: &Survey) -> String {
     let (mut tracks, mut damaged, mut labels, mut hover) =
         (String::new(), String::new(), String::new(), String::new());
@@ -74,7 +75,7 @@ pub(super) fn map(facts: &Facts, survey: &Survey) -> String {
     for row in survey.cells.chunks(COLUMNS) {
         let group = row[0].groups.start;
         if before != Some(group) {
-            // Some rows are one group: the next one stands apart.
+            // A group takes several rows: leave a gap before the next group.
             let apart =
                 before.is_some() && row.last().is_some_and(|cell| cell.groups.start == group);
             y += if apart { GAP } else { 0.0 };
@@ -116,7 +117,7 @@ fn square(path: &mut String, x: f64, y: f64, size: f64) {
     let _ = write!(path, "M{x:.1} {y:.1}h{size:.1}v{size:.1}h-{size:.1}z");
 }
 
-/// Stacks what a cell holds, metadata at the bottom.
+/// Stacks the contents of a cell, with metadata at the bottom.
 fn fill(cell: &Cell, x: f64, y: f64, fills: &mut Vec<(&'static str, String)>) {
     let all = cell.parts.blocks.max(1) as f64;
     let mut bottom = y + BODY;
@@ -168,10 +169,10 @@ pub(super) struct Bar {
     pub(super) words: String,
 }
 
-/// A bar a line, the longest as wide as there is room.
+/// One bar in each line, the longest as wide as the space allows.
 pub(super) fn bars(class: &str, bars: &[Bar]) -> String {
     const STEP: f64 = 24.0;
-    // Half the page wide: type would shrink with the picture otherwise.
+    // Half the page wide. Otherwise the text would shrink with the picture.
     const WIDE: f64 = 520.0;
     const FROM: f64 = 108.0;
     const ROOM: f64 = 230.0;
@@ -202,7 +203,7 @@ pub(super) fn bars(class: &str, bars: &[Bar]) -> String {
     out
 }
 
-/// The journal's blocks: what of the log is live, and the room for fast commits.
+/// The journal's blocks: the live part of the log, and the fast-commit area.
 pub(super) fn strip(facts: &Facts, journal: &Journal) -> Option<String> {
     let (superblock, usage) = journal.log.as_ref()?;
     let all = f64::from(superblock.maxlen.max(1));
@@ -233,7 +234,7 @@ pub(super) fn strip(facts: &Facts, journal: &Journal) -> Option<String> {
     }
     let mut mark = |block: u32, y: f64, words: String| {
         let x = at(block);
-        // Words stay inside the picture.
+        // Keeps text inside the picture.
         let anchor = match x {
             x if x < 90.0 => "start",
             x if x > WIDTH - 90.0 => "end",

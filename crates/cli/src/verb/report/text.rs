@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Map    one character 256.0 KiB, the higher the fuller
-//!       0  ▇▇█▇▃  ▁          ▂▅█ ...      a group begins here, or several groups a character
+//!       0  ▇▇█▇▃  ▁          ▂▅█ ...      a group begins here, or several groups per character
 //! ```
 
 use super::facts::{
@@ -15,14 +15,14 @@ use crate::shown::{Shown, uuid};
 use extant::survey::{Bucket, Cell, Survey};
 use std::fmt::Write;
 
-/// Characters of a row of the map and of the bar of space.
+/// Characters in a row of the map and in the bar of space.
 const WIDTH: usize = 64;
 /// Rows of the map.
 const ROWS: usize = 16;
-/// Characters of the longest bar of a list.
+/// Characters in the longest bar of a list.
 const BAR: usize = 24;
 
-/// Prints everything.
+/// Prints the whole report.
 pub(super) fn print(facts: &Facts, out: &mut Out) -> Result<(), Failure> {
     head(facts, out)?;
     if let Some(survey) = &facts.survey {
@@ -99,7 +99,7 @@ fn space(facts: &Facts, survey: &Survey, out: &mut Out) -> Result<(), Failure> {
     out.text(format_args!("          · {:<12} {free:>10}  {share:>7}\n", "free"))
 }
 
-/// How what is used for this is drawn in the bar.
+/// The character for this kind of use in the bar.
 fn glyph(kind: &str) -> char {
     match kind {
         "files" => '█',
@@ -122,7 +122,7 @@ fn style(kind: &str) -> &'static str {
 
 fn map(facts: &Facts, survey: &Survey, out: &mut Out) -> Result<(), Failure> {
     let cells = &survey.cells;
-    // As many cells a character as make a group begin a row, if one can.
+    // Number of cells per character with which a row begins at a group, if that is possible.
     let joined = cells.len().div_ceil(WIDTH * ROWS).next_power_of_two();
     let each = cells.chunks(joined).next().map_or(0, blocks_of);
     let groups = &survey.groups;
@@ -150,7 +150,7 @@ fn blocks_of(cells: &[Cell]) -> u64 {
     cells.iter().map(|cell| cell.parts.blocks).sum()
 }
 
-/// How full some cells are, and what most of it is.
+/// How full some cells are, and the most common kind in them.
 fn drawn(cells: &[Cell]) -> (char, &'static str) {
     let mut most = [("files", 0), ("dirs", 0), ("journal", 0), ("meta", 0), ("other", 0)];
     for cell in cells {
@@ -164,12 +164,12 @@ fn drawn(cells: &[Cell]) -> (char, &'static str) {
     let used: u64 = most.iter().map(|(_, blocks)| blocks).sum();
     let kind = most.iter().max_by_key(|(_, blocks)| *blocks).map_or("other", |(kind, _)| kind);
     let all = blocks_of(cells).max(1);
-    // Full is only what is full.
+    // Only a full cell is drawn as full.
     let eighth = if used >= all { 8 } else { (used * 8).div_ceil(all).min(7) };
     (['·', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'][eighth as usize], kind)
 }
 
-/// A bar of at most [`BAR`] characters in eighths.
+/// A bar of at most [`BAR`] characters, in eighths of a character.
 fn bar(value: u64, most: u64) -> String {
     let eighths = (value as f64 * BAR as f64 * 8.0 / most.max(1) as f64).round() as usize;
     let eighths = eighths.max(usize::from(value > 0)).min(BAR * 8);
@@ -197,7 +197,7 @@ fn free(facts: &Facts, survey: &Survey, out: &mut Out) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Buckets with something in them.
+/// Buckets that are not empty.
 fn filled(buckets: &[Bucket]) -> impl Iterator<Item = (usize, &Bucket)> {
     buckets.iter().enumerate().filter(|(_, bucket)| bucket.count > 0)
 }
@@ -211,7 +211,7 @@ fn pieces(facts: &Facts, survey: &Survey, out: &mut Out) -> Result<(), Failure> 
         counted(files.with_blocks, "file", "files"),
     );
     let bytes = facts.bytes(files.data_blocks);
-    // Of small files alone it says how small they are.
+    // For small files alone, the figure would only show how small they are.
     if bytes >= 1 << 20 {
         let _ = write!(rest, ", {:.2} pieces a MiB", pieces_per_mib(files.pieces, bytes));
     }

@@ -1,4 +1,4 @@
-//! What the tests of the command line share: the program, small volumes, and judges.
+//! Helpers for the tests of the command line: the program, small volumes, and checks.
 
 #![allow(dead_code)]
 
@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// The program, in an environment that does not change what it does.
+/// The program, in an environment that does not influence it.
 pub fn extant() -> Command {
     let mut command = Command::cargo_bin("extant").expect("cargo builds the program first");
     command.env_remove("COLUMNS").env_remove("SOURCE_DATE_EPOCH").env("LC_ALL", "C");
@@ -24,14 +24,15 @@ pub fn run(dir: &Path, args: &[&str]) -> (i32, String, String) {
     (code, text(&output.stdout), text(&output.stderr))
 }
 
-/// As [`run`], for what has to work: standard output.
+/// As [`run`], for commands that must succeed. Returns standard output.
 pub fn succeed(dir: &Path, args: &[&str]) -> String {
     let (code, out, err) = run(dir, args);
     assert_eq!((code, err.as_str()), (0, ""), "extant {args:?} printed {out}");
     out
 }
 
-/// As [`run`], for what has to fail: the one line that says why, without the program's name.
+/// As [`run`], for commands that must fail. Returns the one-line message without the program's
+/// name.
 pub fn fail(dir: &Path, status: i32, args: &[&str]) -> String {
     let (code, _, err) = run(dir, args);
     assert_eq!(code, status, "extant {args:?}: {err}");
@@ -41,7 +42,7 @@ pub fn fail(dir: &Path, status: i32, args: &[&str]) -> String {
     line.to_owned()
 }
 
-/// What `e2fsck -fn` says; where there is none and no need of one, nothing is judged.
+/// Asserts that `e2fsck -fn` finds nothing. If e2fsck is missing and not required, checks nothing.
 pub fn assert_clean(image: &Path) {
     match std::process::Command::new("e2fsck").arg("-fn").arg(image).output() {
         Ok(output) => {
@@ -53,7 +54,7 @@ pub fn assert_clean(image: &Path) {
     }
 }
 
-/// A small tree with one of everything that any user can make.
+/// A small tree with one file of every kind that a normal user can create.
 pub fn source_tree(dir: &TempDir) -> PathBuf {
     let root = dir.path().join("src");
     fs::create_dir_all(root.join("etc/empty")).unwrap();
@@ -84,8 +85,8 @@ pub fn built() -> TempDir {
     dir
 }
 
-/// `deep.img` in `dir`: directories called `name`, `levels` of them, each in the one before, with a
-/// file `end` in the innermost.
+/// `deep.img` in `dir`: a chain of `levels` nested directories called `name`, with a file `end` in
+/// the innermost.
 pub fn deep(dir: &Path, levels: usize, name: &str) -> PathBuf {
     let inodes = (levels + 100).to_string();
     let size = format!("{}K", levels * 2 + (16 << 10));
@@ -103,7 +104,7 @@ pub fn deep(dir: &Path, levels: usize, name: &str) -> PathBuf {
     image
 }
 
-/// As [`run`], with at most so many KiB of memory and so many descriptors.
+/// As [`run`], with limits of memory in KiB and of descriptors.
 pub fn run_limited(
     dir: &Path,
     kib: usize,

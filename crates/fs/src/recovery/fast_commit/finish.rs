@@ -1,13 +1,14 @@
-//! The end of a replay: links, counts and bitmaps of all that was touched agree.
+//! The end of a replay: makes links, counts and bitmaps of all touched inodes agree.
 //!
 //! ```text
 //!   inodes    names = 0 ──► freed          else links, sectors
-//!   orphans   those that were freed or got a name leave the records
-//!   bitmap    1 marked only to keep: cleared    2 freed on the way: cleared
-//!             3 held by an inode that was touched: set
+//!   orphans   inodes that were freed or got a name leave the records
+//!   bitmap    1 marked only to reserve them: cleared    2 freed during the replay: cleared
+//!             3 in use by an inode that was touched: set
 //! ```
 //!
-//! The order of the three is what makes a block right that was given from one file to another.
+//! The order of the three bitmap steps matters for a block that moved from one file to another: it
+//! ends up marked.
 
 use super::{Replay, Touched};
 use crate::inode::Ask;
@@ -16,7 +17,7 @@ use extant_base::{Ino, Result};
 use extant_ondisk::inode::{FileKind, InodeFlags, LINK_MAX};
 
 impl Replay<'_> {
-    /// See the module's picture.
+    /// See the module documentation.
     pub(super) fn finish(mut self) -> Result<()> {
         let touched: Vec<(Ino, Touched)> = self.touched.iter().map(|(k, v)| (*k, *v)).collect();
         let mut living = Vec::new();
@@ -27,7 +28,7 @@ impl Replay<'_> {
                 self.settle_links(ino, known)?;
                 living.push(ino);
             } else if self.orphans.holds(ino) && !self.was_named(ino)? {
-                // Nobody named it before either: left to those who look after orphans.
+                // It had no name before either: orphan processing will handle it.
                 living.push(ino);
             } else {
                 self.release(ino)?;

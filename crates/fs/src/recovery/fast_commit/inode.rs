@@ -2,11 +2,12 @@
 //!
 //! ```text
 //!   same number, generation and kind      fields taken over; map, names, attributes stay
-//!   anything else                         the old life is freed whole; a fresh inode, empty map
+//!   anything else                         the old inode is freed; a fresh inode, empty map
 //! ```
 //!
-//! The record's block pointers and its block count are not to be trusted: ADD_RANGE records and the
-//! bitmap tell. With inline data the record holds the whole inode, content and attributes included.
+//! The record's block pointers and its block count are not used: ADD_RANGE records and the bitmap
+//! are. For a file with inline data the record holds the whole inode, content and attributes
+//! included.
 
 use super::{CREDITS, Replay, Touched};
 use crate::inode::{Body, Inode};
@@ -15,7 +16,7 @@ use extant_base::{Ino, Result, Site, What};
 use extant_ondisk::inode::{FileKind, I_BLOCK_SIZE, Inode as DiskInode, InodeFlags};
 use std::sync::Arc;
 
-/// Flags that say what `i_block` holds: they belong to the map, not to the record.
+/// Flags that describe the contents of `i_block`. They belong to the map, not to the record.
 const MAP_FLAGS: InodeFlags =
     InodeFlags::EXTENTS.union(InodeFlags::INLINE_DATA).union(InodeFlags::INDEX);
 
@@ -55,7 +56,7 @@ impl Replay<'_> {
         Ok(record)
     }
 
-    /// Frees what an inode held before its number was given to another.
+    /// Frees what an inode held before its number was allocated again.
     fn end_life(&mut self, old: &Arc<Inode>) -> Result<()> {
         let volume = self.volume;
         let names = self.touch(old).names;
@@ -67,12 +68,12 @@ impl Replay<'_> {
         volume.release_inode(&handle, old.ino, &mut body)?;
         handle.stop()?;
         self.orphans.forget(old.ino);
-        // Names that still mean this number mean its next life.
+        // Names that still lead to this number belong to its next inode.
         self.touched.insert(old.ino, Touched::fresh(names, false));
         Ok(())
     }
 
-    /// Whether a directory can go: it holds nothing, or never held anything.
+    /// Whether a directory can be removed: it is empty, or was never initialised.
     pub(super) fn is_free_directory(&self, ino: Ino, body: &Body) -> Result<bool> {
         if self.touched.get(&ino).is_some_and(|touched| touched.is_raw) {
             return Ok(true);
@@ -80,7 +81,7 @@ impl Replay<'_> {
         self.volume.dir(ino, body)?.is_empty()
     }
 
-    /// Takes the fields of the record over into an inode of the same life.
+    /// Copies the record's fields to an inode of the same generation and kind.
     fn update(&mut self, inode: &Arc<Inode>, record: DiskInode, raw: &[u8]) -> Result<()> {
         let volume = self.volume;
         let ino = inode.ino;
@@ -88,7 +89,7 @@ impl Replay<'_> {
         let mut body = inode.write();
         let handle = volume.journal().start(CREDITS)?;
         let mut disk = DiskInode {
-            // An inode without extra fields may get them now; its tail holds nothing then.
+            // An inode without extra fields may get them now; then its tail is empty.
             extra_isize: match body.extra_isize {
                 0 => record.extra_isize,
                 kept => kept,
@@ -124,7 +125,7 @@ impl Replay<'_> {
                 disk.i_block = body.i_block;
             }
             FileKind::Regular => {}
-            // What they are is in `i_block`, or in blocks that no record describes.
+            // Their meaning is in `i_block`, or in blocks that no record describes.
             _ => disk.size = body.size,
         }
         body.disk = disk;
@@ -132,13 +133,13 @@ impl Replay<'_> {
         handle.stop()
     }
 
-    /// Makes an inode that the log alone knows.
+    /// Creates an inode that only the log contains.
     fn make(&mut self, ino: Ino, record: DiskInode, raw: &[u8]) -> Result<()> {
         let volume = self.volume;
         let at = Site::of_ino(ino);
         let kind = record.kind().ok_or(at.corrupt(What::InodeMode))?;
         if record.flags.contains(InodeFlags::ENCRYPT) {
-            // The key's place is an attribute, which no record holds.
+            // The key's identity is in an attribute, which no record contains.
             return Err(at.corrupt(What::FastCommitInode));
         }
         let mut disk =
@@ -179,7 +180,7 @@ impl Replay<'_> {
     }
 }
 
-/// Whether a record continues the life of the inode that is there.
+/// Whether a record belongs to the inode that is there: same generation and kind.
 fn is_same_life(inode: &Inode, record: &DiskInode) -> bool {
     let body = inode.read();
     body.generation == record.generation && body.kind() == record.kind()

@@ -1,19 +1,20 @@
-//! Applying fast commits: what fsync left behind the log.
+//! Applies fast commits: what fsyncs recorded after the log's last transaction.
 //!
 //! ```text
-//!   begin    blocks to be mapped are marked as used, so that nothing else takes them
+//!   begin    blocks that records map are marked as used, so that nothing else takes them
 //!   records  INODE ─► fields   ADD/DEL_RANGE ─► map   CREAT/LINK/UNLINK ─► names
-//!   finish   links from names counted; inodes without one freed; blocks, sectors, bitmaps agree
+//!   finish   links counted from names; inodes without one freed; blocks, sectors, bitmaps agree
 //! ```
 //!
-//! The volume that the records are applied to is whole: a committed transaction. So links need not
-//! be believed from the log: names put in and taken out are counted, and what is on disk plus that
-//! count is the truth. Blocks that are freed on the way stay marked until the end, as the writer
-//! did not reuse them either before the next commit.
+//! The volume to which the records are applied is consistent: a committed transaction. So link
+//! counts need not be taken from the log. Names that are added and removed are counted; the count
+//! on disk plus that difference is right. Blocks that are freed during the replay stay marked until
+//! the end, because the writer did not reuse them before the next commit either.
 //!
-//! Rule: records are believed as far as they make sense together. One that names an inode that is
-//! not there is passed over (a later one removed it), as is one that would break a rule of the
-//! format; the latter is reported. Source: ext4 documentation, "Fast Commits".
+//! Rule: records are applied as far as they are consistent with each other. A record that names an
+//! inode that does not exist is skipped, because a later record removed the inode. A record that
+//! would break a rule of the format is skipped and reported. Source: ext4 documentation, "Fast
+//! Commits".
 
 mod finish;
 mod inode;
@@ -33,24 +34,24 @@ use hashbrown::HashMap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Credits of one record; a handle of recovery has no log to reserve in.
+/// Credits of one record. A handle of recovery reserves nothing in a log.
 const CREDITS: Credits = Credits { blocks: 256, revokes: 256 };
 
-/// What is known of an inode that the records touch.
+/// What the replay knows of an inode that records touch.
 #[derive(Clone, Copy, Debug)]
 struct Touched {
     /// Directory entries that name it, "." and ".." not counted.
     names: i64,
-    /// Directories below it; `None`: too many to count, as its one link says.
+    /// Subdirectories; `None` means too many to count (its link count is 1).
     subdirectories: Option<i64>,
-    /// A directory that was made here and has no "." yet.
+    /// A directory that the replay created and that has no "." yet.
     is_raw: bool,
     /// Sectors charged to the inode for attribute values in inodes of their own.
     charged: u64,
 }
 
 impl Touched {
-    /// A fresh inode that so many entries name.
+    /// A fresh inode that this many entries name.
     fn fresh(names: i64, is_raw: bool) -> Touched {
         Touched { names, subdirectories: Some(0), is_raw, charged: 0 }
     }
@@ -60,22 +61,23 @@ impl Touched {
 struct Replay<'a> {
     volume: &'a Volume,
     records: Vec<Record<'a>>,
-    /// Where each inode's INODE records stand.
+    /// The indexes of each inode's INODE records.
     inode_records: HashMap<Ino, Vec<usize>>,
     touched: BTreeMap<Ino, Touched>,
-    /// Blocks that were marked only to keep them.
+    /// Blocks that were marked only to reserve them.
     kept: Vec<(BlockNr, u64)>,
     orphans: OrphanRecords,
-    /// Blocks that may still be mapped. Hardly any block is given out twice between two commits,
-    /// so a log that maps several times what the volume has is crafted.
+    /// Blocks that may still be mapped. Between two commits hardly any block is allocated twice, so
+    /// a log that maps several times as many blocks as the volume has is crafted.
     room: u64,
     report: &'a mut RecoveryReport,
 }
 
-/// Applies `log` to `volume`, whose freed blocks stay marked ([`Space::take_freed_later`](crate::space::Space::take_freed_later)).
+/// Applies `log` to `volume`, whose freed blocks stay marked
+/// ([`Space::take_freed_later`](crate::space::Space::take_freed_later)).
 ///
 /// Errors: `NoSpace` when a directory or a tree needs a block and none is left; `Corrupt` for
-/// damage outside the records; `Device`. The volume is in no state to be kept then.
+/// damage outside the records; `Device`. After an error the volume must not be kept.
 pub(super) fn apply(
     volume: &Volume,
     log: &FastCommitLog,
@@ -107,9 +109,9 @@ pub(super) fn apply(
 }
 
 impl<'a> Replay<'a> {
-    /// Marks the free blocks of `ranges` as used for the time of the replay.
+    /// Marks the free blocks of `ranges` as used during the replay.
     fn keep(&mut self, ranges: &[(BlockNr, u32)]) -> Result<()> {
-        // Each block once, however often the log names it.
+        // Each block once, even if the log names it several times.
         let mut sorted: Vec<(u64, u64)> =
             ranges.iter().map(|(start, len)| (start.0, start.0 + u64::from(*len))).collect();
         sorted.sort_unstable();
@@ -120,7 +122,7 @@ impl<'a> Replay<'a> {
             done = end;
             let runs = match self.volume.space().free_runs(start, len) {
                 Ok(runs) => runs,
-                // The record itself will be passed over.
+                // The record itself will be skipped.
                 Err(Error::Corrupt { .. }) => continue,
                 Err(error) => return Err(error),
             };
@@ -152,13 +154,13 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
-    /// Notes what was wrong with a record.
+    /// Reports an error of a record.
     fn pass_over(&mut self, error: Error) {
         self.volume.context().note_error(&error);
         self.report.problems.push(error);
     }
 
-    /// The inode, if it is in use: by its bit, and with fields that make sense.
+    /// The inode, if it is in use: its bitmap bit is set and its fields are valid.
     fn find(&self, ino: Ino) -> Result<Option<Arc<Inode>>> {
         if self.volume.is_hidden(ino) {
             return Err(Site::of_ino(ino).corrupt(What::FastCommitInode));
@@ -174,7 +176,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// As [`Replay::find`]; where the inode is not there yet, an INODE record behind `n` may bring
+    /// As [`Replay::find`]. If the inode does not exist yet, an INODE record after `n` may create
     /// it.
     fn find_or_make(&mut self, n: usize, ino: Ino) -> Result<Option<Arc<Inode>>> {
         if let Some(inode) = self.find(ino)? {
@@ -185,7 +187,7 @@ impl<'a> Replay<'a> {
         self.find(ino)
     }
 
-    /// The first INODE record of `ino` behind record `n`.
+    /// The first INODE record of `ino` after record `n`.
     fn later_inode(&self, n: usize, ino: Ino) -> Option<&'a [u8]> {
         let all = self.inode_records.get(&ino)?;
         let at = *all.get(all.partition_point(|at| *at <= n))?;
@@ -195,7 +197,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// What is known of an inode in use.
+    /// What the replay knows of an inode in use.
     fn touch(&mut self, inode: &Inode) -> &mut Touched {
         let volume = self.volume;
         self.touched.entry(inode.ino).or_insert_with(|| {
@@ -224,7 +226,7 @@ impl<'a> Replay<'a> {
     }
 }
 
-/// Whether an error condemns one record and not the replay.
+/// Whether an error concerns one record and not the whole replay.
 fn is_of_the_record(error: &Error) -> bool {
     matches!(
         error,

@@ -1,9 +1,9 @@
-//! CREAT, LINK and UNLINK records: names put into directories and taken out.
+//! CREAT, LINK and UNLINK records: names added to directories and removed.
 //!
 //! ```text
-//!   CREAT dir ──► block 0 with "." and ".." first       then the name in its parent
-//!   name there, same inode     nothing to do
-//!   name there, other inode    the newer record wins, unless a directory would lose its name
+//!   CREAT dir ──► first block 0 with "." and ".."      then the name in its parent
+//!   name exists, same inode     nothing to do
+//!   name exists, other inode    the newer record wins, unless a directory would lose its name
 //! ```
 
 use super::{Replay, Touched};
@@ -16,7 +16,7 @@ use extant_ondisk::time::Timestamp;
 use std::sync::Arc;
 
 impl Replay<'_> {
-    /// Makes a name mean an inode.
+    /// Makes a name lead to an inode.
     pub(super) fn add_name(&mut self, n: usize, change: NameChange<'_>) -> Result<()> {
         let Some(inode) = self.find_or_make(n, change.ino)? else { return Ok(()) };
         let Some(parent) = self.directory(n, change.parent)? else { return Ok(()) };
@@ -34,7 +34,7 @@ impl Replay<'_> {
             return Ok(());
         }
         if is_directory && known.names > 0 {
-            // A directory has one name; moving one is never in the log.
+            // A directory has one name, and the log never contains a move of one.
             return Err(wrong(change));
         }
         if let Some(before) = before {
@@ -60,7 +60,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Takes a name out, if it still means the inode of the record.
+    /// Removes a name, if it still leads to the inode of the record.
     pub(super) fn remove_name(&mut self, change: NameChange<'_>) -> Result<()> {
         let Some(parent) = self.directory(usize::MAX, change.parent)? else { return Ok(()) };
         if self.lookup(&parent, change.name)? != Some(change.ino) {
@@ -73,7 +73,7 @@ impl Replay<'_> {
         self.drop_name(&parent, change.name, change.ino, changed)
     }
 
-    /// Takes out `name`, which means `ino`.
+    /// Removes `name`, which leads to `ino`.
     fn drop_name(
         &mut self,
         parent: &Arc<Inode>,
@@ -108,7 +108,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// The directory of a record: in use, with a name, and ready to hold others.
+    /// The directory of a record: it is in use, has a name, and is ready for entries.
     fn directory(&mut self, n: usize, ino: Ino) -> Result<Option<Arc<Inode>>> {
         let Some(inode) = self.find_or_make(n, ino)? else { return Ok(None) };
         if inode.read().file_kind() != FileKind::Directory {
@@ -155,7 +155,7 @@ fn wrong(change: NameChange<'_>) -> Error {
     Site::of_ino(change.ino).corrupt(What::FastCommitInode)
 }
 
-/// A directory changed when the name's inode did: the log has no times of directories.
+/// The directory's change time is that of the name's inode: the log has no times of directories.
 fn set_changed(parent: &mut extant_ondisk::inode::Inode, changed: Timestamp) {
     if (changed.sec, changed.nsec) > (parent.mtime.sec, parent.mtime.nsec) {
         parent.mtime = changed;

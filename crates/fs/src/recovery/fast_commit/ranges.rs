@@ -6,8 +6,8 @@
 //!              add    set state    replace   add
 //! ```
 //!
-//! Ranges of directories are passed over: their blocks were never written, and names come back as
-//! records of their own.
+//! Ranges of directories are skipped: fast commits do not contain directory blocks, and each name
+//! has a record of its own.
 
 use super::Replay;
 use crate::inode::Inode;
@@ -31,7 +31,7 @@ impl Replay<'_> {
         }
         self.touch(&inode);
         if inline && let Some(later) = self.later_inode(n, ino) {
-            // The file left its inode; the record that says so comes behind its ranges.
+            // The content left the inode; the INODE record for that comes after the file's ranges.
             self.inode(ino, later)?;
         }
         let found = self.find(ino)?;

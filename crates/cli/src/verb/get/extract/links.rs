@@ -1,7 +1,7 @@
-//! Files with more than one name: the first name is a copy, each other a link to it.
+//! Files with several names: the first name becomes a copy, each other name a link to it.
 //!
 //! ```text
-//!   first name ─► remember: path, device, inode ─► link, link, … ─► seal: flags that forbid changes
+//!   first name ─► remember: path, device, inode ─► link, link, … ─► seal: flags against changes
 //! ```
 
 use super::{DIRECTORY, Extractor, Trouble, system};
@@ -11,18 +11,18 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-/// A file with more than one name that was written: where its first name is.
+/// A file with several names that was written, and the location of its first name.
 pub(super) struct Linked {
-    /// The directory's number in the trail, and the name in it; `None` for the start itself.
+    /// Number of the directory in the trail, and the name in it. `None` for the start itself.
     place: Option<(u32, Box<[u8]>)>,
     device: u64,
     inode: u64,
-    /// Flags it gets when all its names are there.
+    /// Flags that it gets when all its names exist.
     last: InodeFlags,
 }
 
 impl Extractor<'_> {
-    /// Keeps in mind where the first name of a file is.
+    /// Records the location of a file's first name.
     pub(super) fn remember(
         &mut self,
         visit: &Visit<'_>,
@@ -35,26 +35,26 @@ impl Extractor<'_> {
         let last = if meta.is_file() { self.flags.last(meta) } else { InodeFlags::empty() };
         let place = (visit.depth > 0).then(|| (self.trail.dir(visit.depth), name.into()));
         let linked = Linked { place, device, inode, last };
-        // One that takes no more links has all its names.
+        // The earlier copy accepts no more links, so it has all its names.
         if let Some(full) = self.linked.insert(meta.ino(), linked) {
             self.seal(&full);
         }
         Ok(())
     }
 
-    /// Links the name to the file's first copy, if it has one that is still the same.
+    /// Links the name to the file's first copy, if that exists and is unchanged.
     pub(super) fn link(&mut self, ino: Ino, name: &[u8]) -> Result<bool, Trouble> {
         let Some(first) = self.linked.get(&ino) else { return Ok(false) };
         let (fd, first_name) = self.find(first)?;
         match rustix::fs::linkat(&fd, first_name, self.parent(), name, AtFlags::empty()) {
             Ok(()) => Ok(true),
-            // The destination does not count so many links: a copy then.
+            // The destination does not allow so many links, so the file is copied again.
             Err(Errno::MLINK) => Ok(false),
             Err(error) => Err(system("link to its other name")(error)),
         }
     }
 
-    /// The directory and name of a file's first copy, if that is still the same.
+    /// The directory and name of a file's first copy, if that is still the same file.
     fn find<'l>(&self, first: &'l Linked) -> Result<(OwnedFd, &'l [u8]), Trouble> {
         let wrong = system("link to its other name");
         let Some((dir, name)) = &first.place else { return Err(wrong(Errno::NOENT)) };
@@ -71,7 +71,7 @@ impl Extractor<'_> {
         }
     }
 
-    /// Gives a file the flags that forbid changes of it.
+    /// Sets the flags of a file that forbid changes.
     fn seal(&mut self, file: &Linked) {
         if file.last.is_empty() {
             return;
@@ -94,7 +94,7 @@ impl Extractor<'_> {
         }
     }
 
-    /// Gives all of them the flags that forbid changes: no more links are made.
+    /// Sets these flags for all such files, since no more links are made.
     pub(super) fn seal_linked(&mut self) {
         for file in std::mem::take(&mut self.linked).into_values() {
             self.seal(&file);

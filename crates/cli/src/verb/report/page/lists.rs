@@ -1,4 +1,4 @@
-//! The page's tables: the largest, the fullest, and what could not be read.
+//! The page's tables: the largest files, the fullest directories, and what could not be read.
 
 use super::{escape, section};
 use crate::amount;
@@ -8,7 +8,8 @@ use extant::survey::{DirRow, FileRow, Survey};
 use std::fmt::Write;
 use std::path::Path;
 
-/// A table of paths: heads of the columns, then for each row the share of its bar, path and cells.
+/// A table of paths: the column headings, then for each row the length of its bar, the path and the
+/// cells.
 fn table(
     out: &mut String,
     class: &str,

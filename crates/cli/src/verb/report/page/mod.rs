@@ -1,7 +1,7 @@
-//! The report as one page of HTML that needs nothing but itself; it is well-formed XML, too.
+//! The report as one self-contained page of HTML, which is also well-formed XML.
 //!
 //! ```text
-//!   name, state                tiles: the figures that people ask for
+//!   name, state                tiles: the most requested figures
 //!   space ── one bar           map ── every group
 //!   free space   files         journal   checksums
 //!   largest files, in most pieces, largest and fullest directories
@@ -21,7 +21,7 @@ use extant::survey::Survey;
 use lists::{fullest_dirs, largest_dirs, largest_files, most_pieces, problems};
 use std::fmt::Write;
 
-/// With which every page begins.
+/// The first bytes of every page.
 pub(super) const START: &str = "<!DOCTYPE html>\n<!-- made by extant report -->\n";
 
 const STYLE: &str = include_str!("page.css");
@@ -68,7 +68,7 @@ pub(super) fn page(facts: &Facts) -> String {
     out
 }
 
-/// Text in HTML and XML, which cannot hold every character.
+/// Escapes text for HTML and XML, which cannot hold every character.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -85,7 +85,7 @@ pub(super) fn escape(text: &str) -> String {
     out
 }
 
-/// As [`percent_shown`], in HTML.
+/// As [`percent_shown`], escaped for HTML.
 fn share(part: u64, whole: u64) -> String {
     escape(&percent_shown(part, whole))
 }
@@ -235,7 +235,7 @@ fn free(facts: &Facts, survey: &Survey, out: &mut String) {
     out.push_str("</section>\n");
 }
 
-/// From the first bucket with something in it to the last.
+/// From the first bucket that is not empty to the last.
 fn filled(
     buckets: &[extant::survey::Bucket],
 ) -> impl Iterator<Item = (usize, &extant::survey::Bucket)> {
