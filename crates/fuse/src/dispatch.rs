@@ -7,12 +7,12 @@
 //! ```
 
 use crate::abi::{self, Opcode, OpenReply, WriteRequest};
+use crate::connection::{Log, is_end};
 use crate::negotiate::Agreed;
 use crate::operations::{Entry, HandleId, Handles, NodeId, Opened, Operations, WriteFlags};
 use crate::reply::{self, Records, put, put_bytes};
 use crate::request::{Ask, Message, Request};
 use crate::statistics::Requests;
-use crate::connection::{Log, is_end};
 use parking_lot::RwLock;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;

@@ -10,9 +10,9 @@
 //! A source file is opened relative to its source's root, never through a symbolic link. It must
 //! still be the file that was listed: same inode number, size and modification time.
 
+use crate::beneath::open_beneath;
 use crate::entry::{ArchiveId, Content, HostFileId, Kind, MapId, NodeId};
 use crate::error::SourceError;
-use crate::beneath::open_beneath;
 use crate::tree::{HostDir, Tree};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, fstat, openat};

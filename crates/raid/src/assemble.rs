@@ -177,7 +177,6 @@ fn problem_of(
     Ok(is_changed_outside(&other.0, record)?.then_some(MemberProblem::ChangedOutside))
 }
 
-
 fn mirror(
     found: Vec<(Part, Member)>,
     mut left_out: Vec<(Part, MemberProblem)>,

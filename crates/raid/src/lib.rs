@@ -24,15 +24,15 @@
 mod assemble;
 mod create;
 mod mirror;
-mod parallel;
 mod opening;
 mod origin;
+mod parallel;
 mod part;
 mod stripes;
 
 pub use assemble::{Assembled, assemble};
-pub use opening::Opening;
 pub use create::{Wanted, create};
 pub use mirror::{Comparison, Differences, Mirror, MirrorStats, PlaceState};
+pub use opening::Opening;
 pub use part::{Part, record_of};
 pub use stripes::Stripes;

@@ -4,7 +4,6 @@ use crate::part::Part;
 use extant_base::{ByteOffset, Error, Result, Site};
 use extant_ondisk::member::{Member, print_of};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
-use zerocopy::FromBytes;
 /// Whether software other than the layout wrote the superblock of the member `part`.
 pub(crate) fn is_changed_outside(part: &Part, record: &Member) -> Result<bool> {
     Ok(superblock_origin(part, record)? == SuperblockOrigin::Foreign)

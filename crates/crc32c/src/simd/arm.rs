@@ -17,8 +17,8 @@ use core::arch::aarch64::{
 
 use super::{cpu_has, level};
 use crate::field::Field;
-use crate::operations;
 use crate::lanes::{self, Lanes};
+use crate::operations;
 use crate::portable;
 
 /// Proof that the CPU has NEON, CRC and PMULL.

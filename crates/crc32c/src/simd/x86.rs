@@ -13,8 +13,8 @@ use core::arch::x86_64::{
 use super::avx512::{self, Avx512};
 use super::{cpu_has, level};
 use crate::field::Field;
-use crate::operations;
 use crate::lanes::{self, Lanes};
+use crate::operations;
 use crate::poly::x_to_minus;
 use crate::portable;
 

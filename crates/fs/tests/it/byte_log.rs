@@ -269,7 +269,9 @@ fn a_killed_process_leaves_what_it_synced() {
         opened => opened.unwrap().close().unwrap(),
     }
     let mut child = Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "byte_log::a_killed_process_leaves_what_it_synced"]).env(PATH, &image.path);
+    child
+        .args(["--exact", "byte_log::a_killed_process_leaves_what_it_synced"])
+        .env(PATH, &image.path);
     assert!(!child.output().unwrap().status.success(), "it aborts");
     let report = OpenOptions::new().recover_in_place(&image.path).unwrap();
     assert!(report.fast_commits > 30, "{report:?}");
