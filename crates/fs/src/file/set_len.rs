@@ -85,7 +85,7 @@ impl Volume {
     }
 
     /// Gives a regular file its new size and sets its times. The caller has checked it with
-    /// [`Volume::check_resizable`], and no data of it is in flight ([`Volume::quiesce`]).
+    /// `Volume::check_resizable`, and no data of it is in flight ([`Volume::quiesce`]).
     pub(crate) fn resize_file(&self, ino: Ino, body: &mut Body, size: u64) -> Result<()> {
         self.drop_capability(ino, body)?;
         if body.disk.has_inline_data() {

@@ -55,6 +55,8 @@ pub struct Made {
 /// `Invalid` when options contradict each other or the device's size (then nothing was written);
 /// `Device`.
 ///
+/// # Examples
+///
 /// ```
 /// use extant::{Environment, mkfs};
 /// use extant_blockdev::MemoryDevice;

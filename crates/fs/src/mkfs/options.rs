@@ -97,7 +97,8 @@ impl MkfsOptions {
 
     /// A volume as `mke2fs -t ext2`, `ext3` or `ext4` makes it.
     ///
-    /// Errors: `Invalid` for any other name.
+    /// # Errors
+    /// `Invalid` for any other name.
     pub fn of_type(name: &str) -> Result<MkfsOptions> {
         let mut options = MkfsOptions::new();
         match name {
@@ -192,7 +193,8 @@ impl MkfsOptions {
 
     /// Label, at most 16 bytes.
     ///
-    /// Errors: `Invalid` when it is longer.
+    /// # Errors
+    /// `Invalid` when it is longer.
     pub fn label(mut self, label: &str) -> Result<Self> {
         let Some(room) = self.label.get_mut(..label.len()) else {
             return Err(Error::Invalid("a label has at most 16 bytes"));
@@ -203,7 +205,8 @@ impl MkfsOptions {
 
     /// The path recorded as the last mount point, at most 64 bytes.
     ///
-    /// Errors: `Invalid` when it is longer.
+    /// # Errors
+    /// `Invalid` when it is longer.
     pub fn last_mounted(mut self, path: &str) -> Result<Self> {
         let Some(room) = self.last_mounted.get_mut(..path.len()) else {
             return Err(Error::Invalid("a path of last mount has at most 64 bytes"));
