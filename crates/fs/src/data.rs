@@ -1,4 +1,4 @@
-//! File data on the device: reading it, and the only function that writes it.
+//! File data on the device: reading it, and writing it (direct I/O has a path of its own).
 //!
 //! ```text
 //!   offset ──► map ──► run ─┬─ written   ──one device read──► buffer

@@ -15,9 +15,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl OpenOptions {
-    /// The device that the volume is on, with its members assembled. It is valid as long as they
-    /// are in use. [`OpenOptions::on_error`] is called for members that are missing or left out,
-    /// and for members that fail later.
+    /// The device that the volume is on, with its members assembled. [`OpenOptions::on_error`] is
+    /// called for members that are missing or left out, and for members that fail later.
     ///
     /// # Errors
     /// `Device`, `Busy` from opening files; `Member` naming the member that is wrong, or what is
