@@ -31,8 +31,8 @@ pub enum DataMode {
     /// Data is on the device before the commit that makes it reachable.
     #[default]
     Ordered,
-    /// All data is committed like metadata: after a crash a write is there as a whole or not at
-    /// all.
+    /// All data is committed like metadata. After a crash a write of up to 64 blocks is there as a
+    /// whole or not at all; of a longer write a first part may be there.
     Journal,
     /// Today as `Ordered`. Nothing is guaranteed for data that was not synced.
     Writeback,
