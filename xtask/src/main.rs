@@ -81,7 +81,7 @@ fn lints_are_errors() -> bool {
 
 /// Time limit of a step with `CI=true`, in the syntax of `timeout`: about twice what the longest
 /// step needs on two processors.
-const LIMIT: &str = "65m";
+const LIMIT: &str = "45m";
 
 /// Exit statuses of `timeout` after its limit: the command ended at the signal, or was killed.
 const ENDED_BY_TIMEOUT: [i32; 2] = [124, 137];
