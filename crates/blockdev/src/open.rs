@@ -23,6 +23,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long an opening waits for a mount over the same bytes that the kernel is taking down.
+const TEARDOWN: Duration = Duration::from_secs(1);
 
 /// Options of a [`FileDevice`]. By default it is read-only, locked, and uses the page cache.
 #[derive(Clone, Debug)]
@@ -100,7 +104,7 @@ impl FileOptions {
         if self.lock {
             let stored = loop_device::stored_in(&file, kind == Kind::BlockDevice, self.write);
             let is_marked = stored.hidden.is_some_and(|file| has_mark(file.dev, file.ino));
-            if self.write && (is_marked || stored.is_in_use()) {
+            if self.write && (is_marked || stays_in_use(&stored)) {
                 return Err(Error::Busy);
             }
             for layer in stored.layers {
@@ -200,4 +204,19 @@ pub(crate) fn open_failed(source: io::Error) -> Error {
         Some(libc::EBUSY | libc::ETXTBSY) => Error::Busy,
         _ => Error::Device { op: IoOp::Open, at: ByteOffset(0), len: 0, source },
     }
+}
+
+/// Whether the bytes can be written in another way, and that does not end within [`TEARDOWN`].
+///
+/// A mount whose server was killed ends only after its last file is closed, and the kernel takes it
+/// down, with its loop device, after that `close` has returned.
+fn stays_in_use(stored: &loop_device::Stored) -> bool {
+    let began = Instant::now();
+    while stored.is_in_use() {
+        if began.elapsed() >= TEARDOWN {
+            return true;
+        }
+        std::thread::sleep(TEARDOWN / 40);
+    }
+    false
 }
