@@ -108,7 +108,7 @@ pub(crate) fn known(path: &Path, start: u64) -> io::Result<Option<Format>> {
     Ok(format_of(&head(&File::open(path)?, start)?))
 }
 
-/// For a file or device without a volume at `start`: what is there instead, and the next step.
+/// For a file or device without a volume at `start`: the format found there, and the next step.
 pub(crate) fn instead_of_volume(path: &Path, start: u64) -> Option<String> {
     let file = File::open(path).ok()?;
     let bytes = head(&file, start).ok()?;
