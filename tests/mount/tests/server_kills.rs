@@ -216,6 +216,8 @@ fn files_that_were_closed_before_a_sync_outlive_the_server() {
         ("-O fast_commit", ""),
         ("-O fast_commit", "writeback_cache"),
         ("-O data_csum", ""),
+        ("--layout raid0", ""),
+        ("--layout raid1", ""),
         #[cfg(target_arch = "x86_64")]
         ("-O fast_commit,data_csum", "dax_fc_bytelog=force,dax=always"),
     ];
