@@ -89,7 +89,7 @@ const CRATES: &[Crate] = &[
     only_cycles("crates/base", 0),
     only_cycles("crates/crc32c", 0),
     only_cycles("crates/ondisk", 0),
-    only_cycles("crates/blockdev", 10),
+    only_cycles("crates/blockdev", 0),
     only_cycles("crates/raid", 0),
     Crate { dir: "crates/journal", strata: JOURNAL, up: 0, in_cycles: 0 },
     only_cycles("crates/pagecache", 9),

@@ -13,8 +13,9 @@
 //! hold any [`Rank`](extant_base::lock::Rank) when it calls a device.
 
 use crate::dax::Dax;
-use extant_base::{ByteOffset, Error, IoOp, Result};
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use crate::range::{check_range, total_len};
+use extant_base::{ByteOffset, IoOp, Result};
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// A range of bytes that keeps what was written to it.
 ///
 /// Every transfer moves exactly the requested bytes or fails. A range that does not lie wholly
-/// below [`len`](BlockDevice::len) is an [`Error::Device`] of kind `UnexpectedEof` that names the
+/// below [`len`](BlockDevice::len) is an `Error::Device` of kind `UnexpectedEof` that names the
 /// range, and nothing is moved. Concurrent transfers of overlapping ranges may mix.
 ///
 /// # Errors
@@ -102,7 +103,7 @@ pub trait BlockDevice: Send + Sync {
         write_zeros(self, at, len)
     }
 
-    /// Whether writes fail with [`Error::ReadOnly`].
+    /// Whether writes fail with `Error::ReadOnly`.
     fn is_read_only(&self) -> bool {
         false
     }
@@ -188,26 +189,6 @@ pub(crate) fn write_zeros<D: BlockDevice + ?Sized>(
         done += n;
     }
     Ok(())
-}
-
-/// The sum of the lengths of buffers that are in memory together, and so is far below 2^64.
-pub(crate) fn total_len(lens: impl Iterator<Item = usize>) -> u64 {
-    lens.fold(0u64, |sum, len| sum.saturating_add(len as u64))
-}
-
-/// Fails unless `len` bytes from `at` on lie within a device of `device_len` bytes.
-pub(crate) fn check_range(op: IoOp, device_len: u64, at: ByteOffset, len: u64) -> Result<()> {
-    match at.0.checked_add(len) {
-        Some(end) if end <= device_len => Ok(()),
-        _ => Err(failed(op, at, len, io::Error::new(ErrorKind::UnexpectedEof, PAST_END))),
-    }
-}
-
-const PAST_END: &str = "past the end of the device";
-
-/// An [`Error::Device`] for a range of `len` bytes at `at`.
-pub(crate) fn failed(op: IoOp, at: ByteOffset, len: u64, source: io::Error) -> Error {
-    Error::Device { op, at, len: usize::try_from(len).unwrap_or(usize::MAX), source }
 }
 
 macro_rules! forward {

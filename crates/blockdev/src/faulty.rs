@@ -6,8 +6,9 @@
 //!     1      2      3✗     4✗     5✗         fail_from(Write, 3)
 //! ```
 
-use crate::dax::{Dax, FaultyDax};
-use crate::device::{BlockDevice, failed, total_len};
+use crate::dax::{Dax, PersistenceDomain, Way};
+use crate::device::BlockDevice;
+use crate::range::{failed, total_len};
 use extant_base::{ByteOffset, IoOp, Result};
 use parking_lot::Mutex;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -189,6 +190,49 @@ impl<D: BlockDevice> BlockDevice for Faulty<D> {
 
     fn alignment(&self) -> usize {
         self.inner.alignment()
+    }
+}
+
+/// Counts one operation of a kind on a range, and fails it when a rule says so.
+type Judge = dyn Fn(IoOp, ByteOffset, u64) -> Result<()> + Send + Sync;
+
+/// A window whose stores count as writes, and whose fences as flushes.
+struct FaultyDax {
+    inner: Arc<dyn Dax>,
+    at: u64,
+    judge: Box<Judge>,
+}
+
+impl Dax for FaultyDax {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn store(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        (self.judge)(IoOp::Write, ByteOffset(self.at.saturating_add(at)), bytes.len() as u64)?;
+        self.inner.store(at, bytes)
+    }
+
+    fn load(&self, at: u64, buf: &mut [u8]) -> Result<()> {
+        (self.judge)(IoOp::Read, ByteOffset(self.at.saturating_add(at)), buf.len() as u64)?;
+        self.inner.load(at, buf)
+    }
+
+    fn write_back(&self, at: u64, len: u64) -> Result<()> {
+        self.inner.write_back(at, len)
+    }
+
+    fn fence(&self) -> Result<()> {
+        (self.judge)(IoOp::Flush, ByteOffset(self.at), self.inner.len())?;
+        self.inner.fence()
+    }
+
+    fn persistence_domain(&self) -> PersistenceDomain {
+        self.inner.persistence_domain()
+    }
+
+    fn way(&self) -> Way {
+        self.inner.way()
     }
 }
 

@@ -9,7 +9,7 @@
 //! A closed fence makes a flush fail as well: a caller that waits for a flush must not believe that
 //! other users will find its writes unchanged.
 
-use crate::dax::{Dax, FencedDax};
+use crate::dax::{Dax, PersistenceDomain, Way};
 use crate::device::BlockDevice;
 use extant_base::{ByteOffset, Error, Result};
 use std::io::{IoSlice, IoSliceMut};
@@ -139,6 +139,51 @@ impl<D: BlockDevice> BlockDevice for Fenced<D> {
 
     fn alignment(&self) -> usize {
         self.inner.alignment()
+    }
+}
+
+/// A window that a [`Fence`] can close.
+struct FencedDax {
+    inner: Arc<dyn Dax>,
+    fence: Fence,
+}
+
+impl FencedDax {
+    fn pass(&self) -> Result<()> {
+        if self.fence.is_closed() { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+}
+
+impl Dax for FencedDax {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn store(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        self.pass()?;
+        self.inner.store(at, bytes)
+    }
+
+    fn load(&self, at: u64, buf: &mut [u8]) -> Result<()> {
+        self.inner.load(at, buf)
+    }
+
+    fn write_back(&self, at: u64, len: u64) -> Result<()> {
+        self.pass()?;
+        self.inner.write_back(at, len)
+    }
+
+    fn fence(&self) -> Result<()> {
+        self.pass()?;
+        self.inner.fence()
+    }
+
+    fn persistence_domain(&self) -> PersistenceDomain {
+        self.inner.persistence_domain()
+    }
+
+    fn way(&self) -> Way {
+        self.inner.way()
     }
 }
 

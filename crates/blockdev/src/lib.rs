@@ -25,20 +25,16 @@ mod crash;
 #[allow(unsafe_code)]
 mod dax;
 mod device;
-mod direct;
 mod faulty;
 mod fenced;
 mod file;
-#[allow(unsafe_code)]
-mod lock;
-#[allow(unsafe_code)]
-mod loop_device;
 mod memory;
-mod open;
+mod op;
 mod overlay;
 mod pool;
 #[allow(unsafe_code)]
 mod queue;
+mod range;
 mod read_only;
 mod recorder;
 mod shared_words;
@@ -53,9 +49,9 @@ pub use dax::{Dax, DaxMode, LINE_BYTES, PersistenceDomain, Way};
 pub use device::{BlockDevice, Descriptor};
 pub use faulty::Faulty;
 pub use fenced::{Fence, Fenced};
-pub use file::FileDevice;
+pub use file::{FileDevice, FileOptions};
 pub use memory::MemoryDevice;
-pub use open::FileOptions;
+pub use op::Op;
 pub use overlay::Overlay;
 pub use pool::{BufPool, PooledBuf};
 pub use queue::{
@@ -63,5 +59,5 @@ pub use queue::{
     transfer_all,
 };
 pub use read_only::ReadOnly;
-pub use recorder::{Op, OpCounts, Recorder};
+pub use recorder::{OpCounts, Recorder};
 pub use slice::Slice;

@@ -9,7 +9,8 @@
 //!        └───────────────────────┴────┘
 //! ```
 
-use crate::device::{BlockDevice, check_range};
+use crate::device::BlockDevice;
+use crate::range::check_range;
 use extant_base::{ByteOffset, IoOp, Result};
 use parking_lot::RwLock;
 use std::collections::HashMap;

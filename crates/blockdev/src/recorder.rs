@@ -10,86 +10,14 @@
 //! that returned before a flush began comes before that flush.
 
 use crate::crash::CrashPlan;
-use crate::dax::{Dax, RecordedDax, lines};
+use crate::dax::{Dax, PersistenceDomain, Way, lines};
 use crate::device::BlockDevice;
 use crate::memory::MemoryDevice;
+use crate::op::Op;
 use extant_base::{ByteOffset, Result};
 use parking_lot::Mutex;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
-
-/// One change that succeeded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// Bytes written: durable on return with `fua`, else after the next flush.
-    Write {
-        /// Position on the device.
-        at: ByteOffset,
-        /// The bytes.
-        data: Arc<[u8]>,
-        /// Whether it was a forced write.
-        fua: bool,
-    },
-    /// Bytes set to zero.
-    Zero {
-        /// Position on the device.
-        at: ByteOffset,
-        /// Length in bytes.
-        len: u64,
-    },
-    /// Bytes discarded.
-    Discard {
-        /// Position on the device.
-        at: ByteOffset,
-        /// Length in bytes.
-        len: u64,
-    },
-    /// Makes all earlier writes durable.
-    Flush,
-    /// Bytes of one cache line stored through a window ([`Dax`]).
-    Store {
-        /// Position on the device.
-        at: ByteOffset,
-        /// The bytes.
-        data: Arc<[u8]>,
-    },
-    /// The write-back of the lines of these bytes was started.
-    WriteBack {
-        /// Position on the device.
-        at: ByteOffset,
-        /// Length in bytes.
-        len: u64,
-    },
-    /// Makes all stores durable whose write-back was started before.
-    Fence,
-    /// Makes all earlier writes durable that begin in this range. It is the flush of one device,
-    /// where several devices are recorded as one.
-    FlushRange {
-        /// Where that device begins.
-        at: ByteOffset,
-        /// The length of that device in bytes.
-        len: u64,
-    },
-}
-
-impl Op {
-    /// First byte and length of the range that the operation changes; empty for one that changes
-    /// nothing.
-    pub fn range(&self) -> (ByteOffset, u64) {
-        match self {
-            Op::Write { at, data, .. } | Op::Store { at, data } => (*at, data.len() as u64),
-            Op::Zero { at, len } | Op::Discard { at, len } => (*at, *len),
-            Op::Flush | Op::FlushRange { .. } | Op::WriteBack { .. } | Op::Fence => {
-                (ByteOffset(0), 0)
-            }
-        }
-    }
-
-    /// Whether the operation was durable when it returned.
-    pub fn is_fua(&self) -> bool {
-        matches!(self, Op::Write { fua: true, .. })
-    }
-}
 
 /// Counts of some operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -260,6 +188,57 @@ impl<D: BlockDevice> BlockDevice for Recorder<D> {
 
     fn alignment(&self) -> usize {
         self.inner.alignment()
+    }
+}
+
+/// A window that records its operations, line by line.
+struct RecordedDax {
+    inner: Arc<dyn Dax>,
+    /// Where the window starts on the recorded device.
+    at: u64,
+    log: Arc<Mutex<Vec<Op>>>,
+}
+
+impl Dax for RecordedDax {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn store(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        let mut log = self.log.lock();
+        self.inner.store(at, bytes)?;
+        let start = self.at + at;
+        log.extend(lines(start, bytes.len() as u64).map(|(pos, len)| {
+            let within = (pos - start) as usize;
+            Op::Store { at: ByteOffset(pos), data: bytes[within..within + len as usize].into() }
+        }));
+        Ok(())
+    }
+
+    fn load(&self, at: u64, buf: &mut [u8]) -> Result<()> {
+        self.inner.load(at, buf)
+    }
+
+    fn write_back(&self, at: u64, len: u64) -> Result<()> {
+        let mut log = self.log.lock();
+        self.inner.write_back(at, len)?;
+        log.push(Op::WriteBack { at: ByteOffset(self.at + at), len });
+        Ok(())
+    }
+
+    fn fence(&self) -> Result<()> {
+        let mut log = self.log.lock();
+        self.inner.fence()?;
+        log.push(Op::Fence);
+        Ok(())
+    }
+
+    fn persistence_domain(&self) -> PersistenceDomain {
+        self.inner.persistence_domain()
+    }
+
+    fn way(&self) -> Way {
+        self.inner.way()
     }
 }
 

@@ -7,7 +7,8 @@
 //! ```
 
 use crate::dax::Dax;
-use crate::device::{BlockDevice, Descriptor, check_range};
+use crate::device::{BlockDevice, Descriptor};
+use crate::range::{check_range, total_len};
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -79,13 +80,13 @@ impl<D: BlockDevice> BlockDevice for Slice<D> {
     }
 
     fn read_vectored_at(&self, at: ByteOffset, bufs: &mut [IoSliceMut<'_>]) -> Result<()> {
-        let total = crate::device::total_len(bufs.iter().map(|buf| buf.len()));
+        let total = total_len(bufs.iter().map(|buf| buf.len()));
         let at = self.place(IoOp::Read, at, total)?;
         self.inner.read_vectored_at(at, bufs)
     }
 
     fn write_vectored_at(&self, at: ByteOffset, bufs: &[IoSlice<'_>]) -> Result<()> {
-        let total = crate::device::total_len(bufs.iter().map(|buf| buf.len()));
+        let total = total_len(bufs.iter().map(|buf| buf.len()));
         let at = self.place(IoOp::Write, at, total)?;
         self.inner.write_vectored_at(at, bufs)
     }

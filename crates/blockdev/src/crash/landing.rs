@@ -11,7 +11,7 @@
 use super::Step;
 use crate::device::BlockDevice;
 use crate::memory::MemoryDevice;
-use crate::recorder::Op;
+use crate::op::Op;
 use extant_base::{ByteOffset, Result};
 use std::ops::Range;
 

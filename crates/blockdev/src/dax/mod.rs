@@ -26,12 +26,10 @@
 
 mod cpu;
 mod map;
-mod views;
 
 pub(crate) use map::map_file;
-pub(crate) use views::{FaultyDax, FencedDax, MemoryDax, RecordedDax};
 
-use crate::device::check_range;
+use crate::range::check_range;
 use extant_base::{ByteOffset, IoOp, Result};
 use std::fmt;
 
@@ -123,7 +121,7 @@ pub enum DaxMode {
 }
 
 /// Fails unless `len` bytes from `at` on lie within a window of `window_len` bytes.
-fn check_window(op: IoOp, window_len: u64, at: u64, len: u64) -> Result<()> {
+pub(crate) fn check_window(op: IoOp, window_len: u64, at: u64, len: u64) -> Result<()> {
     check_range(op, window_len, ByteOffset(at), len)
 }
 

@@ -25,7 +25,7 @@ mod landing;
 use crate::dax::LINE_BYTES;
 use crate::device::BlockDevice;
 use crate::memory::MemoryDevice;
-use crate::recorder::Op;
+use crate::op::Op;
 use landing::{Random, apply, parts_of, reorder, tear};
 use std::collections::VecDeque;
 use std::fmt;
