@@ -1,8 +1,8 @@
 //! Checks that dependencies between crates point down only.
 //!
 //! ```text
-//!   6   cli  capi                    front ends       aside: test suites, testkit, xtask
-//!   5   bench
+//!   6   cli  capi                    front ends       aside: test suites, testdev, testkit,
+//!   5   bench                                         xtask
 //!   4   image  fuse
 //!   3   extant (crates/fs)
 //!   2   pagecache  journal  raid
@@ -36,6 +36,7 @@ const FLOORS: &[(&str, u32)] = &[
 /// Crates that only test or serve the project, besides all that are named `*-tests`. They may
 /// depend on any crate. Other crates may depend on them only by dev-dependencies.
 const ASIDE: &[&str] = &[
+    "extant-testdev",
     "extant-testkit",
     "extant-compat-tests",
     "extant-model-tests",

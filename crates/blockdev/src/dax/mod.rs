@@ -125,18 +125,5 @@ pub(crate) fn check_window(op: IoOp, window_len: u64, at: u64, len: u64) -> Resu
     check_range(op, window_len, ByteOffset(at), len)
 }
 
-/// Splits a range at line borders: the parts as (start, length).
-pub(crate) fn lines(at: u64, len: u64) -> impl Iterator<Item = (u64, u64)> {
-    let end = at + len;
-    let mut pos = at;
-    std::iter::from_fn(move || {
-        (pos < end).then(|| {
-            let start = pos;
-            pos = end.min((pos / LINE_BYTES + 1) * LINE_BYTES);
-            (start, pos - start)
-        })
-    })
-}
-
 #[cfg(test)]
 mod tests;

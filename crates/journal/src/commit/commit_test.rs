@@ -8,8 +8,9 @@ use crate::test_journal::{
 use crate::test_log::{HOME, KINDS, OLD, SIZE};
 use crate::{CacheOptions, Credits, Journal, JournalOptions};
 use extant_base::{BlockNr, ByteOffset, Error, Tid};
-use extant_blockdev::{BlockDevice, MemoryDevice, OpCounts, Recorder};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_ondisk::jbd2::{BlockSum, JournalFeatures, JournalIncompat};
+use extant_testdev::{OpCounts, Recorder};
 use std::sync::Arc;
 
 const V3: (BlockSum, bool) = (BlockSum::V3, true);

@@ -8,9 +8,10 @@ use crate::log::watched::Watched;
 use crate::test_device::{Request, TestDevice};
 use crate::test_log::{SIZE, TestLog};
 use extant_base::{ByteOffset, Ino, Tid};
-use extant_blockdev::{BlockDevice, MemoryDevice, Recorder};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_ondisk::fast_commit::{NameChange, Record, Records, encode};
 use extant_ondisk::jbd2::BlockSum;
+use extant_testdev::Recorder;
 use std::sync::Arc;
 
 /// The running transaction of [`log`].

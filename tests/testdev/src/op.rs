@@ -31,7 +31,7 @@ pub enum Op {
     },
     /// Makes all earlier writes durable.
     Flush,
-    /// Bytes of one cache line stored through a window ([`Dax`](crate::Dax)).
+    /// Bytes of one cache line stored through a window ([`Dax`](extant_blockdev::Dax)).
     Store {
         /// Position on the device.
         at: ByteOffset,

@@ -6,10 +6,8 @@
 //!     1      2      3✗     4✗     5✗         fail_from(Write, 3)
 //! ```
 
-use crate::dax::{Dax, PersistenceDomain, Way};
-use crate::device::BlockDevice;
-use crate::range::{failed, total_len};
-use extant_base::{ByteOffset, IoOp, Result};
+use extant_base::{ByteOffset, Error, IoOp, Result};
+use extant_blockdev::{BlockDevice, Dax, PersistenceDomain, Way};
 use parking_lot::Mutex;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
@@ -99,7 +97,11 @@ impl State {
                 && rule.numbers.contains(&number)
                 && (op == IoOp::Flush || (rule.bytes.start < end && at.0 < rule.bytes.end))
         });
-        if hit { Err(failed(op, at, len, io::Error::from_raw_os_error(libc::EIO))) } else { Ok(()) }
+        if !hit {
+            return Ok(());
+        }
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        Err(Error::Device { op, at, len, source: io::Error::from_raw_os_error(libc::EIO) })
     }
 }
 
@@ -134,12 +136,12 @@ impl<D: BlockDevice> BlockDevice for Faulty<D> {
     }
 
     fn read_vectored_at(&self, at: ByteOffset, bufs: &mut [IoSliceMut<'_>]) -> Result<()> {
-        self.pass(IoOp::Read, at, total_len(bufs.iter().map(|buf| buf.len())))?;
+        self.pass(IoOp::Read, at, bufs.iter().map(|buf| buf.len() as u64).sum())?;
         self.inner.read_vectored_at(at, bufs)
     }
 
     fn write_vectored_at(&self, at: ByteOffset, bufs: &[IoSlice<'_>]) -> Result<()> {
-        self.pass(IoOp::Write, at, total_len(bufs.iter().map(|buf| buf.len())))?;
+        self.pass(IoOp::Write, at, bufs.iter().map(|buf| buf.len() as u64).sum())?;
         self.inner.write_vectored_at(at, bufs)
     }
 
@@ -239,7 +241,7 @@ impl Dax for FaultyDax {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MemoryDevice;
+    use extant_blockdev::MemoryDevice;
 
     #[test]
     fn only_the_chosen_operation_fails() {
@@ -263,5 +265,17 @@ mod tests {
         assert!(read(0).is_ok() && read(1024).is_ok());
         assert_eq!(read(1).unwrap_err().errno(), 5);
         assert!(read(1023).is_err());
+    }
+
+    #[test]
+    fn stores_and_fences_fail_on_demand() {
+        let device = Faulty::new(MemoryDevice::new(8192));
+        let dax = device.dax(ByteOffset(4096), 4096).unwrap();
+        device.fail_range(IoOp::Write, 4096 + 64..4096 + 128);
+        assert!(dax.store(0, &[1; 64]).is_ok() && dax.store(63, &[1; 2]).is_err());
+        device.fail(IoOp::Flush, 1);
+        assert!(dax.fence().is_err() && dax.fence().is_ok());
+        device.fail(IoOp::Read, 1);
+        assert!(dax.load(0, &mut [0]).is_err());
     }
 }

@@ -10,11 +10,9 @@
 //! that returned before a flush began comes before that flush.
 
 use crate::crash::CrashPlan;
-use crate::dax::{Dax, PersistenceDomain, Way, lines};
-use crate::device::BlockDevice;
-use crate::memory::MemoryDevice;
 use crate::op::Op;
 use extant_base::{ByteOffset, Result};
+use extant_blockdev::{BlockDevice, Dax, LINE_BYTES, MemoryDevice, PersistenceDomain, Way};
 use parking_lot::Mutex;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -240,6 +238,19 @@ impl Dax for RecordedDax {
     fn way(&self) -> Way {
         self.inner.way()
     }
+}
+
+/// Splits a range at line borders: the parts as (start, length).
+fn lines(at: u64, len: u64) -> impl Iterator<Item = (u64, u64)> {
+    let end = at + len;
+    let mut pos = at;
+    std::iter::from_fn(move || {
+        (pos < end).then(|| {
+            let start = pos;
+            pos = end.min((pos / LINE_BYTES + 1) * LINE_BYTES);
+            (start, pos - start)
+        })
+    })
 }
 
 #[cfg(test)]
