@@ -13,6 +13,7 @@
 //! hold any [`Rank`](extant_base::lock::Rank) when it calls a device.
 
 use crate::dax::Dax;
+use crate::forward;
 use crate::range::{check_range, total_len};
 use extant_base::{ByteOffset, IoOp, Result};
 use std::io::{IoSlice, IoSliceMut};
@@ -191,73 +192,15 @@ pub(crate) fn write_zeros<D: BlockDevice + ?Sized>(
     Ok(())
 }
 
-macro_rules! forward {
+macro_rules! pointers {
     ($($pointer:ty),*) => {$(
         impl<D: BlockDevice + ?Sized> BlockDevice for $pointer {
-            fn len(&self) -> u64 {
-                (**self).len()
-            }
-            fn is_empty(&self) -> bool {
-                (**self).is_empty()
-            }
-            fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
-                (**self).read_at(at, buf)
-            }
-            fn write_at(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
-                (**self).write_at(at, buf)
-            }
-            fn read_fresh_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
-                (**self).read_fresh_at(at, buf)
-            }
-            fn read_vectored_at(&self, at: ByteOffset, bufs: &mut [IoSliceMut<'_>]) -> Result<()> {
-                (**self).read_vectored_at(at, bufs)
-            }
-            fn write_vectored_at(&self, at: ByteOffset, bufs: &[IoSlice<'_>]) -> Result<()> {
-                (**self).write_vectored_at(at, bufs)
-            }
-            fn flush(&self) -> Result<()> {
-                (**self).flush()
-            }
-            fn write_fua(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
-                (**self).write_fua(at, buf)
-            }
-            fn discard(&self, at: ByteOffset, len: u64) -> Result<()> {
-                (**self).discard(at, len)
-            }
-            fn zero(&self, at: ByteOffset, len: u64) -> Result<()> {
-                (**self).zero(at, len)
-            }
-            fn is_read_only(&self) -> bool {
-                (**self).is_read_only()
-            }
-            fn alignment(&self) -> usize {
-                (**self).alignment()
-            }
-            fn descriptor(&self) -> Option<Descriptor<'_>> {
-                (**self).descriptor()
-            }
-            fn needs_stable_buffers(&self) -> bool {
-                (**self).needs_stable_buffers()
-            }
-            fn read_verified(
-                &self,
-                at: ByteOffset,
-                buf: &mut [u8],
-                verify: &dyn Fn(&[u8]) -> bool,
-            ) -> Result<bool> {
-                (**self).read_verified(at, buf, verify)
-            }
-            fn wrote_past(&self) {
-                (**self).wrote_past();
-            }
-            fn settle(&self) {
-                (**self).settle();
-            }
-            fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
-                (**self).dax(at, len)
-            }
+            forward!(self => **self;
+                len, is_empty, read_at, read_vectored_at, read_fresh_at, read_verified, write_at,
+                write_vectored_at, write_fua, flush, discard, zero, is_read_only, alignment,
+                descriptor, needs_stable_buffers, wrote_past, settle, dax);
         }
     )*};
 }
 
-forward!(&D, Arc<D>, Box<D>);
+pointers!(&D, Arc<D>, Box<D>);

@@ -24,6 +24,7 @@ mod dax;
 mod device;
 mod fenced;
 mod file;
+mod forward;
 mod memory;
 mod overlay;
 mod pool;
@@ -33,6 +34,10 @@ mod range;
 mod read_only;
 mod shared_words;
 mod slice;
+
+/// For the expansion of [`forward!`].
+#[doc(hidden)]
+pub use extant_base as base;
 
 pub use aligned::AlignedBuf;
 pub use caller::{

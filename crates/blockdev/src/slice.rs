@@ -8,6 +8,7 @@
 
 use crate::dax::Dax;
 use crate::device::{BlockDevice, Descriptor};
+use crate::forward;
 use crate::range::{check_range, total_len};
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use std::io::{IoSlice, IoSliceMut};
@@ -60,6 +61,9 @@ impl<D: BlockDevice> Slice<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for Slice<D> {
+    forward!(self => self.inner;
+        flush, is_read_only, needs_stable_buffers, wrote_past, settle);
+
     fn len(&self) -> u64 {
         self.len
     }
@@ -91,10 +95,6 @@ impl<D: BlockDevice> BlockDevice for Slice<D> {
         self.inner.write_vectored_at(at, bufs)
     }
 
-    fn flush(&self) -> Result<()> {
-        self.inner.flush()
-    }
-
     fn write_fua(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
         let at = self.place(IoOp::Write, at, buf.len() as u64)?;
         self.inner.write_fua(at, buf)
@@ -110,10 +110,6 @@ impl<D: BlockDevice> BlockDevice for Slice<D> {
         self.inner.zero(at, len)
     }
 
-    fn needs_stable_buffers(&self) -> bool {
-        self.inner.needs_stable_buffers()
-    }
-
     fn read_verified(
         &self,
         at: ByteOffset,
@@ -123,22 +119,10 @@ impl<D: BlockDevice> BlockDevice for Slice<D> {
         self.inner.read_verified(self.place(IoOp::Read, at, buf.len() as u64)?, buf, verify)
     }
 
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
-
     fn descriptor(&self) -> Option<Descriptor<'_>> {
         let inner = self.inner.descriptor()?;
         let start = inner.start.checked_add(self.start)?;
         start.is_multiple_of(inner.align as u64).then_some(Descriptor { start, ..inner })
-    }
-
-    fn wrote_past(&self) {
-        self.inner.wrote_past();
-    }
-
-    fn settle(&self) {
-        self.inner.settle();
     }
 
     /// The device's window, if the start of the slice is suitably aligned.

@@ -7,7 +7,7 @@
 //! ```
 
 use extant_base::{ByteOffset, Error, IoOp, Result};
-use extant_blockdev::{BlockDevice, Dax, PersistenceDomain, Way};
+use extant_blockdev::{BlockDevice, Dax, forward};
 use parking_lot::Mutex;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
@@ -116,9 +116,7 @@ fn slot(op: IoOp) -> Option<usize> {
 }
 
 impl<D: BlockDevice> BlockDevice for Faulty<D> {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
+    forward!(self => self.inner; len, is_read_only, alignment, needs_stable_buffers);
 
     fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
         self.pass(IoOp::Read, at, buf.len() as u64)?;
@@ -165,10 +163,6 @@ impl<D: BlockDevice> BlockDevice for Faulty<D> {
         self.inner.zero(at, len)
     }
 
-    fn needs_stable_buffers(&self) -> bool {
-        self.inner.needs_stable_buffers()
-    }
-
     fn read_verified(
         &self,
         at: ByteOffset,
@@ -179,19 +173,11 @@ impl<D: BlockDevice> BlockDevice for Faulty<D> {
         self.inner.read_verified(at, buf, verify)
     }
 
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
-
     fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
         let inner = self.inner.dax(at, len)?;
         let state = Arc::clone(&self.state);
         let judge = Box::new(move |op, at, len| state.lock().pass(op, at, len));
         Some(Arc::new(FaultyDax { inner, at: at.0, judge }))
-    }
-
-    fn alignment(&self) -> usize {
-        self.inner.alignment()
     }
 }
 
@@ -206,9 +192,7 @@ struct FaultyDax {
 }
 
 impl Dax for FaultyDax {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
+    forward!(self => self.inner; len, write_back, persistence_domain, way);
 
     fn store(&self, at: u64, bytes: &[u8]) -> Result<()> {
         (self.judge)(IoOp::Write, ByteOffset(self.at.saturating_add(at)), bytes.len() as u64)?;
@@ -220,21 +204,9 @@ impl Dax for FaultyDax {
         self.inner.load(at, buf)
     }
 
-    fn write_back(&self, at: u64, len: u64) -> Result<()> {
-        self.inner.write_back(at, len)
-    }
-
     fn fence(&self) -> Result<()> {
         (self.judge)(IoOp::Flush, ByteOffset(self.at), self.inner.len())?;
         self.inner.fence()
-    }
-
-    fn persistence_domain(&self) -> PersistenceDomain {
-        self.inner.persistence_domain()
-    }
-
-    fn way(&self) -> Way {
-        self.inner.way()
     }
 }
 

@@ -12,9 +12,9 @@
 use crate::crash::CrashPlan;
 use crate::op::Op;
 use extant_base::{ByteOffset, Result};
-use extant_blockdev::{BlockDevice, Dax, LINE_BYTES, MemoryDevice, PersistenceDomain, Way};
+use extant_blockdev::{BlockDevice, Dax, LINE_BYTES, MemoryDevice, forward};
 use parking_lot::Mutex;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::sync::Arc;
 
 /// Counts of some operations.
@@ -118,25 +118,13 @@ impl<D: BlockDevice> Recorder<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for Recorder<D> {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
-        self.inner.read_at(at, buf)
-    }
+    forward!(self => self.inner;
+        len, read_at, read_vectored_at, read_fresh_at, read_verified, is_read_only, alignment,
+        needs_stable_buffers);
 
     fn write_at(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
         let op = || Op::Write { at, data: buf.into(), fua: false };
         self.record(op, || self.inner.write_at(at, buf))
-    }
-
-    fn read_fresh_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
-        self.inner.read_fresh_at(at, buf)
-    }
-
-    fn read_vectored_at(&self, at: ByteOffset, bufs: &mut [IoSliceMut<'_>]) -> Result<()> {
-        self.inner.read_vectored_at(at, bufs)
     }
 
     fn write_vectored_at(&self, at: ByteOffset, bufs: &[IoSlice<'_>]) -> Result<()> {
@@ -162,30 +150,9 @@ impl<D: BlockDevice> BlockDevice for Recorder<D> {
         self.record(|| Op::Zero { at, len }, || self.inner.zero(at, len))
     }
 
-    fn needs_stable_buffers(&self) -> bool {
-        self.inner.needs_stable_buffers()
-    }
-
-    fn read_verified(
-        &self,
-        at: ByteOffset,
-        buf: &mut [u8],
-        verify: &dyn Fn(&[u8]) -> bool,
-    ) -> Result<bool> {
-        self.inner.read_verified(at, buf, verify)
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
-
     fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
         let inner = self.inner.dax(at, len)?;
         Some(Arc::new(RecordedDax { inner, at: at.0, log: Arc::clone(&self.log) }))
-    }
-
-    fn alignment(&self) -> usize {
-        self.inner.alignment()
     }
 }
 
@@ -198,9 +165,7 @@ struct RecordedDax {
 }
 
 impl Dax for RecordedDax {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
+    forward!(self => self.inner; len, load, persistence_domain, way);
 
     fn store(&self, at: u64, bytes: &[u8]) -> Result<()> {
         let mut log = self.log.lock();
@@ -211,10 +176,6 @@ impl Dax for RecordedDax {
             Op::Store { at: ByteOffset(pos), data: bytes[within..within + len as usize].into() }
         }));
         Ok(())
-    }
-
-    fn load(&self, at: u64, buf: &mut [u8]) -> Result<()> {
-        self.inner.load(at, buf)
     }
 
     fn write_back(&self, at: u64, len: u64) -> Result<()> {
@@ -229,14 +190,6 @@ impl Dax for RecordedDax {
         self.inner.fence()?;
         log.push(Op::Fence);
         Ok(())
-    }
-
-    fn persistence_domain(&self) -> PersistenceDomain {
-        self.inner.persistence_domain()
-    }
-
-    fn way(&self) -> Way {
-        self.inner.way()
     }
 }
 
