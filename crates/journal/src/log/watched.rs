@@ -211,7 +211,7 @@ mod tests {
     use crate::{CacheOptions, CommitPoint, Credits, Journal};
     use extant_base::BlockSize;
     use extant_ondisk::jbd2::BlockSum;
-    use crate::test_device::TestDevice;
+    use extant_testdev::TestDevice;
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::time::Duration;
 
