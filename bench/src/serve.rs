@@ -82,7 +82,7 @@ impl Serve {
             }
             Served::Null => {
                 // The limit negotiates the same settings with the kernel as the engine.
-                let blank = extant_fuse::null::Null::new(extant_fuse::Settings {
+                let blank = extant_nullfs::Null::new(extant_fuse::Settings {
                     every_read: false,
                     writeback_cache: false,
                     posix_acl: true,

@@ -28,7 +28,7 @@ const MODULES: [(&str, &str); 6] = [
 ];
 
 /// Parts of the crates' tests that scenes use, too; other tests are left out.
-const HELPERS: [&str; 3] = ["test_device", "test_journal", "test_log"];
+const HELPERS: [&str; 2] = ["test_journal", "test_log"];
 
 /// Names that are replaced in every file.
 const NAMES: [(&str, &str); 8] = [

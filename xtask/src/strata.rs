@@ -55,6 +55,14 @@ const FS: &[&[&str]] = &[
 ];
 const FS_FOLDERS: &[&str] = &["state", "inodes", "tree", "files", "audit", "offline"];
 
+const BLOCKDEV: &[&[&str]] = &[
+    &["aligned", "forward", "range", "shared_words"],
+    &["caller", "dax", "pool"],
+    &["device"],
+    &["fenced", "file", "memory", "overlay", "read_only", "slice"],
+    &["queue"],
+];
+
 const JOURNAL: &[&[&str]] = &[
     &["cache"],
     &["log"],
@@ -67,20 +75,33 @@ const JOURNAL: &[&[&str]] = &[
     &["meta_mut"],
 ];
 
+const PAGECACHE: &[&[&str]] = &[
+    &["bits", "config", "frames", "interface", "memory", "stats", "visits"],
+    &["folio"],
+    &["slots"],
+    &["index", "readahead", "reclaim", "writeback"],
+    &["shared"],
+    &["file"],
+    &["owner"],
+    &["cache"],
+];
+
 const CRATES: &[Crate] = &[
     only_cycles("crates/base", 0),
     only_cycles("crates/crc32c", 0),
     only_cycles("crates/ondisk", 0),
-    only_cycles("crates/blockdev", 10),
+    Crate { dir: "crates/blockdev", strata: BLOCKDEV, folders: &[], up: 0, in_cycles: 0 },
     only_cycles("crates/raid", 0),
     Crate { dir: "crates/journal", strata: JOURNAL, folders: &[], up: 0, in_cycles: 0 },
-    only_cycles("crates/pagecache", 9),
+    Crate { dir: "crates/pagecache", strata: PAGECACHE, folders: &[], up: 0, in_cycles: 0 },
     Crate { dir: "crates/fs", strata: FS, folders: FS_FOLDERS, up: 0, in_cycles: 0 },
     only_cycles("crates/image", 0),
     only_cycles("crates/fuse", 0),
     only_cycles("crates/capi", 0),
     only_cycles("crates/cli", 4),
     only_cycles("bench", 0),
+    only_cycles("bench/nullfs", 0),
+    only_cycles("tests/testdev", 0),
 ];
 
 /// Arrows between modules: from, to, and the files that contain them.
@@ -185,7 +206,8 @@ fn is_test(path: &str) -> bool {
     })
 }
 
-/// A source without comments, and without the test module at its end.
+/// A source without comments, and without the test module at its end. The paths of a macro
+/// (`$crate::`) are omitted: they count where the macro is used.
 fn code_of(text: &str) -> String {
     let mut code = String::new();
     let mut lines = text.lines().peekable();
@@ -195,7 +217,8 @@ fn code_of(text: &str) -> String {
         if is_test {
             break;
         }
-        code.push_str(line.split("//").next().unwrap_or_default());
+        let code_part = line.split("//").next().unwrap_or_default();
+        code.push_str(&code_part.replace("$crate::", ""));
         code.push('\n');
     }
     code

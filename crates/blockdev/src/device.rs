@@ -13,8 +13,10 @@
 //! hold any [`Rank`](extant_base::lock::Rank) when it calls a device.
 
 use crate::dax::Dax;
-use extant_base::{ByteOffset, Error, IoOp, Result};
-use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use crate::forward;
+use crate::range::{check_range, total_len};
+use extant_base::{ByteOffset, IoOp, Result};
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -24,7 +26,7 @@ static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 /// A range of bytes that keeps what was written to it.
 ///
 /// Every transfer moves exactly the requested bytes or fails. A range that does not lie wholly
-/// below [`len`](BlockDevice::len) is an [`Error::Device`] of kind `UnexpectedEof` that names the
+/// below [`len`](BlockDevice::len) is an `Error::Device` of kind `UnexpectedEof` that names the
 /// range, and nothing is moved. Concurrent transfers of overlapping ranges may mix.
 ///
 /// # Errors
@@ -102,7 +104,7 @@ pub trait BlockDevice: Send + Sync {
         write_zeros(self, at, len)
     }
 
-    /// Whether writes fail with [`Error::ReadOnly`].
+    /// Whether writes fail with `Error::ReadOnly`.
     fn is_read_only(&self) -> bool {
         false
     }
@@ -190,93 +192,15 @@ pub(crate) fn write_zeros<D: BlockDevice + ?Sized>(
     Ok(())
 }
 
-/// The sum of the lengths of buffers that are in memory together, and so is far below 2^64.
-pub(crate) fn total_len(lens: impl Iterator<Item = usize>) -> u64 {
-    lens.fold(0u64, |sum, len| sum.saturating_add(len as u64))
-}
-
-/// Fails unless `len` bytes from `at` on lie within a device of `device_len` bytes.
-pub(crate) fn check_range(op: IoOp, device_len: u64, at: ByteOffset, len: u64) -> Result<()> {
-    match at.0.checked_add(len) {
-        Some(end) if end <= device_len => Ok(()),
-        _ => Err(failed(op, at, len, io::Error::new(ErrorKind::UnexpectedEof, PAST_END))),
-    }
-}
-
-const PAST_END: &str = "past the end of the device";
-
-/// An [`Error::Device`] for a range of `len` bytes at `at`.
-pub(crate) fn failed(op: IoOp, at: ByteOffset, len: u64, source: io::Error) -> Error {
-    Error::Device { op, at, len: usize::try_from(len).unwrap_or(usize::MAX), source }
-}
-
-macro_rules! forward {
+macro_rules! pointers {
     ($($pointer:ty),*) => {$(
         impl<D: BlockDevice + ?Sized> BlockDevice for $pointer {
-            fn len(&self) -> u64 {
-                (**self).len()
-            }
-            fn is_empty(&self) -> bool {
-                (**self).is_empty()
-            }
-            fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
-                (**self).read_at(at, buf)
-            }
-            fn write_at(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
-                (**self).write_at(at, buf)
-            }
-            fn read_fresh_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
-                (**self).read_fresh_at(at, buf)
-            }
-            fn read_vectored_at(&self, at: ByteOffset, bufs: &mut [IoSliceMut<'_>]) -> Result<()> {
-                (**self).read_vectored_at(at, bufs)
-            }
-            fn write_vectored_at(&self, at: ByteOffset, bufs: &[IoSlice<'_>]) -> Result<()> {
-                (**self).write_vectored_at(at, bufs)
-            }
-            fn flush(&self) -> Result<()> {
-                (**self).flush()
-            }
-            fn write_fua(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
-                (**self).write_fua(at, buf)
-            }
-            fn discard(&self, at: ByteOffset, len: u64) -> Result<()> {
-                (**self).discard(at, len)
-            }
-            fn zero(&self, at: ByteOffset, len: u64) -> Result<()> {
-                (**self).zero(at, len)
-            }
-            fn is_read_only(&self) -> bool {
-                (**self).is_read_only()
-            }
-            fn alignment(&self) -> usize {
-                (**self).alignment()
-            }
-            fn descriptor(&self) -> Option<Descriptor<'_>> {
-                (**self).descriptor()
-            }
-            fn needs_stable_buffers(&self) -> bool {
-                (**self).needs_stable_buffers()
-            }
-            fn read_verified(
-                &self,
-                at: ByteOffset,
-                buf: &mut [u8],
-                verify: &dyn Fn(&[u8]) -> bool,
-            ) -> Result<bool> {
-                (**self).read_verified(at, buf, verify)
-            }
-            fn wrote_past(&self) {
-                (**self).wrote_past();
-            }
-            fn settle(&self) {
-                (**self).settle();
-            }
-            fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
-                (**self).dax(at, len)
-            }
+            forward!(self => **self;
+                len, is_empty, read_at, read_vectored_at, read_fresh_at, read_verified, write_at,
+                write_vectored_at, write_fua, flush, discard, zero, is_read_only, alignment,
+                descriptor, needs_stable_buffers, wrote_past, settle, dax);
         }
     )*};
 }
 
-forward!(&D, Arc<D>, Box<D>);
+pointers!(&D, Arc<D>, Box<D>);

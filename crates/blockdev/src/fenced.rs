@@ -9,10 +9,11 @@
 //! A closed fence makes a flush fail as well: a caller that waits for a flush must not believe that
 //! other users will find its writes unchanged.
 
-use crate::dax::{Dax, FencedDax};
+use crate::dax::Dax;
 use crate::device::BlockDevice;
+use crate::forward;
 use extant_base::{ByteOffset, Error, Result};
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -63,25 +64,13 @@ impl<D: BlockDevice> Fenced<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for Fenced<D> {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
-        self.inner.read_at(at, buf)
-    }
+    forward!(self => self.inner;
+        len, read_at, read_vectored_at, read_fresh_at, read_verified, alignment,
+        needs_stable_buffers);
 
     fn write_at(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
         self.pass()?;
         self.inner.write_at(at, buf)
-    }
-
-    fn read_fresh_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
-        self.inner.read_fresh_at(at, buf)
-    }
-
-    fn read_vectored_at(&self, at: ByteOffset, bufs: &mut [IoSliceMut<'_>]) -> Result<()> {
-        self.inner.read_vectored_at(at, bufs)
     }
 
     fn write_vectored_at(&self, at: ByteOffset, bufs: &[IoSlice<'_>]) -> Result<()> {
@@ -115,19 +104,6 @@ impl<D: BlockDevice> BlockDevice for Fenced<D> {
         }
     }
 
-    fn needs_stable_buffers(&self) -> bool {
-        self.inner.needs_stable_buffers()
-    }
-
-    fn read_verified(
-        &self,
-        at: ByteOffset,
-        buf: &mut [u8],
-        verify: &dyn Fn(&[u8]) -> bool,
-    ) -> Result<bool> {
-        self.inner.read_verified(at, buf, verify)
-    }
-
     fn is_read_only(&self) -> bool {
         self.fence.is_closed() || self.inner.is_read_only()
     }
@@ -136,9 +112,36 @@ impl<D: BlockDevice> BlockDevice for Fenced<D> {
         let inner = self.inner.dax(at, len)?;
         Some(Arc::new(FencedDax { inner, fence: self.fence.clone() }))
     }
+}
 
-    fn alignment(&self) -> usize {
-        self.inner.alignment()
+/// A window that a [`Fence`] can close.
+struct FencedDax {
+    inner: Arc<dyn Dax>,
+    fence: Fence,
+}
+
+impl FencedDax {
+    fn pass(&self) -> Result<()> {
+        if self.fence.is_closed() { Err(Error::ReadOnly) } else { Ok(()) }
+    }
+}
+
+impl Dax for FencedDax {
+    forward!(self => self.inner; len, load, persistence_domain, way);
+
+    fn store(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        self.pass()?;
+        self.inner.store(at, bytes)
+    }
+
+    fn write_back(&self, at: u64, len: u64) -> Result<()> {
+        self.pass()?;
+        self.inner.write_back(at, len)
+    }
+
+    fn fence(&self) -> Result<()> {
+        self.pass()?;
+        self.inner.fence()
     }
 }
 

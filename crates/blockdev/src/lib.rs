@@ -7,8 +7,6 @@
 //!   file or block      sparse, in memory       ReadOnly   refuses writes
 //!   device, direct                             Slice      a part, as a device
 //!                                              Overlay    changes stay in memory
-//!                                              Recorder   change log ──► CrashPlan ─► CrashState
-//!                                              Faulty     fails on demand
 //!                                              Fenced     refuses writes after a fence is closed
 //!
 //!   Queue     many transfers of one device at a time: io_uring, threads, or one after the other
@@ -21,41 +19,35 @@
 #[allow(unsafe_code)]
 mod aligned;
 mod caller;
-mod crash;
 #[allow(unsafe_code)]
 mod dax;
 mod device;
-mod direct;
-mod faulty;
 mod fenced;
 mod file;
-#[allow(unsafe_code)]
-mod lock;
-#[allow(unsafe_code)]
-mod loop_device;
+mod forward;
 mod memory;
-mod open;
 mod overlay;
 mod pool;
 #[allow(unsafe_code)]
 mod queue;
+mod range;
 mod read_only;
-mod recorder;
 mod shared_words;
 mod slice;
+
+/// For the expansion of [`forward!`].
+#[doc(hidden)]
+pub use extant_base as base;
 
 pub use aligned::AlignedBuf;
 pub use caller::{
     Access, CallerMemory, Faults, OwnedMemory, SharedCursor, SharedMemory, Source, Span, Target,
 };
-pub use crash::{CrashPlan, CrashState, CrashStates};
 pub use dax::{Dax, DaxMode, LINE_BYTES, PersistenceDomain, Way};
 pub use device::{BlockDevice, Descriptor};
-pub use faulty::Faulty;
 pub use fenced::{Fence, Fenced};
-pub use file::FileDevice;
+pub use file::{FileDevice, FileOptions};
 pub use memory::MemoryDevice;
-pub use open::FileOptions;
 pub use overlay::Overlay;
 pub use pool::{BufPool, PooledBuf};
 pub use queue::{
@@ -63,5 +55,4 @@ pub use queue::{
     transfer_all,
 };
 pub use read_only::ReadOnly;
-pub use recorder::{Op, OpCounts, Recorder};
 pub use slice::Slice;

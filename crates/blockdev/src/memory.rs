@@ -10,8 +10,9 @@
 //!
 //! Chunks are shared until written: a clone is a snapshot that costs one pointer a chunk.
 
-use crate::dax::{Dax, MemoryDax};
-use crate::device::{BlockDevice, check_range};
+use crate::dax::{Dax, PersistenceDomain, Way, check_window};
+use crate::device::BlockDevice;
+use crate::range::check_range;
 use extant_base::{ByteOffset, IoOp, Result};
 use parking_lot::RwLock;
 use std::collections::HashMap;
@@ -197,6 +198,45 @@ fn pieces(at: u64, len: u64) -> impl Iterator<Item = Piece> {
         pos += n;
         Some(piece)
     })
+}
+
+/// A part of a [`MemoryDevice`].
+struct MemoryDax {
+    device: MemoryDevice,
+    at: u64,
+    len: u64,
+}
+
+impl Dax for MemoryDax {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn store(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        check_window(IoOp::Write, self.len, at, bytes.len() as u64)?;
+        self.device.write_at(ByteOffset(self.at + at), bytes)
+    }
+
+    fn load(&self, at: u64, buf: &mut [u8]) -> Result<()> {
+        check_window(IoOp::Read, self.len, at, buf.len() as u64)?;
+        self.device.read_at(ByteOffset(self.at + at), buf)
+    }
+
+    fn write_back(&self, at: u64, len: u64) -> Result<()> {
+        check_window(IoOp::Flush, self.len, at, len)
+    }
+
+    fn fence(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn persistence_domain(&self) -> PersistenceDomain {
+        PersistenceDomain::Power
+    }
+
+    fn way(&self) -> Way {
+        Way::Memory
+    }
 }
 
 #[cfg(test)]

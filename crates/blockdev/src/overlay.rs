@@ -9,7 +9,9 @@
 //!        └───────────────────────┴────┘
 //! ```
 
-use crate::device::{BlockDevice, check_range};
+use crate::device::BlockDevice;
+use crate::forward;
+use crate::range::check_range;
 use extant_base::{ByteOffset, IoOp, Result};
 use parking_lot::RwLock;
 use std::collections::HashMap;
@@ -109,9 +111,7 @@ impl<D: BlockDevice> Overlay<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for Overlay<D> {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
+    forward!(self => self.inner; len, alignment, needs_stable_buffers);
 
     fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
         check_range(IoOp::Read, self.len(), at, buf.len() as u64)?;
@@ -168,14 +168,6 @@ impl<D: BlockDevice> BlockDevice for Overlay<D> {
     /// Does nothing: the changes are never durable.
     fn flush(&self) -> Result<()> {
         Ok(())
-    }
-
-    fn alignment(&self) -> usize {
-        self.inner.alignment()
-    }
-
-    fn needs_stable_buffers(&self) -> bool {
-        self.inner.needs_stable_buffers()
     }
 
     /// A range without changed pages is verified by the device below. Any other range has one copy.

@@ -6,8 +6,9 @@
 //! ```
 
 use crate::device::BlockDevice;
+use crate::forward;
 use extant_base::{ByteOffset, Error, Result};
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 
 /// A device that cannot be changed through this view: every write fails with [`Error::ReadOnly`].
 #[derive(Clone, Debug)]
@@ -28,24 +29,12 @@ impl<D: BlockDevice> ReadOnly<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for ReadOnly<D> {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
-        self.inner.read_at(at, buf)
-    }
+    forward!(self => self.inner;
+        len, read_at, read_vectored_at, read_fresh_at, read_verified, alignment,
+        needs_stable_buffers);
 
     fn write_at(&self, _: ByteOffset, _: &[u8]) -> Result<()> {
         Err(Error::ReadOnly)
-    }
-
-    fn read_fresh_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
-        self.inner.read_fresh_at(at, buf)
-    }
-
-    fn read_vectored_at(&self, at: ByteOffset, bufs: &mut [IoSliceMut<'_>]) -> Result<()> {
-        self.inner.read_vectored_at(at, bufs)
     }
 
     fn write_vectored_at(&self, _: ByteOffset, _: &[IoSlice<'_>]) -> Result<()> {
@@ -68,24 +57,7 @@ impl<D: BlockDevice> BlockDevice for ReadOnly<D> {
         Err(Error::ReadOnly)
     }
 
-    fn needs_stable_buffers(&self) -> bool {
-        self.inner.needs_stable_buffers()
-    }
-
-    fn read_verified(
-        &self,
-        at: ByteOffset,
-        buf: &mut [u8],
-        verify: &dyn Fn(&[u8]) -> bool,
-    ) -> Result<bool> {
-        self.inner.read_verified(at, buf, verify)
-    }
-
     fn is_read_only(&self) -> bool {
         true
-    }
-
-    fn alignment(&self) -> usize {
-        self.inner.alignment()
     }
 }

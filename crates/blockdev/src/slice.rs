@@ -7,7 +7,9 @@
 //! ```
 
 use crate::dax::Dax;
-use crate::device::{BlockDevice, Descriptor, check_range};
+use crate::device::{BlockDevice, Descriptor};
+use crate::forward;
+use crate::range::{check_range, total_len};
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -59,6 +61,9 @@ impl<D: BlockDevice> Slice<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for Slice<D> {
+    forward!(self => self.inner;
+        flush, is_read_only, needs_stable_buffers, wrote_past, settle);
+
     fn len(&self) -> u64 {
         self.len
     }
@@ -79,19 +84,15 @@ impl<D: BlockDevice> BlockDevice for Slice<D> {
     }
 
     fn read_vectored_at(&self, at: ByteOffset, bufs: &mut [IoSliceMut<'_>]) -> Result<()> {
-        let total = crate::device::total_len(bufs.iter().map(|buf| buf.len()));
+        let total = total_len(bufs.iter().map(|buf| buf.len()));
         let at = self.place(IoOp::Read, at, total)?;
         self.inner.read_vectored_at(at, bufs)
     }
 
     fn write_vectored_at(&self, at: ByteOffset, bufs: &[IoSlice<'_>]) -> Result<()> {
-        let total = crate::device::total_len(bufs.iter().map(|buf| buf.len()));
+        let total = total_len(bufs.iter().map(|buf| buf.len()));
         let at = self.place(IoOp::Write, at, total)?;
         self.inner.write_vectored_at(at, bufs)
-    }
-
-    fn flush(&self) -> Result<()> {
-        self.inner.flush()
     }
 
     fn write_fua(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
@@ -109,10 +110,6 @@ impl<D: BlockDevice> BlockDevice for Slice<D> {
         self.inner.zero(at, len)
     }
 
-    fn needs_stable_buffers(&self) -> bool {
-        self.inner.needs_stable_buffers()
-    }
-
     fn read_verified(
         &self,
         at: ByteOffset,
@@ -122,22 +119,10 @@ impl<D: BlockDevice> BlockDevice for Slice<D> {
         self.inner.read_verified(self.place(IoOp::Read, at, buf.len() as u64)?, buf, verify)
     }
 
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
-
     fn descriptor(&self) -> Option<Descriptor<'_>> {
         let inner = self.inner.descriptor()?;
         let start = inner.start.checked_add(self.start)?;
         start.is_multiple_of(inner.align as u64).then_some(Descriptor { start, ..inner })
-    }
-
-    fn wrote_past(&self) {
-        self.inner.wrote_past();
-    }
-
-    fn settle(&self) {
-        self.inner.settle();
     }
 
     /// The device's window, if the start of the slice is suitably aligned.

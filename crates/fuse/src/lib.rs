@@ -17,7 +17,6 @@ pub mod dispatch;
 mod mount;
 mod mount_as;
 pub mod negotiate;
-pub mod null;
 mod operations;
 mod reply;
 pub mod request;

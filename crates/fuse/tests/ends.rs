@@ -7,12 +7,12 @@ mod rig;
 use extant_fuse::abi;
 use extant_fuse::dispatch::Dispatch;
 use extant_fuse::negotiate::Agreed;
-use extant_fuse::null::Null;
 use extant_fuse::request::Message;
 use extant_fuse::{
     Answer, Attributes, Caller, Entry, HandleId, Log, MountError, MountOptions, NodeId, Operations,
     Session, SetAttr, Settings, Statistics, Transport,
 };
+use extant_nullfs::Null;
 use extant_testkit::loop_mount::LoopDevice;
 use extant_testkit::require;
 use extant_testkit::scratch::{Scratch, make_sparse};

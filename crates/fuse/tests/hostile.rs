@@ -5,8 +5,8 @@ mod parsers;
 
 use extant_fuse::abi::{self, Opcode};
 use extant_fuse::dispatch::Outcome;
-use extant_fuse::null::Null;
 use extant_fuse::request::Message;
+use extant_nullfs::Null;
 use extant_testkit::rng::{Rng, bytes};
 use rustix::io::Errno;
 use std::sync::Arc;

@@ -44,10 +44,6 @@ mod meta_mut;
 mod records;
 mod recovery;
 #[cfg(test)]
-mod test_device;
-#[cfg(test)]
-mod test_hook;
-#[cfg(test)]
 mod test_journal;
 #[cfg(test)]
 mod test_log;

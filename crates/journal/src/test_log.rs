@@ -5,7 +5,6 @@
 //!                  home           │ log, second half │ log, first half   │
 //! ```
 
-use crate::test_device::TestDevice;
 use crate::{HomeLimits, Log, LogMap, LogRun, Recovery};
 use extant_base::{BlockNr, BlockSize, ByteOffset, Result, Tid};
 use extant_blockdev::BlockDevice;
@@ -15,6 +14,7 @@ use extant_ondisk::jbd2::{
     BlockSum, Commit, DescriptorWriter, JournalCompat, JournalFeatures, JournalIncompat,
     JournalRoCompat, JournalSuperblock, LogFormat, RevokeWriter, header,
 };
+use extant_testdev::TestDevice;
 use std::sync::Arc;
 
 pub(crate) const SIZE: usize = 1024;

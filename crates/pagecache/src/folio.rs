@@ -12,9 +12,8 @@
 //! copied from it.
 
 use crate::bits::Bits;
-use crate::file::FileCache;
 use crate::frames::{Frame, PAGE_LOG2};
-use crate::owner::Fill;
+use crate::interface::Fill;
 use extant_base::Result;
 use std::ops::Range;
 use std::sync::Arc;
@@ -55,9 +54,9 @@ impl DenseBits {
     }
 }
 
-/// The content of a slot. A free slot has no file.
-pub(crate) struct Folio {
-    pub file: Option<Arc<FileCache>>,
+/// The content of a slot: a folio of a file of type `F`. A free slot has no file.
+pub(crate) struct Folio<F> {
+    pub file: Option<Arc<F>>,
     id: u64,
     page: u64,
     order: u32,
@@ -71,9 +70,9 @@ pub(crate) struct Folio {
     writing_count: u32,
 }
 
-impl Folio {
+impl<F> Folio<F> {
     /// The content of a free slot.
-    pub fn free() -> Folio {
+    pub fn free() -> Folio<F> {
         Folio {
             file: None,
             id: 0,
@@ -91,14 +90,7 @@ impl Folio {
     }
 
     /// A folio of `file` that starts at page `page`; no block is up to date.
-    pub fn new(
-        file: Arc<FileCache>,
-        id: u64,
-        page: u64,
-        order: u32,
-        bits: u32,
-        frame: Frame,
-    ) -> Folio {
+    pub fn new(file: Arc<F>, id: u64, page: u64, order: u32, bits: u32, frame: Frame) -> Folio<F> {
         let blocks = 1 << (PAGE_LOG2 + order - bits);
         Folio {
             file: Some(file),
@@ -276,7 +268,7 @@ impl Folio {
     }
 
     /// Frees the slot; returns the folio's frame and file.
-    pub fn take_apart(&mut self) -> (Option<Frame>, Option<Arc<FileCache>>) {
+    pub fn take_apart(&mut self) -> (Option<Frame>, Option<Arc<F>>) {
         let old = std::mem::replace(self, Folio::free());
         (old.frame, old.file)
     }

@@ -50,7 +50,7 @@ impl Index {
 
     /// The slot that held this place at the time of the lookup.
     #[inline]
-    pub fn find(&self, slots: &Slots, id: u64, place: u64) -> Option<u32> {
+    pub fn find<F>(&self, slots: &Slots<F>, id: u64, place: u64) -> Option<u32> {
         let mut number = self.heads[self.bucket(id, place)].load(Acquire);
         for _ in 0..STEPS {
             let slot = slots.get(number)?;
@@ -63,7 +63,7 @@ impl Index {
     }
 
     /// Inserts a slot. The caller holds its folio's exclusive lock.
-    pub fn insert(&self, slots: &Slots, number: u32, id: u64, place: u64) {
+    pub fn insert<F>(&self, slots: &Slots<F>, number: u32, id: u64, place: u64) {
         let Some(slot) = slots.get(number) else { return };
         let bucket = self.bucket(id, place);
         let _stripe = self.stripes[bucket % STRIPES].lock();
@@ -74,7 +74,7 @@ impl Index {
     }
 
     /// Removes a slot. The caller holds its folio's exclusive lock.
-    pub fn remove(&self, slots: &Slots, number: u32) {
+    pub fn remove<F>(&self, slots: &Slots<F>, number: u32) {
         let Some(slot) = slots.get(number) else { return };
         let (id, place) = (slot.id.load(Relaxed), slot.place.load(Relaxed));
         let bucket = self.bucket(id, place);

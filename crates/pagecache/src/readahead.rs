@@ -9,8 +9,7 @@
 //! The first folio of a window carries a trigger. A hit stops there, and the slow path requests
 //! more.
 
-use crate::file::FileCache;
-use crate::owner::{Owner, Use};
+use crate::interface::Use;
 use extant_base::lock::{Condvar, Mutex, Rank};
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use std::collections::VecDeque;
@@ -176,40 +175,33 @@ fn aligned_end(at: u64, window: u64) -> u64 {
     at.saturating_add(window) & !(window - 1)
 }
 
-impl FileCache {
-    /// Requests that the read-ahead thread read `range`.
-    pub(crate) fn request_read_ahead(&self, range: Range<u64>, how: Use) {
-        if let Some(file) = self.this() {
-            self.read_ahead().request(Request { file, range, how });
-        }
-    }
-}
-
-struct Request {
-    file: Arc<FileCache>,
-    range: Range<u64>,
-    how: Use,
+/// Bytes of a file of type `F` to read into the cache.
+pub(crate) struct Request<F> {
+    pub file: Arc<F>,
+    pub range: Range<u64>,
+    pub how: Use,
 }
 
 /// The read-ahead thread and its queue of requests.
-pub(crate) struct ReadAhead {
-    state: Mutex<State>,
+pub(crate) struct ReadAhead<F> {
+    state: Mutex<State<F>>,
     woken: Condvar,
 }
 
-#[derive(Default)]
-struct State {
-    requests: VecDeque<Request>,
+struct State<F> {
+    requests: VecDeque<Request<F>>,
     running: bool,
     thread: Option<JoinHandle<()>>,
 }
 
-impl ReadAhead {
-    pub fn new() -> ReadAhead {
-        ReadAhead { state: Mutex::new(Rank::Leaf, State::default()), woken: Condvar::new() }
+impl<F: Send + Sync + 'static> ReadAhead<F> {
+    pub fn new() -> ReadAhead<F> {
+        let state = State { requests: VecDeque::new(), running: false, thread: None };
+        ReadAhead { state: Mutex::new(Rank::Leaf, state), woken: Condvar::new() }
     }
 
-    fn request(&self, request: Request) {
+    /// Requests that the thread read bytes. Dropped when the queue is full.
+    pub fn request(&self, request: Request<F>) {
         let mut state = self.state.lock();
         if state.running && state.requests.len() < QUEUE_MAX {
             state.requests.push_back(request);
@@ -217,15 +209,18 @@ impl ReadAhead {
         }
     }
 
-    /// Starts the thread, unless it runs. Errors: `Device` when the system gives no thread.
-    pub fn start(self: &Arc<Self>, owner: Arc<dyn Owner>) -> Result<()> {
+    /// Starts the thread, which passes each request to `read`, unless it runs.
+    ///
+    /// # Errors
+    /// `Device` when the system gives no thread.
+    pub fn start(self: &Arc<Self>, read: impl Fn(Request<F>) + Send + 'static) -> Result<()> {
         let mut state = self.state.lock();
         if state.running {
             return Ok(());
         }
         let ahead = self.clone();
         let thread = std::thread::Builder::new().name("extant-ahead".to_owned());
-        let thread = thread.spawn(move || ahead.run(&*owner));
+        let thread = thread.spawn(move || ahead.run(read));
         state.thread = Some(thread.map_err(|source| Error::Device {
             op: IoOp::Open,
             at: ByteOffset(0),
@@ -252,7 +247,7 @@ impl ReadAhead {
         }
     }
 
-    fn run(&self, owner: &dyn Owner) {
+    fn run(&self, read: impl Fn(Request<F>)) {
         loop {
             let request = {
                 let mut state = self.state.lock();
@@ -266,7 +261,7 @@ impl ReadAhead {
                     }
                 }
             };
-            owner.read_ahead(&request.file, request.range, request.how);
+            read(request);
         }
     }
 }

@@ -93,7 +93,7 @@ impl Reclaim {
 
     /// Enqueues a new folio of `bytes`. `ghost` is the key by which a recently evicted folio is
     /// found.
-    pub fn enter(&self, slots: &Slots, number: u32, bytes: u64, marked: bool, ghost: u64) {
+    pub fn enter<F>(&self, slots: &Slots<F>, number: u32, bytes: u64, marked: bool, ghost: u64) {
         let mut queues = self.queues.lock();
         let queue = match marked {
             true => MARKED,
@@ -104,7 +104,7 @@ impl Reclaim {
     }
 
     /// Removes a folio from its queue.
-    pub fn leave(&self, slots: &Slots, number: u32, bytes: u64) {
+    pub fn leave<F>(&self, slots: &Slots<F>, number: u32, bytes: u64) {
         let mut queues = self.queues.lock();
         queues.unlink(slots, number, bytes);
         if let Some(slot) = slots.get(number) {
@@ -113,7 +113,7 @@ impl Reclaim {
     }
 
     /// Moves a folio that is no longer marked to the ordinary queues.
-    pub fn unmark(&self, slots: &Slots, number: u32, bytes: u64) {
+    pub fn unmark<F>(&self, slots: &Slots<F>, number: u32, bytes: u64) {
         let mut queues = self.queues.lock();
         let Some(slot) = slots.get(number) else { return };
         match slot.queue.load(Relaxed) {
@@ -127,7 +127,7 @@ impl Reclaim {
     }
 
     /// Takes a dirty folio out of its queue. The caller holds the folio's exclusive lock.
-    pub fn park(&self, slots: &Slots, number: u32, bytes: u64) {
+    pub fn park<F>(&self, slots: &Slots<F>, number: u32, bytes: u64) {
         let mut queues = self.queues.lock();
         let Some(slot) = slots.get(number) else { return };
         let queue = slot.queue.load(Relaxed);
@@ -139,7 +139,7 @@ impl Reclaim {
 
     /// Returns a folio that is clean again to its queue. The caller holds the folio's exclusive
     /// lock.
-    pub fn unpark(&self, slots: &Slots, number: u32, bytes: u64) {
+    pub fn unpark<F>(&self, slots: &Slots<F>, number: u32, bytes: u64) {
         let Some(slot) = slots.get(number) else { return };
         if slot.queue.load(Relaxed) > PARKED {
             let mut queues = self.queues.lock();
@@ -174,7 +174,7 @@ impl Reclaim {
 
     /// The next folio to evict, and whether to remember it as a ghost. It stays in its queue as the
     /// newest, so the next call returns another one.
-    pub fn candidate(&self, slots: &Slots, from: From) -> Option<(u32, bool)> {
+    pub fn candidate<F>(&self, slots: &Slots<F>, from: From) -> Option<(u32, bool)> {
         let mut queues = self.queues.lock();
         let rounds = 2 * queues.ends.iter().map(|ends| ends.len).sum::<usize>();
         for _ in 0..rounds {
@@ -194,7 +194,7 @@ impl Reclaim {
 }
 
 /// The size of the folio in a queued slot; its `place` does not change while it is queued.
-fn slot_bytes(slot: &Slot) -> u64 {
+fn slot_bytes<F>(slot: &Slot<F>) -> u64 {
     4096 << (slot.place.load(Relaxed) & 15)
 }
 
@@ -211,7 +211,7 @@ impl Queues {
         }
     }
 
-    fn push(&mut self, slots: &Slots, number: u32, queue: u8, bytes: u64) {
+    fn push<F>(&mut self, slots: &Slots<F>, number: u32, queue: u8, bytes: u64) {
         let Some(slot) = slots.get(number) else { return };
         let ends = &mut self.ends[queue as usize];
         slot.queue.store(queue, Relaxed);
@@ -226,7 +226,7 @@ impl Queues {
         ends.len += 1;
     }
 
-    fn unlink(&mut self, slots: &Slots, number: u32, bytes: u64) {
+    fn unlink<F>(&mut self, slots: &Slots<F>, number: u32, bytes: u64) {
         let Some(slot) = slots.get(number) else { return };
         let queue = slot.queue.load(Relaxed);
         if !matches!(queue, SMALL | MAIN | MARKED) {
@@ -249,7 +249,7 @@ impl Queues {
 
 /// Records a use of the bytes `start..end` of a folio.
 #[inline]
-pub(crate) fn touch(slot: &Slot, start: u32, end: u32) {
+pub(crate) fn touch<F>(slot: &Slot<F>, start: u32, end: u32) {
     let last = slot.last_end.load(Relaxed);
     if last != start && last != UNUSED && !slot.referenced.load(Relaxed) {
         slot.referenced.store(true, Relaxed);

@@ -17,10 +17,10 @@ pub(crate) const UNUSED: u32 = u32::MAX;
 
 const CHUNK: usize = 256;
 
-/// A container for one folio.
+/// A container for one folio of a file of type `F`.
 #[repr(align(64))]
-pub(crate) struct Slot {
-    pub folio: RwLock<Folio>,
+pub(crate) struct Slot<F> {
+    pub folio: RwLock<Folio<F>>,
     /// The index key: file and place of the folio. File 0 means none.
     pub id: AtomicU64,
     pub place: AtomicU64,
@@ -41,8 +41,8 @@ pub(crate) struct Slot {
     pub newer: AtomicU32,
 }
 
-impl Slot {
-    fn new() -> Slot {
+impl<F> Slot<F> {
+    fn new() -> Slot<F> {
         Slot {
             folio: RwLock::new(Rank::Folio, Folio::free()),
             id: AtomicU64::new(0),
@@ -59,9 +59,12 @@ impl Slot {
     }
 }
 
+/// Slots that are created together, when the first of them is taken.
+type Chunk<F> = OnceLock<Box<[Slot<F>]>>;
+
 /// All slots of a cache.
-pub(crate) struct Slots {
-    chunks: Box<[OnceLock<Box<[Slot]>>]>,
+pub(crate) struct Slots<F> {
+    chunks: Box<[Chunk<F>]>,
     free: Mutex<Free>,
 }
 
@@ -71,9 +74,9 @@ struct Free {
     chunks: usize,
 }
 
-impl Slots {
+impl<F> Slots<F> {
     /// Slots for up to about `most` folios.
-    pub fn new(most: u64) -> Slots {
+    pub fn new(most: u64) -> Slots<F> {
         let chunks = (most / CHUNK as u64 + 2).min(u64::from(NONE) / CHUNK as u64) as usize;
         let chunks = (0..chunks).map(|_| OnceLock::new()).collect();
         Slots { chunks, free: Mutex::new(Rank::Leaf, Free::default()) }
@@ -81,7 +84,7 @@ impl Slots {
 
     /// The slot of a number that [`Slots::take`] gave.
     #[inline]
-    pub fn get(&self, number: u32) -> Option<&Slot> {
+    pub fn get(&self, number: u32) -> Option<&Slot<F>> {
         self.chunks.get(number as usize / CHUNK)?.get()?.get(number as usize % CHUNK)
     }
 

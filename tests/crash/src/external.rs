@@ -7,10 +7,11 @@
 
 use extant::{BlockDevice, BlockSize, Result, Superblock};
 use extant_base::{BlockNr, ByteOffset, Site, Tid};
-use extant_blockdev::{MemoryDevice, Recorder};
+use extant_blockdev::MemoryDevice;
 use extant_ondisk::features::{Compat, Features, Incompat};
 use extant_ondisk::jbd2::{JournalFeatures, JournalIncompat, JournalSuperblock};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET};
+use extant_testdev::Recorder;
 use std::sync::Arc;
 
 /// The UUID of the journal.

@@ -6,7 +6,8 @@
 //! ```
 
 use extant_base::ByteOffset;
-use extant_blockdev::{BlockDevice, MemoryDevice, Op};
+use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_testdev::Op;
 use std::hash::{DefaultHasher, Hasher};
 
 /// A hash of all that a run could have changed.

@@ -12,7 +12,8 @@ use crate::buffered::Contents;
 use crate::direct::DirectHow;
 use crate::op::Op;
 use crate::view::View;
-use extant_blockdev::{MemoryDevice, Op as DeviceOp};
+use extant_blockdev::MemoryDevice;
+use extant_testdev::Op as DeviceOp;
 use std::sync::Arc;
 
 /// One operation that returned.

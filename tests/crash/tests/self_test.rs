@@ -2,7 +2,7 @@
 //! allowed.
 
 use extant_base::ByteOffset;
-use extant_blockdev::{BlockDevice, CrashPlan};
+use extant_blockdev::BlockDevice;
 use extant_crash_tests::explorer::{Budget, Depth, Explorer, Tally};
 use extant_crash_tests::failure::Failure;
 use extant_crash_tests::history::{Floor, History};
@@ -13,6 +13,7 @@ use extant_crash_tests::record::{record, record_over};
 use extant_crash_tests::recovered::recover;
 use extant_crash_tests::view::{POISON, View};
 use extant_crash_tests::workload::Workload;
+use extant_testdev::CrashPlan;
 use std::sync::{Arc, Mutex};
 
 const RUN: &str = "mkdir /A 0755 ; creat /A/foo 0644 ; write /A/foo 0 9000 ; fsync /A/foo ; \

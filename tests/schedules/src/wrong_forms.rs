@@ -130,7 +130,7 @@ pub(crate) const WRONG_FORMS: &[WrongForm] = &[
     // Page cache: states of folios.
     form(
         "a folio on its way is evicted",
-        "pagecache/cache.rs",
+        "pagecache/shared.rs",
         ["", "folio.dirty_count() + folio.writing_count() > 0", "folio.dirty_count() > 0"],
     ),
     form(
@@ -169,7 +169,7 @@ pub(crate) const WRONG_FORMS: &[WrongForm] = &[
     // Page cache: the account, and the threads that wait for it.
     form(
         "a folio that loses its mark leaves its bytes in the account",
-        "pagecache/cache.rs",
+        "pagecache/shared.rs",
         [
             "",
             "self.account.unmarked(folio.size(), dirty, writing);",

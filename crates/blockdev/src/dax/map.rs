@@ -9,7 +9,7 @@
 
 use super::cpu::Lines;
 use super::{Dax, DaxMode, PersistenceDomain, Way, check_window};
-use crate::device::failed;
+use crate::range::failed;
 use crate::shared_words;
 use extant_base::{ByteOffset, IoOp, Result};
 use rustix::mm::{MapFlags, ProtFlags};

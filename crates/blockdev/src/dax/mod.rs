@@ -26,12 +26,10 @@
 
 mod cpu;
 mod map;
-mod views;
 
 pub(crate) use map::map_file;
-pub(crate) use views::{FaultyDax, FencedDax, MemoryDax, RecordedDax};
 
-use crate::device::check_range;
+use crate::range::check_range;
 use extant_base::{ByteOffset, IoOp, Result};
 use std::fmt;
 
@@ -123,21 +121,8 @@ pub enum DaxMode {
 }
 
 /// Fails unless `len` bytes from `at` on lie within a window of `window_len` bytes.
-fn check_window(op: IoOp, window_len: u64, at: u64, len: u64) -> Result<()> {
+pub(crate) fn check_window(op: IoOp, window_len: u64, at: u64, len: u64) -> Result<()> {
     check_range(op, window_len, ByteOffset(at), len)
-}
-
-/// Splits a range at line borders: the parts as (start, length).
-pub(crate) fn lines(at: u64, len: u64) -> impl Iterator<Item = (u64, u64)> {
-    let end = at + len;
-    let mut pos = at;
-    std::iter::from_fn(move || {
-        (pos < end).then(|| {
-            let start = pos;
-            pos = end.min((pos / LINE_BYTES + 1) * LINE_BYTES);
-            (start, pos - start)
-        })
-    })
 }
 
 #[cfg(test)]

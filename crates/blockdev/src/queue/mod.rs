@@ -20,10 +20,10 @@ mod threads;
 pub use ahead::transfer_all;
 pub use now::transfer;
 
-use crate::BlockDevice;
 use crate::caller::{Access, Span};
-use crate::device::check_range;
+use crate::device::BlockDevice;
 use crate::pool::PooledBuf;
+use crate::range::check_range;
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use ring::Ring;
 use std::collections::VecDeque;

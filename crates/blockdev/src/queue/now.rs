@@ -8,8 +8,9 @@
 
 use super::{Memory, Request};
 use crate::caller::Access;
-use crate::device::{BlockDevice, failed};
+use crate::device::BlockDevice;
 use crate::pool::BufPool;
+use crate::range::failed;
 use extant_base::Result;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, RawFd};

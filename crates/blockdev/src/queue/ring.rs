@@ -11,7 +11,8 @@
 use super::now::{Target, by_device};
 use super::{Completion, Memory, Request};
 use crate::caller::Access;
-use crate::device::{BlockDevice, failed};
+use crate::device::BlockDevice;
+use crate::range::failed;
 use io_uring::{IoUring, opcode, types};
 use std::io;
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{AlignedBuf, BufPool, Faulty, FileOptions, MemoryDevice, OwnedMemory, Slice};
+use crate::{AlignedBuf, BufPool, FileOptions, MemoryDevice, OwnedMemory, Slice};
 use crate::{CallerMemory, SharedCursor, SharedMemory, Source, Target};
 
 const WAYS: [QueueWay; 4] = [QueueWay::Auto, QueueWay::Ring, QueueWay::Threads, QueueWay::Inline];
@@ -131,33 +131,6 @@ fn memory_that_others_change_is_copied_where_a_device_wants_a_slice() {
     });
     queue.wait().unwrap().result.unwrap();
     assert!((0..1024).all(|n| other.load(n * 8) == n as u64));
-}
-
-#[test]
-fn each_request_has_its_own_error() {
-    for way in WAYS {
-        let faulty = Faulty::new(MemoryDevice::new(1 << 20));
-        faulty.fail_range(IoOp::Write, 8192..8193);
-        let mut queue = Queue::new(Arc::new(faulty), 8, way);
-        let pool = BufPool::default();
-        for n in 0..4 {
-            let memory = Memory::Owned(pool.take(4096));
-            queue.submit(Request {
-                tag: n,
-                access: Access::Read,
-                at: ByteOffset(n * 4096),
-                memory,
-            });
-        }
-        let memory = Memory::Owned(pool.take(4096));
-        queue.submit(Request { tag: 9, access: Access::Write, at: ByteOffset(1 << 20), memory });
-        let mut failed = Vec::new();
-        while let Some(done) = queue.wait() {
-            failed.extend(done.result.is_err().then_some(done.request.tag));
-        }
-        failed.sort_unstable();
-        assert_eq!(failed, [2, 9]);
-    }
 }
 
 #[test]

@@ -6,7 +6,8 @@
 
 use super::now::transfer_checked;
 use super::{Completion, Request};
-use crate::device::{BlockDevice, failed};
+use crate::device::BlockDevice;
+use crate::range::failed;
 use extant_base::Result;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;

@@ -8,9 +8,9 @@
 
 use extant_base::{ByteOffset, Error};
 use extant_blockdev::{
-    AlignedBuf, BlockDevice, Faulty, FileDevice, FileOptions, MemoryDevice, Overlay, ReadOnly,
-    Recorder, Slice,
+    AlignedBuf, BlockDevice, FileDevice, FileOptions, MemoryDevice, Overlay, ReadOnly, Slice,
 };
+use extant_testdev::{Faulty, Recorder};
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::sync::Arc;
 use tempfile::TempDir;

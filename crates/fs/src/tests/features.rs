@@ -6,8 +6,9 @@ use crate::offline::mkfs::{self, MkfsOptions};
 use crate::open::OpenOptions;
 use crate::tests::NOW;
 use extant_base::{Error, FeatureSet};
-use extant_blockdev::{MemoryDevice, Recorder};
+use extant_blockdev::MemoryDevice;
 use extant_ondisk::features::{Compat, FeatureBit, Features, Incompat, RoCompat};
+use extant_testdev::Recorder;
 use std::sync::Arc;
 
 /// A new volume with one more feature bit set.

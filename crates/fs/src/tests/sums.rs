@@ -6,7 +6,8 @@ use crate::offline::mkfs::{MkfsOptions, format};
 use crate::open::OpenOptions;
 use crate::{DirectOptions, Environment, File, Filesystem};
 use extant_base::{BlockSize, IoOp};
-use extant_blockdev::{BlockDevice, Faulty, MemoryDevice};
+use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_testdev::Faulty;
 use extant_testkit::rng::Rng;
 use std::sync::Arc;
 

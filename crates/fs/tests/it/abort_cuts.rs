@@ -11,7 +11,7 @@
 use crate::common::{image_of, pattern};
 use extant::{BlockDevice, Error, Filesystem, MemoryDevice, NewFile, OpenOptions};
 use extant_base::{ByteOffset, IoOp};
-use extant_blockdev::{Faulty, Recorder};
+use extant_testdev::{Faulty, Recorder};
 use extant_testkit::e2fsprogs::e2fsck;
 use extant_testkit::require;
 use extant_testkit::scratch::Scratch;

@@ -7,8 +7,9 @@ use extant::{
     PersistenceDomain, SetAttributes, SyncWay,
 };
 use extant_base::ByteOffset;
-use extant_blockdev::{BlockDevice, Recorder};
+use extant_blockdev::BlockDevice;
 use extant_ondisk::features::Incompat;
+use extant_testdev::Recorder;
 use extant_testkit::{e2fsprogs, require};
 use std::collections::BTreeMap;
 use std::process::Command;

@@ -6,7 +6,7 @@ use extant::{
     CacheUse, DontCachePolicy, Error, File, Filesystem, MemoryDevice, NewFile, OpenOptions,
 };
 use extant_base::IoOp;
-use extant_blockdev::Faulty;
+use extant_testdev::Faulty;
 use extant_testkit::e2fsprogs;
 use extant_testkit::rng::{self, Rng};
 use std::io::IoSlice;

@@ -4,7 +4,7 @@
 use crate::common::judge;
 use extant::{BlockDevice, Error, File, Filesystem, MemoryDevice, NewFile, OpenOptions};
 use extant_base::{ByteOffset, Result};
-use extant_blockdev::Faulty;
+use extant_testdev::Faulty;
 use extant_testkit::e2fsprogs;
 use std::io::IoSlice;
 use std::sync::{Arc, Condvar, Mutex};

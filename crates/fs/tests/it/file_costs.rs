@@ -9,7 +9,7 @@
 use crate::common::{costs, counted, judge, leave_front_of_log, mke2fs, new_file};
 use extant::{Error, OpenOptions};
 use extant_base::IoOp;
-use extant_blockdev::Faulty;
+use extant_testdev::Faulty;
 use std::sync::Arc;
 
 #[test]

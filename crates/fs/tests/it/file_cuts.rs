@@ -10,7 +10,7 @@ use extant::{
     AlignedBuf, BlockDevice, DataMode, DirectOptions, FallocateMode, File, Filesystem, InodeFlags,
     MemoryDevice, NewFile, OpenOptions, SetAttributes, XattrMode,
 };
-use extant_blockdev::Recorder;
+use extant_testdev::Recorder;
 use extant_testkit::e2fsprogs;
 use std::sync::Arc;
 

@@ -15,7 +15,7 @@
 use crate::common::{judge, leave_front_of_log, mke2fs, new_file};
 use extant::{BlockDevice, Filesystem, MemoryDevice, NewFile, OpenOptions};
 use extant_base::{ByteOffset, Result};
-use extant_blockdev::Recorder;
+use extant_testdev::Recorder;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 

@@ -10,7 +10,7 @@
 use extant::mkfs::{JournalSize, MkfsOptions, format};
 use extant::{BlockSize, Environment, Error, FileDevice, Filesystem, NewFile, OpenOptions};
 use extant_base::IoOp;
-use extant_blockdev::Faulty;
+use extant_testdev::Faulty;
 use extant_testkit::command::{run, run_args};
 use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
 use extant_testkit::require;

@@ -10,8 +10,8 @@ use extant::{
     BlockDevice, Bounce, DirectOptions, Error, Filesystem, MemoryDevice, NewFile, OpenOptions,
 };
 use extant_base::{ByteOffset, IoOp, MemberError, MemberProblem};
-use extant_blockdev::Faulty;
 use extant_ondisk::superblock::VolumeState;
+use extant_testdev::Faulty;
 use extant_testkit::e2fsprogs;
 use extant_testkit::rng::Rng;
 use std::collections::BTreeSet;

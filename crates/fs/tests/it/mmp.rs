@@ -2,7 +2,7 @@
 
 use extant::{BlockDevice, Error, FileDevice, NewFile, OpenOptions};
 use extant_base::IoOp;
-use extant_blockdev::Faulty;
+use extant_testdev::Faulty;
 use extant_testkit::command::run_args;
 use extant_testkit::e2fsprogs::{debugfs, e2fsck, mke2fs};
 use extant_testkit::loop_mount::LoopMount;

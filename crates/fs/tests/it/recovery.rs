@@ -10,7 +10,7 @@
 use crate::common::image_of;
 use extant::{BlockDevice, FileKind, Filesystem, MemoryDevice, OpenOptions};
 use extant_base::ByteOffset;
-use extant_blockdev::Recorder;
+use extant_testdev::Recorder;
 use extant_testkit::e2fsprogs::{debugfs, e2fsck, mke2fs};
 use extant_testkit::kernel_images::{CrashCase, CrashState, Must, crash_cases};
 use extant_testkit::loop_mount::LoopMount;

@@ -4,7 +4,7 @@
 use extant::resize::{Size, minimum, resize, resize_device};
 use extant::{BlockDevice, FileKind, Filesystem, MemoryDevice, OpenOptions};
 use extant_base::ByteOffset;
-use extant_blockdev::Recorder;
+use extant_testdev::Recorder;
 use extant_testkit::command::run_args;
 use extant_testkit::e2fsprogs::{dumpe2fs, e2fsck, mke2fs};
 use extant_testkit::loop_mount::LoopMount;

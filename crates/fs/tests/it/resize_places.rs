@@ -84,7 +84,7 @@ fn the_journal_device_names_the_volume_whichever_write_is_the_last() {
     let (img, log) = with_journal_device(&scratch);
     let old = Filesystem::open(&img).unwrap().superblock().uuid;
     let base = extant::MemoryDevice::from_bytes(&fs::read(&log).unwrap());
-    let recorder = Arc::new(extant_blockdev::Recorder::new(base.clone()));
+    let recorder = Arc::new(extant_testdev::Recorder::new(base.clone()));
     let volume: Arc<dyn extant::BlockDevice> =
         Arc::new(extant::MemoryDevice::from_bytes(&fs::read(&img).unwrap()));
     let mut open = OpenOptions::new();

@@ -3,8 +3,8 @@
 #![allow(dead_code)]
 
 use extant_fuse::abi::InitFlags;
-use extant_fuse::null::Null;
 use extant_fuse::{MountError, MountOptions, Operations, Session, Transport};
+use extant_nullfs::Null;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,10 +1,10 @@
 //! The cache without a log: its reads, evictions, forgotten blocks and write-out.
 
 use crate::cache::meta_cache::CacheOptions;
-use crate::test_device::{Request, TestDevice};
 use crate::{Credits, Journal};
 use extant_base::{BlockNr, BlockSize, ByteOffset, Error};
 use extant_blockdev::BlockDevice;
+use extant_testdev::{Request, TestDevice};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

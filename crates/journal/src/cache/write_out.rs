@@ -185,10 +185,10 @@ impl MetaCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_device::{Request, TestDevice};
     use crate::{CacheOptions, Credits, Journal};
     use extant_base::{BlockSize, Error};
     use extant_blockdev::BlockDevice;
+    use extant_testdev::{Request, TestDevice};
 
     fn journal() -> (Arc<TestDevice>, Journal) {
         let device = Arc::new(TestDevice::new(vec![0; 64 << 10]));

@@ -1,15 +1,14 @@
 //! Commits through the API: the content of the log, durability, cost.
 
-use crate::test_device::Request;
-use crate::test_hook::Hook;
 use crate::test_journal::{
     LAST, change, empty_log, end_of, home, journal_on, options, put, recover, stamp,
 };
 use crate::test_log::{HOME, KINDS, OLD, SIZE};
 use crate::{CacheOptions, Credits, Journal, JournalOptions};
 use extant_base::{BlockNr, ByteOffset, Error, Tid};
-use extant_blockdev::{BlockDevice, MemoryDevice, OpCounts, Recorder};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_ondisk::jbd2::{BlockSum, JournalFeatures, JournalIncompat};
+use extant_testdev::{Hook, OpCounts, Recorder, Request};
 use std::sync::Arc;
 
 const V3: (BlockSum, bool) = (BlockSum::V3, true);

@@ -13,8 +13,9 @@ use crate::test_journal::{
 use crate::test_log::{OLD, SIZE, TestLog};
 use crate::{CacheOptions, Credits, Handle, Journal, JournalOptions};
 use extant_base::{BlockNr, ByteOffset, Tid};
-use extant_blockdev::{BlockDevice, MemoryDevice, Op, Recorder};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_ondisk::jbd2::BlockSum;
+use extant_testdev::{Op, Recorder};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;

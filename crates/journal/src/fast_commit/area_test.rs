@@ -5,12 +5,12 @@ use crate::fast_commit::area::BlockArea;
 use crate::fast_commit::fast_commit_log::FastCommitLog;
 use crate::fast_commit::sink::Sink;
 use crate::log::watched::Watched;
-use crate::test_device::{Request, TestDevice};
 use crate::test_log::{SIZE, TestLog};
 use extant_base::{ByteOffset, Ino, Tid};
-use extant_blockdev::{BlockDevice, MemoryDevice, Recorder};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_ondisk::fast_commit::{NameChange, Record, Records, encode};
 use extant_ondisk::jbd2::BlockSum;
+use extant_testdev::{Recorder, Request, TestDevice};
 use std::sync::Arc;
 
 /// The running transaction of [`log`].

@@ -20,9 +20,9 @@
 
 use crate::log::open_log::Log;
 use extant_base::{ByteOffset, CachePadded, Error, IoOp, Result};
-use extant_blockdev::{BlockDevice, Dax, Descriptor};
+use extant_blockdev::{BlockDevice, forward};
 use parking_lot::{Condvar, Mutex};
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -157,24 +157,12 @@ impl Watched {
 }
 
 impl BlockDevice for Watched {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
-        self.inner.read_at(at, buf)
-    }
+    forward!(self => self.inner;
+        len, read_at, read_vectored_at, read_fresh_at, is_read_only, alignment, descriptor,
+        needs_stable_buffers, settle, dax);
 
     fn write_at(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
         self.wrote(self.inner.write_at(at, buf))
-    }
-
-    fn read_vectored_at(&self, at: ByteOffset, bufs: &mut [IoSliceMut<'_>]) -> Result<()> {
-        self.inner.read_vectored_at(at, bufs)
-    }
-
-    fn read_fresh_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
-        self.inner.read_fresh_at(at, buf)
     }
 
     fn write_vectored_at(&self, at: ByteOffset, bufs: &[IoSlice<'_>]) -> Result<()> {
@@ -200,22 +188,6 @@ impl BlockDevice for Watched {
         self.wrote(self.inner.zero(at, len))
     }
 
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
-
-    fn alignment(&self) -> usize {
-        self.inner.alignment()
-    }
-
-    fn descriptor(&self) -> Option<Descriptor<'_>> {
-        self.inner.descriptor()
-    }
-
-    fn needs_stable_buffers(&self) -> bool {
-        self.inner.needs_stable_buffers()
-    }
-
     /// The device may repair a copy with the bytes of another one; that needs no flush.
     fn read_verified(
         &self,
@@ -230,24 +202,16 @@ impl BlockDevice for Watched {
         self.inner.wrote_past();
         self.written.fetch_add(1, Ordering::AcqRel);
     }
-
-    fn settle(&self) {
-        self.inner.settle();
-    }
-
-    fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
-        self.inner.dax(at, len)
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_device::TestDevice;
     use crate::test_journal::{LAST, empty_log, options, put};
     use crate::{CacheOptions, CommitPoint, Credits, Journal};
     use extant_base::BlockSize;
     use extant_ondisk::jbd2::BlockSum;
+    use extant_testdev::TestDevice;
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::time::Duration;
 

@@ -196,9 +196,10 @@ mod tests {
     use crate::recovery::cut_test::Random;
     use crate::test_log::{HOME, KINDS, SIZE, TestLog};
     use extant_base::{BlockNr, BlockSize, ByteOffset, Ino};
-    use extant_blockdev::{BlockDevice, MemoryDevice, Recorder};
+    use extant_blockdev::{BlockDevice, MemoryDevice};
     use extant_ondisk::fast_commit::{NameChange, Record};
     use extant_ondisk::jbd2::BlockSum;
+    use extant_testdev::Recorder;
     use std::sync::Arc;
 
     /// The engine's part of a recovery, for a test: if there are fast commits, or with `always`,

@@ -3,8 +3,9 @@
 
 use crate::test_log::{HOME, SIZE, TestLog};
 use extant_base::{ByteOffset, Tid};
-use extant_blockdev::{BlockDevice, MemoryDevice, Recorder};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_ondisk::jbd2::BlockSum;
+use extant_testdev::Recorder;
 use std::sync::Arc;
 
 /// Pseudo-random numbers, the same in every run.

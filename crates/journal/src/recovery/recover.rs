@@ -142,10 +142,10 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_device::Request;
     use crate::test_log::{HOME, KINDS, OLD, SIZE, TestLog};
     use extant_base::{Error, What};
     use extant_ondisk::jbd2::{BlockSum, JournalIncompat};
+    use extant_testdev::Request;
 
     const V3: (BlockSum, bool) = (BlockSum::V3, true);
 

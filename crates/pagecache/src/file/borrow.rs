@@ -1,9 +1,8 @@
 //! Folios borrowed by embedders, like a memory map.
 
 use super::read::{part_of, to_end};
-use super::{FileCache, Held};
-use crate::folio::Folio;
-use crate::owner::{Fill, Use};
+use super::{FileCache, Folio, Held};
+use crate::interface::{Fill, Use};
 use crate::reclaim::touch;
 use extant_base::lock::ReadGuard;
 use extant_base::{Error, Result};

@@ -8,8 +8,7 @@
 //!   Taken   │ lent: a whole folio, ≥ 256 KiB, under its shared lock │ copied: everything else │
 //! ```
 
-use super::{FileCache, Held};
-use crate::folio::Folio;
+use super::{FileCache, Folio, Held};
 use crate::frames::{Frame, ORDERS, PAGE_LOG2};
 use extant_base::lock::ReadGuard;
 use extant_base::{Error, Result};

@@ -1,8 +1,6 @@
 //! Removal of folios whose bytes are no longer the file's.
 
-use super::FileCache;
-use crate::folio::Folio;
-use crate::slots::Slot;
+use super::{FileCache, Folio, Slot};
 use extant_base::lock::WriteGuard;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};

@@ -7,12 +7,10 @@
 //!              so that other readers of the same bytes wait for one device read; copy
 //! ```
 
-use super::{FileCache, Held};
-use crate::folio::Folio;
-use crate::owner::{Fill, Use};
+use super::{FileCache, Folio, Held, Slot};
+use crate::interface::{Fill, Use};
 use crate::readahead::{Plan, ReadStream};
 use crate::reclaim::touch;
-use crate::slots::Slot;
 use extant_base::Result;
 use extant_base::lock::WriteGuard;
 use std::ops::Range;

@@ -12,7 +12,7 @@
 
 use super::read::{part_of, to_end};
 use super::{FileCache, Held};
-use crate::owner::{Fill, Source, Use};
+use crate::interface::{Fill, Source, Use};
 use crate::reclaim::touch;
 use extant_base::{Error, Result};
 use std::ops::Range;

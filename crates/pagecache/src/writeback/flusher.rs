@@ -7,7 +7,7 @@ use super::gate::WritePermit;
 use super::throttle::{Rate, Throttle};
 use super::{DirtyFile, WriteBack};
 use crate::config::{CacheConfig, DontCachePolicy};
-use crate::owner::{Demand, Use};
+use crate::interface::{Demand, Use};
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use std::sync::Arc;
@@ -95,6 +95,18 @@ impl<F: DirtyFile> Demand for VisitDemand<'_, F> {
 }
 
 impl<F: DirtyFile> Writeback<F> {
+    /// Write-back configured by `config`, not started.
+    pub fn new(config: &CacheConfig, account: Arc<Account>) -> Arc<Writeback<F>> {
+        let page = (config.block_size.bytes() as u64).max(4096);
+        let settings = Settings { policy: config.policy, expire: config.expire, page };
+        Writeback::with_settings(settings, account)
+    }
+
+    /// Starts the threads. Called once between two `stop`s.
+    pub fn start(self: &Arc<Self>, owner: Arc<dyn WriteBack<F>>) -> Result<()> {
+        self.start_threads(owner, THREADS)
+    }
+
     /// Write-back with `account`'s limits, not started.
     pub fn with_settings(settings: Settings, account: Arc<Account>) -> Arc<Writeback<F>> {
         let list = DirtyList::new(settings.page);
@@ -426,19 +438,5 @@ impl<F: DirtyFile> Writeback<F> {
             return None;
         }
         self.failure.lock_second().as_ref().map(Error::again)
-    }
-}
-
-impl Writeback<crate::file::FileCache> {
-    /// Write-back configured by `config`, not started.
-    pub fn new(config: &CacheConfig, account: Arc<Account>) -> Arc<Self> {
-        let page = (config.block_size.bytes() as u64).max(4096);
-        let settings = Settings { policy: config.policy, expire: config.expire, page };
-        Writeback::with_settings(settings, account)
-    }
-
-    /// Starts the threads. Called once between two `stop`s.
-    pub fn start(self: &Arc<Self>, owner: Arc<dyn crate::owner::Owner>) -> Result<()> {
-        self.start_threads(Arc::new(owner), THREADS)
     }
 }

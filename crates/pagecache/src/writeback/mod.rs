@@ -11,7 +11,7 @@
 //!   the caller                      │        ▼
 //!                      Account::written ◄─ Owner::write_back: one file, some MiB in order
 //! ```
-//! A *visit* is one call of [`Owner::write_back`] for one file.
+//! A *visit* is one call of [`Owner::write_back`](crate::Owner::write_back) for one file.
 //!
 //! ## Guarantees
 //!
@@ -38,7 +38,7 @@
 //! - Ordinary data: from half of the dirty limit on, the flusher writes and writers are paused; at
 //!   the limit writers wait. Data that has been dirty for `expire` is written in any case.
 //! - A file that cannot be written stays dirty. The flusher retries after 100 ms and doubles the
-//!   delay each time, up to 5 s. Each failed try calls [`FileCache::note_error`]. While every dirty
+//!   delay each time, up to 5 s. Each failed try calls [`DirtyFile::note_error`]. While every dirty
 //!   file fails, a writer above a limit gets the error instead of waiting.
 //!
 //! ## Locks
@@ -51,7 +51,7 @@
 //! - under a throttle: `failure`;
 //! - under the gate: `failure` and the event count.
 //!
-//! The cache holds no lock when it calls [`Owner::write_back`].
+//! The cache holds no lock when it calls [`Owner::write_back`](crate::Owner::write_back).
 
 mod account;
 mod direct;
@@ -66,17 +66,14 @@ mod throttle;
 
 pub(crate) use account::Account;
 pub(crate) use dirty_list::FileState;
+pub(crate) use flusher::Writeback;
 pub use gate::WritePermit;
 
-use crate::file::FileCache;
-use crate::owner::{Demand, Owner};
+use crate::interface::Demand;
 use extant_base::{Error, Result};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
-
-/// Write-back of a cache's files.
-pub(crate) type Flusher = flusher::Writeback<FileCache>;
 
 /// The interface of a file towards write-back.
 pub(crate) trait DirtyFile: Send + Sync + 'static {
@@ -90,39 +87,10 @@ pub(crate) trait DirtyFile: Send + Sync + 'static {
     fn state(&self) -> &Arc<FileState>;
 }
 
-impl DirtyFile for FileCache {
-    fn is_dirty(&self) -> bool {
-        FileCache::is_dirty(self)
-    }
-
-    fn dirty_bytes(&self) -> u64 {
-        FileCache::dirty_bytes(self)
-    }
-
-    fn note_error(&self, error: &Error) {
-        FileCache::note_error(self, error);
-    }
-
-    fn state(&self) -> &Arc<FileState> {
-        &self.writeback
-    }
-}
-
-/// Writes files of type `F`: an [`Owner`], or a test's device.
+/// Writes files of type `F`: an [`Owner`](crate::Owner), or a test's device.
 pub(crate) trait WriteBack<F>: Send + Sync {
-    /// See [`Owner::write_back`].
+    /// See [`Owner::write_back`](crate::Owner::write_back).
     fn write_back(&self, file: &Arc<F>, range: Range<u64>, demand: &dyn Demand) -> Result<u64>;
-}
-
-impl WriteBack<FileCache> for Arc<dyn Owner> {
-    fn write_back(
-        &self,
-        file: &Arc<FileCache>,
-        range: Range<u64>,
-        demand: &dyn Demand,
-    ) -> Result<u64> {
-        Owner::write_back(self.as_ref(), file, range, demand)
-    }
 }
 
 /// `time` as a number: nanoseconds since write-back was first used in this process.

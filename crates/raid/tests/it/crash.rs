@@ -1,8 +1,9 @@
 //! Power cuts of mirrors, at different points for each member.
 
 use extant_base::{ByteOffset, Result};
-use extant_blockdev::{BlockDevice, MemoryDevice, Recorder};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_raid::{Assembled, Mirror, Opening, Part, Wanted, assemble, create};
+use extant_testdev::Recorder;
 use std::sync::Arc;
 
 const LEN: u64 = 1 << 20;

@@ -1,10 +1,11 @@
 //! raid1: what a mirror guarantees while it is open, and which members it accepts.
 
 use extant_base::{ByteOffset, Error, IoOp, MemberProblem, Result};
-use extant_blockdev::{BlockDevice, Faulty, MemoryDevice, Slice};
+use extant_blockdev::{BlockDevice, MemoryDevice, Slice};
 use extant_raid::{
     Assembled, Differences, Mirror, Opening, Part, Wanted, assemble, create, record_of,
 };
+use extant_testdev::Faulty;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -9,10 +9,11 @@ use crate::offline::mkfs::{self, MkfsOptions};
 use crate::open::OpenOptions;
 use crate::tests::{NOW, features};
 use extant_base::{ByteOffset, Error, Site};
-use extant_blockdev::{BlockDevice, MemoryDevice, Op, Recorder};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_ondisk::features::Incompat;
 use extant_ondisk::mmp::{Mmp, MmpState};
 use extant_ondisk::superblock::Superblock;
+use extant_testdev::{Op, Recorder};
 use std::sync::Arc;
 use std::time::Duration;
 

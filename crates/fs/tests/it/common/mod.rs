@@ -7,7 +7,7 @@ pub mod mirrored;
 pub mod seen;
 
 use extant::{BlockDevice, Filesystem, MemoryDevice, NewFile, OpenOptions};
-use extant_blockdev::{OpCounts, Recorder};
+use extant_testdev::{OpCounts, Recorder};
 use extant_testkit::e2fsprogs;
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -12,7 +12,7 @@ use extant::{
     SetAttributes, What, mkfs,
 };
 use extant_base::{ByteOffset, IoOp};
-use extant_blockdev::Faulty;
+use extant_testdev::Faulty;
 use extant_testkit::e2fsprogs;
 use extant_testkit::rng::Rng;
 use std::sync::Arc;

@@ -4,7 +4,7 @@ use crate::common::{judge, new_file, pattern};
 use crate::direct::{ALL, GARBAGE, VOLUMES, by};
 use extant::{AlignedBuf, Error, FallocateMode, OpenOptions, OwnedMemory};
 use extant_base::IoOp;
-use extant_blockdev::Faulty;
+use extant_testdev::Faulty;
 use std::sync::Arc;
 
 const LEN: usize = 256 << 10;

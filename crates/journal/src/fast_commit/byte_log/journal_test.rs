@@ -8,10 +8,9 @@ use crate::records::ineligible::Ineligible;
 use crate::test_journal::{home, journal_on, stamp};
 use crate::test_log::SIZE;
 use extant_base::{ByteOffset, Error, IoOp};
-use extant_blockdev::{
-    BlockDevice, Dax, Faulty, MemoryDevice, OpCounts, PersistenceDomain, ReadOnly, Way,
-};
+use extant_blockdev::{BlockDevice, Dax, MemoryDevice, PersistenceDomain, ReadOnly, Way};
 use extant_ondisk::byte_log::BATCH_BYTES;
+use extant_testdev::{Faulty, OpCounts};
 use parking_lot::Mutex;
 use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;

@@ -8,14 +8,13 @@ use crate::recovery::cut_test::Random;
 use crate::test_log::{SIZE, TestLog};
 use crate::{Log, LogMap, LogRun};
 use extant_base::{BlockNr, BlockSize, ByteOffset, Error, Ino, IoOp, LogicalBlock, Tid};
-use extant_blockdev::{
-    BlockDevice, Faulty, MemoryDevice, Op, PersistenceDomain, ReadOnly, Recorder,
-};
+use extant_blockdev::{BlockDevice, MemoryDevice, PersistenceDomain, ReadOnly};
 use extant_ondisk::byte_log::{
     Anchor, BATCH_BYTES, HEADER_LEN, Header, PAYLOAD_MAX, Ring, TAG_BATCH, sum,
 };
 use extant_ondisk::fast_commit::{BlockWriter, FcSum, MappedRange, NameChange, Record, encode};
 use extant_ondisk::jbd2::BlockSum;
+use extant_testdev::{Faulty, Op, Recorder};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

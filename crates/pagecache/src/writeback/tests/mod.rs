@@ -12,7 +12,7 @@ use super::dirty_list::FileState;
 use super::flusher::{Settings, Writeback};
 use super::{DirtyFile, WriteBack};
 use crate::config::DontCachePolicy;
-use crate::owner::{Demand, Use};
+use crate::interface::{Demand, Use};
 use crate::stats::CacheStats;
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use std::collections::BTreeMap;

@@ -6,12 +6,24 @@
 //!                    └── the rest ───────────► descriptor ──► page cache ────────┘
 //!                                                                  ▲
 //!   flush = fdatasync: waits for both ways, then flushes the disk's cache
+//!
+//!   open      FileOptions        lock           the locks of an opening
+//!   direct    the O_DIRECT way   loop_device    the files below a loop device
 //! ```
 
+mod direct;
+#[allow(unsafe_code)]
+mod lock;
+#[allow(unsafe_code)]
+mod loop_device;
+mod open;
+
+pub use open::FileOptions;
+
 use crate::dax::{Dax, DaxMode, map_file};
-use crate::device::{BlockDevice, Descriptor, check_range, failed, total_len, write_zeros};
-use crate::direct::{DirectFile, direct_part};
-use crate::open::FileOptions;
+use crate::device::{BlockDevice, Descriptor, write_zeros};
+use crate::range::{check_range, failed, total_len};
+use direct::{DirectFile, direct_part};
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::{Errno, ReadWriteFlags};
@@ -20,7 +32,6 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -57,22 +68,7 @@ impl std::fmt::Debug for FileDevice {
 }
 
 impl FileDevice {
-    /// Opens `path` for reading, locked against writers.
-    pub fn open(path: impl AsRef<Path>) -> Result<FileDevice> {
-        FileOptions::new().open(path)
-    }
-
-    /// Opens `path` for reading and writing, locked against all other users.
-    pub fn open_rw(path: impl AsRef<Path>) -> Result<FileDevice> {
-        FileOptions::new().write(true).open(path)
-    }
-
-    /// Creates the file `path`, or empties it, and gives it `len` zero bytes; locked.
-    pub fn create(path: impl AsRef<Path>, len: u64) -> Result<FileDevice> {
-        FileOptions::new().create(path, len)
-    }
-
-    pub(crate) fn new(
+    fn new(
         file: File,
         direct: Option<DirectFile>,
         len: u64,
@@ -95,12 +91,12 @@ impl FileDevice {
     }
 
     /// The same device, which keeps `backing` open and locked as long as it exists.
-    pub(crate) fn with_backing(self, backing: Vec<File>) -> FileDevice {
+    fn with_backing(self, backing: Vec<File>) -> FileDevice {
         FileDevice { _backing: backing, ..self }
     }
 
     /// The same device, opened although these processes hold locks on it.
-    pub(crate) fn with_passed_locks(self, passed_locks: Vec<u32>) -> FileDevice {
+    fn with_passed_locks(self, passed_locks: Vec<u32>) -> FileDevice {
         FileDevice { passed_locks, ..self }
     }
 
@@ -163,7 +159,7 @@ impl FileDevice {
         Some((direct, direct_part(at, len, direct.align())?))
     }
 
-    pub(crate) fn read(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
+    fn read(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
         let Some((direct, part)) = self.direct_way(at, buf.len()) else {
             return self.file.read_exact_at(buf, at);
         };
@@ -180,7 +176,7 @@ impl FileDevice {
         self.file.read_exact_at(tail, at + part.end as u64)
     }
 
-    pub(crate) fn write(&self, at: u64, buf: &[u8]) -> io::Result<()> {
+    fn write(&self, at: u64, buf: &[u8]) -> io::Result<()> {
         let Some((direct, part)) = self.direct_way(at, buf.len()) else {
             return self.file.write_all_at(buf, at);
         };
@@ -277,7 +273,7 @@ impl BlockDevice for FileDevice {
         for some in bufs.chunks_mut(MAX_BUFS) {
             let len = some.iter().map(|buf| buf.len()).sum::<usize>();
             let done = match self.direct_way(pos, len) {
-                Some((direct, _)) => direct.read_vectored(self, pos, some),
+                Some((direct, _)) => direct.read_vectored(pos, some, |at, buf| self.read(at, buf)),
                 None => self.read_some(pos, some),
             };
             done.map_err(|error| failed(IoOp::Read, ByteOffset(pos), len as u64, error))?;
@@ -294,7 +290,9 @@ impl BlockDevice for FileDevice {
         for some in bufs.chunks(MAX_BUFS) {
             let len = some.iter().map(|buf| buf.len()).sum::<usize>();
             let done = match self.direct_way(pos, len) {
-                Some((direct, _)) => direct.write_vectored(self, pos, some),
+                Some((direct, _)) => {
+                    direct.write_vectored(pos, some, |at, buf| self.write(at, buf))
+                }
                 None => self.write_some(pos, some),
             };
             done.map_err(|error| failed(IoOp::Write, ByteOffset(pos), len as u64, error))?;

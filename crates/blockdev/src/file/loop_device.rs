@@ -23,9 +23,9 @@ use std::path::{Path, PathBuf};
 
 /// Identifies a file by device and inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Numbers {
-    pub(crate) dev: u64,
-    pub(crate) ino: u64,
+pub(super) struct Numbers {
+    pub(super) dev: u64,
+    pub(super) ino: u64,
 }
 
 impl Numbers {
@@ -39,22 +39,22 @@ fn numbers_of(file: &File) -> Option<Numbers> {
 }
 
 /// In which files the bytes of an opened file or device are stored.
-pub(crate) struct Stored {
+pub(super) struct Stored {
     /// The files below it that could be opened, the nearest first. The caller locks them.
-    pub(crate) layers: Vec<Layer>,
+    pub(super) layers: Vec<Layer>,
     /// The opened file and all files below it.
     numbers: Vec<Numbers>,
     /// The lowest of these files, if it has no usable path.
-    pub(crate) hidden: Option<Numbers>,
+    pub(super) hidden: Option<Numbers>,
     /// The sysfs directory of the opened loop device, if it is one.
     device: Option<PathBuf>,
 }
 
 /// A file in which a loop device stores its blocks.
-pub(crate) struct Layer {
-    pub(crate) file: File,
+pub(super) struct Layer {
+    pub(super) file: File,
     /// Whether a partition of the loop device above was opened, and not the whole device.
-    pub(crate) in_part: bool,
+    pub(super) in_part: bool,
 }
 
 /// The most loop devices on top of each other that are followed. Linux allows no cycles of them.
@@ -73,7 +73,7 @@ const _: () = assert!(size_of::<Status>() == 232);
 
 /// Finds where the bytes of `file` are stored. Opens the files below it: for writing where `write`
 /// is set and the system allows it, else for reading.
-pub(crate) fn stored_in(file: &File, is_block_device: bool, write: bool) -> Stored {
+pub(super) fn stored_in(file: &File, is_block_device: bool, write: bool) -> Stored {
     let own = file.metadata().ok();
     let numbers = own.iter().map(Numbers::of).collect();
     let mut stored = Stored { layers: Vec::new(), numbers, hidden: None, device: None };
@@ -104,7 +104,7 @@ impl Stored {
     /// Whether the bytes can be written in another way: a loop device over one of the files, or a
     /// block device among them, has an exclusive opener, such as a mount. A question that the
     /// system does not answer counts as no.
-    pub(crate) fn is_in_use(&self) -> bool {
+    pub(super) fn is_in_use(&self) -> bool {
         let is_claimed = |layer: &Layer| !layer.in_part && has_exclusive_opener(&layer.file);
         if self.layers.iter().any(is_claimed) {
             return true;

@@ -6,9 +6,8 @@
 //!     1      2      3✗     4✗     5✗         fail_from(Write, 3)
 //! ```
 
-use crate::dax::{Dax, FaultyDax};
-use crate::device::{BlockDevice, failed, total_len};
-use extant_base::{ByteOffset, IoOp, Result};
+use extant_base::{ByteOffset, Error, IoOp, Result};
+use extant_blockdev::{BlockDevice, Dax, forward};
 use parking_lot::Mutex;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::ops::Range;
@@ -98,7 +97,11 @@ impl State {
                 && rule.numbers.contains(&number)
                 && (op == IoOp::Flush || (rule.bytes.start < end && at.0 < rule.bytes.end))
         });
-        if hit { Err(failed(op, at, len, io::Error::from_raw_os_error(libc::EIO))) } else { Ok(()) }
+        if !hit {
+            return Ok(());
+        }
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        Err(Error::Device { op, at, len, source: io::Error::from_raw_os_error(libc::EIO) })
     }
 }
 
@@ -113,9 +116,7 @@ fn slot(op: IoOp) -> Option<usize> {
 }
 
 impl<D: BlockDevice> BlockDevice for Faulty<D> {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
+    forward!(self => self.inner; len, is_read_only, alignment, needs_stable_buffers);
 
     fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
         self.pass(IoOp::Read, at, buf.len() as u64)?;
@@ -133,12 +134,12 @@ impl<D: BlockDevice> BlockDevice for Faulty<D> {
     }
 
     fn read_vectored_at(&self, at: ByteOffset, bufs: &mut [IoSliceMut<'_>]) -> Result<()> {
-        self.pass(IoOp::Read, at, total_len(bufs.iter().map(|buf| buf.len())))?;
+        self.pass(IoOp::Read, at, bufs.iter().map(|buf| buf.len() as u64).sum())?;
         self.inner.read_vectored_at(at, bufs)
     }
 
     fn write_vectored_at(&self, at: ByteOffset, bufs: &[IoSlice<'_>]) -> Result<()> {
-        self.pass(IoOp::Write, at, total_len(bufs.iter().map(|buf| buf.len())))?;
+        self.pass(IoOp::Write, at, bufs.iter().map(|buf| buf.len() as u64).sum())?;
         self.inner.write_vectored_at(at, bufs)
     }
 
@@ -162,10 +163,6 @@ impl<D: BlockDevice> BlockDevice for Faulty<D> {
         self.inner.zero(at, len)
     }
 
-    fn needs_stable_buffers(&self) -> bool {
-        self.inner.needs_stable_buffers()
-    }
-
     fn read_verified(
         &self,
         at: ByteOffset,
@@ -176,26 +173,47 @@ impl<D: BlockDevice> BlockDevice for Faulty<D> {
         self.inner.read_verified(at, buf, verify)
     }
 
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
-
     fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
         let inner = self.inner.dax(at, len)?;
         let state = Arc::clone(&self.state);
         let judge = Box::new(move |op, at, len| state.lock().pass(op, at, len));
         Some(Arc::new(FaultyDax { inner, at: at.0, judge }))
     }
+}
 
-    fn alignment(&self) -> usize {
-        self.inner.alignment()
+/// Counts one operation of a kind on a range, and fails it when a rule says so.
+type Judge = dyn Fn(IoOp, ByteOffset, u64) -> Result<()> + Send + Sync;
+
+/// A window whose stores count as writes, and whose fences as flushes.
+struct FaultyDax {
+    inner: Arc<dyn Dax>,
+    at: u64,
+    judge: Box<Judge>,
+}
+
+impl Dax for FaultyDax {
+    forward!(self => self.inner; len, write_back, persistence_domain, way);
+
+    fn store(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        (self.judge)(IoOp::Write, ByteOffset(self.at.saturating_add(at)), bytes.len() as u64)?;
+        self.inner.store(at, bytes)
+    }
+
+    fn load(&self, at: u64, buf: &mut [u8]) -> Result<()> {
+        (self.judge)(IoOp::Read, ByteOffset(self.at.saturating_add(at)), buf.len() as u64)?;
+        self.inner.load(at, buf)
+    }
+
+    fn fence(&self) -> Result<()> {
+        (self.judge)(IoOp::Flush, ByteOffset(self.at), self.inner.len())?;
+        self.inner.fence()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MemoryDevice;
+    use extant_blockdev::MemoryDevice;
 
     #[test]
     fn only_the_chosen_operation_fails() {
@@ -219,5 +237,17 @@ mod tests {
         assert!(read(0).is_ok() && read(1024).is_ok());
         assert_eq!(read(1).unwrap_err().errno(), 5);
         assert!(read(1023).is_err());
+    }
+
+    #[test]
+    fn stores_and_fences_fail_on_demand() {
+        let device = Faulty::new(MemoryDevice::new(8192));
+        let dax = device.dax(ByteOffset(4096), 4096).unwrap();
+        device.fail_range(IoOp::Write, 4096 + 64..4096 + 128);
+        assert!(dax.store(0, &[1; 64]).is_ok() && dax.store(63, &[1; 2]).is_err());
+        device.fail(IoOp::Flush, 1);
+        assert!(dax.fence().is_err() && dax.fence().is_ok());
+        device.fail(IoOp::Read, 1);
+        assert!(dax.load(0, &mut [0]).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! Content of files.
 
-use crate::null::node::{Body, Node, without_set_ids};
-use crate::operations::{Answer, WriteFlags};
+use crate::node::{Body, Node, without_set_ids};
+use extant_fuse::{Answer, WriteFlags};
 use parking_lot::RwLock;
 use rustix::io::Errno;
 

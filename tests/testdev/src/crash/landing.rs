@@ -9,10 +9,9 @@
 //! A store through a window tears between 8-byte words, every other operation between sectors.
 
 use super::Step;
-use crate::device::BlockDevice;
-use crate::memory::MemoryDevice;
-use crate::recorder::Op;
+use crate::op::Op;
 use extant_base::{ByteOffset, Result};
+use extant_blockdev::{BlockDevice, MemoryDevice};
 use std::ops::Range;
 
 /// Bytes that a device writes completely or not at all.

@@ -17,7 +17,6 @@
 //! the requested pages.
 
 use crate::aligned::AlignedBuf;
-use crate::file::FileDevice;
 use crate::pool::BufPool;
 use rustix::fs::{AtFlags, OFlags, StatxFlags};
 use std::fs::{File, OpenOptions};
@@ -32,7 +31,7 @@ const SMALLEST: usize = 64 << 10;
 const BOUNCE: usize = 1 << 20;
 
 /// A file open for direct transfers.
-pub(crate) struct DirectFile {
+pub(super) struct DirectFile {
     file: File,
     align: usize,
     bounce: BufPool,
@@ -40,7 +39,7 @@ pub(crate) struct DirectFile {
 
 /// The part of a transfer that may be direct, as a range in its buffer. `None` when that part would
 /// be too short.
-pub(crate) fn direct_part(at: u64, len: usize, align: usize) -> Option<Range<usize>> {
+pub(super) fn direct_part(at: u64, len: usize, align: usize) -> Option<Range<usize>> {
     let head = at.checked_next_multiple_of(align as u64)? - at;
     let head = usize::try_from(head).ok().filter(|head| *head < len)?;
     let middle = (len - head) / align * align;
@@ -50,7 +49,7 @@ pub(crate) fn direct_part(at: u64, len: usize, align: usize) -> Option<Range<usi
 impl DirectFile {
     /// Opens the file of `buffered` again for direct I/O. `None` when the filesystem that it lies
     /// in does not support that, or `/proc` is missing.
-    pub(crate) fn beside(buffered: &File, write: bool) -> Option<DirectFile> {
+    pub(super) fn beside(buffered: &File, write: bool) -> Option<DirectFile> {
         let path = format!("/proc/self/fd/{}", buffered.as_raw_fd());
         let flags = OFlags::DIRECT.bits() as i32;
         let file =
@@ -70,17 +69,17 @@ impl DirectFile {
     }
 
     /// The alignment of offset, length and memory of a direct transfer, in bytes.
-    pub(crate) fn align(&self) -> usize {
+    pub(super) fn align(&self) -> usize {
         self.align
     }
 
     /// The descriptor.
-    pub(crate) fn file(&self) -> &File {
+    pub(super) fn file(&self) -> &File {
         &self.file
     }
 
     /// Fills `buf`, whose offset and length are aligned; its memory need not be.
-    pub(crate) fn read(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
+    pub(super) fn read(&self, at: u64, buf: &mut [u8]) -> io::Result<()> {
         if self.is_aligned(buf) {
             return self.file.read_exact_at(buf, at);
         }
@@ -96,7 +95,7 @@ impl DirectFile {
     }
 
     /// Writes all of `buf`, whose offset and length are aligned; its memory need not be.
-    pub(crate) fn write(&self, at: u64, buf: &[u8]) -> io::Result<()> {
+    pub(super) fn write(&self, at: u64, buf: &[u8]) -> io::Result<()> {
         if self.is_aligned(buf) {
             return self.file.write_all_at(buf, at);
         }
@@ -112,12 +111,12 @@ impl DirectFile {
     }
 
     /// Fills `bufs`, at most `IOV_MAX` of them, from `at` on: in one call when all are aligned,
-    /// else through the bounce buffer and `device`.
-    pub(crate) fn read_vectored(
+    /// else through the bounce buffer, which `read_piece` fills from an offset on.
+    pub(super) fn read_vectored(
         &self,
-        device: &FileDevice,
         at: u64,
         bufs: &mut [IoSliceMut<'_>],
+        read_piece: impl Fn(u64, &mut [u8]) -> io::Result<()>,
     ) -> io::Result<()> {
         if self.takes(at, bufs.iter().map(|buf| &**buf)) {
             let got = rustix::io::retry_on_intr(|| rustix::io::preadv(&self.file, bufs, at));
@@ -132,7 +131,7 @@ impl DirectFile {
         let mut into: &mut [u8] = &mut [];
         while left > 0 {
             let piece = &mut bounce[..BOUNCE.min(left)];
-            device.read(at, piece)?;
+            read_piece(at, piece)?;
             let mut from = &*piece;
             while !from.is_empty() {
                 if into.is_empty() {
@@ -152,11 +151,11 @@ impl DirectFile {
 
     /// Writes `bufs` at `at`, in the same way as [`read_vectored`](DirectFile::read_vectored) fills
     /// them.
-    pub(crate) fn write_vectored(
+    pub(super) fn write_vectored(
         &self,
-        device: &FileDevice,
         at: u64,
         bufs: &[IoSlice<'_>],
+        write_piece: impl Fn(u64, &[u8]) -> io::Result<()>,
     ) -> io::Result<()> {
         if self.takes(at, bufs.iter().map(|buf| &**buf)) {
             let put = rustix::io::retry_on_intr(|| rustix::io::pwritev(&self.file, bufs, at));
@@ -173,12 +172,12 @@ impl DirectFile {
                 bounce[filled..filled + n].copy_from_slice(&from[..n]);
                 (from, filled) = (&from[n..], filled + n);
                 if filled == bounce.len() {
-                    device.write(at, &bounce)?;
+                    write_piece(at, &bounce)?;
                     (at, filled) = (at + filled as u64, 0);
                 }
             }
         }
-        device.write(at, &bounce[..filled])
+        write_piece(at, &bounce[..filled])
     }
 
     /// Whether one direct system call can take these buffers unchanged.

@@ -13,31 +13,37 @@ mod errors;
 mod read;
 mod write;
 
-use crate::cache::Shared;
-use crate::folio::Folio;
 use crate::frames::{ORDERS, PAGE_LOG2};
 use crate::index::place;
-use crate::owner::Use;
-use crate::slots::{Slot, UNUSED};
-use crate::writeback::FileState;
+use crate::interface::Use;
+use crate::readahead::Request;
+use crate::reclaim::From;
+use crate::shared::{HasFolios, Shared};
+use crate::slots::UNUSED;
+use crate::writeback::{DirtyFile, FileState};
+use crate::{folio, slots};
 use extant_base::lock::{Mutex, Rank, ReadGuard, WriteGuard};
 use extant_base::{Error, Ino, Result};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Weak};
+
+type Folio = folio::Folio<FileCache>;
+type Slot = slots::Slot<FileCache>;
 
 /// The cached bytes of one file.
 pub struct FileCache {
     ino: Ino,
     id: u64,
-    shared: Arc<Shared>,
+    shared: Arc<Shared<FileCache>>,
     this: Weak<FileCache>,
     len: AtomicU64,
     orders: AtomicU32,
     hits: AtomicBool,
     /// Write-back state that is read without a lock.
-    pub(crate) writeback: Arc<FileState>,
+    writeback: Arc<FileState>,
     changing: Changing,
 }
 
@@ -84,7 +90,7 @@ struct Held<'a> {
 }
 
 impl FileCache {
-    pub(crate) fn new(ino: Ino, id: u64, shared: Arc<Shared>) -> Arc<FileCache> {
+    pub(crate) fn new(ino: Ino, id: u64, shared: Arc<Shared<FileCache>>) -> Arc<FileCache> {
         Arc::new_cyclic(|this| FileCache {
             ino,
             id,
@@ -134,21 +140,15 @@ impl FileCache {
         self.orders.load(Acquire) != 0
     }
 
-    pub(crate) fn this(&self) -> Option<Arc<FileCache>> {
-        self.this.upgrade()
-    }
-
-    pub(crate) fn read_ahead(&self) -> &crate::readahead::ReadAhead {
-        &self.shared.read_ahead
+    /// Requests that the read-ahead thread read `range`.
+    fn request_read_ahead(&self, range: Range<u64>, how: Use) {
+        if let Some(file) = self.this.upgrade() {
+            self.shared.read_ahead.request(Request { file, range, how });
+        }
     }
 
     fn block(&self) -> u64 {
         1 << self.shared.block_log2
-    }
-
-    /// The key under which reclaim remembers an evicted folio.
-    pub(crate) fn ghost(&self, page: u64) -> u64 {
-        self.id.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ page
     }
 
     /// The slot that held byte `offset` at the time of the lookup. Takes no lock; the caller checks
@@ -230,7 +230,7 @@ impl FileCache {
                 // again.
                 if order > *shared.orders.start() {
                     most = order - 1;
-                } else if !shared.evict(crate::reclaim::From::Any) {
+                } else if !shared.evict(From::Any) {
                     return Err(Error::NoMemory);
                 }
                 continue;
@@ -286,20 +286,6 @@ impl FileCache {
         }
     }
 
-    /// Removes a folio from the file's lists and counts. The caller holds the folio's exclusive
-    /// lock.
-    pub(crate) fn unlist(&self, page: u64, order: u32, dirty: u32, writing: u32) {
-        let mut index = self.changing.index.lock();
-        index.folios.remove(&page);
-        index.dirty.remove(&page);
-        let count = &mut index.orders[order as usize];
-        *count -= 1;
-        if *count == 0 {
-            self.orders.fetch_and(!(1 << order), AcqRel);
-        }
-        self.changing.blocks.fetch_sub(u64::from(writing) << 32 | u64::from(dirty), AcqRel);
-    }
-
     /// Slots and first bytes of the folios that overlap the bytes `start..end`.
     fn folios_in(&self, start: u64, end: u64) -> Vec<(u32, u64)> {
         let index = self.changing.index.lock();
@@ -318,6 +304,42 @@ impl FileCache {
         self.changing.index.lock().closed = true;
         self.set_hits(false);
         self.discard(0..u64::MAX);
+    }
+}
+
+impl HasFolios for FileCache {
+    fn ghost(&self, page: u64) -> u64 {
+        self.id.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ page
+    }
+
+    fn unlist(&self, page: u64, order: u32, dirty: u32, writing: u32) {
+        let mut index = self.changing.index.lock();
+        index.folios.remove(&page);
+        index.dirty.remove(&page);
+        let count = &mut index.orders[order as usize];
+        *count -= 1;
+        if *count == 0 {
+            self.orders.fetch_and(!(1 << order), AcqRel);
+        }
+        self.changing.blocks.fetch_sub(u64::from(writing) << 32 | u64::from(dirty), AcqRel);
+    }
+}
+
+impl DirtyFile for FileCache {
+    fn is_dirty(&self) -> bool {
+        FileCache::is_dirty(self)
+    }
+
+    fn dirty_bytes(&self) -> u64 {
+        FileCache::dirty_bytes(self)
+    }
+
+    fn note_error(&self, error: &Error) {
+        FileCache::note_error(self, error);
+    }
+
+    fn state(&self) -> &Arc<FileState> {
+        &self.writeback
     }
 }
 
@@ -341,7 +363,7 @@ impl FileIndex {
     /// The largest new folio that starts at `page` (aligned down to the smallest order), ends at
     /// byte `end` or before, and overlaps no other folio; or the folio that contains `page`
     /// already.
-    fn plan(&self, page: u64, end: u64, most: u32, orders: &std::ops::RangeInclusive<u32>) -> Plan {
+    fn plan(&self, page: u64, end: u64, most: u32, orders: &RangeInclusive<u32>) -> Plan {
         if let Some(start) = self.covering(page)
             && let Some((number, _)) = self.folios.get(&start)
         {

@@ -1,64 +1,17 @@
-//! Names of directories: looked up by name, listed in order of creation.
+//! Changes of names, and listings.
 
-use crate::null::Null;
-use crate::null::node::{Body, Node, now};
-use crate::operations::{Answer, Entry, Listing, NodeId};
-use hashbrown::HashMap;
+use crate::Null;
+use crate::names::Names;
+use crate::node::{Body, Node, now};
+use extant_fuse::{Answer, Entry, Listing, NodeId};
 use parking_lot::RwLockWriteGuard;
 use rustix::io::Errno;
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-/// Place of the first name, after "." (1) and ".." (2).
-const FIRST: u64 = 3;
 const NOREPLACE: u32 = 1;
 const EXCHANGE: u32 = 2;
-
-/// The names of one directory.
-pub(super) struct Names {
-    pub(super) parent: u64,
-    by_name: HashMap<Arc<[u8]>, (u64, u64)>,
-    /// By place. No later name gets the same place, so a listing can continue where it was.
-    by_place: BTreeMap<u64, (Arc<[u8]>, u64)>,
-    next: u64,
-}
-
-impl Names {
-    /// No names yet.
-    pub(super) fn new(parent: u64) -> Names {
-        Names { parent, by_name: HashMap::new(), by_place: BTreeMap::new(), next: FIRST }
-    }
-
-    /// The node of a name.
-    pub(super) fn get(&self, name: &[u8]) -> Option<u64> {
-        self.by_name.get(name).map(|&(_, number)| number)
-    }
-
-    /// Adds a name that is not in the directory yet.
-    pub(super) fn insert(&mut self, name: &[u8], number: u64) {
-        let name: Arc<[u8]> = name.into();
-        self.by_name.insert(Arc::clone(&name), (self.next, number));
-        self.by_place.insert(self.next, (name, number));
-        self.next += 1;
-    }
-
-    fn remove(&mut self, name: &[u8]) {
-        if let Some((place, _)) = self.by_name.remove(name) {
-            self.by_place.remove(&place);
-        }
-    }
-
-    fn set(&mut self, name: &[u8], number: u64) {
-        if let Some((place, old)) = self.by_name.get_mut(name) {
-            *old = number;
-            if let Some((_, old)) = self.by_place.get_mut(place) {
-                *old = number;
-            }
-        }
-    }
-}
 
 impl Null {
     /// The node that `name` in `names` leads to.
@@ -86,7 +39,7 @@ impl Null {
         let node = self.named(&names, name)?;
         // The kernel holds locks on both directories: no file is created in the one that is
         // removed.
-        if !node.names()?.read().by_name.is_empty() {
+        if !node.names()?.read().is_empty() {
             return Err(Errno::NOTEMPTY);
         }
         names.remove(name.as_bytes());
@@ -177,7 +130,7 @@ impl Null {
                     (false, true) => return Err(Errno::ISDIR),
                     _ => {}
                 }
-                if target.names().is_ok_and(|names| !names.read().by_name.is_empty()) {
+                if target.names().is_ok_and(|names| !names.read().is_empty()) {
                     return Err(Errno::NOTEMPTY);
                 }
                 pair.target().set(to.1.as_bytes(), node.number);
@@ -221,18 +174,18 @@ impl Null {
                 into.add_name(OsStr::new(name), number, 4, place);
             }
         }
-        for (&place, (name, number)) in names.by_place.range(offset.max(FIRST - 1) + 1..) {
+        for (place, name, number) in names.after(offset) {
             if !into.fits(name.len()) {
                 return Ok(());
             }
-            let Ok(node) = self.table.get(NodeId(*number)) else { continue };
+            let Ok(node) = self.table.get(NodeId(number)) else { continue };
             let name = OsStr::from_bytes(name);
             if into.wants_entries() {
                 let entry = self.entry_of(&node);
                 into.add_entry(name, &entry, place);
             } else {
                 let kind = node.meta.lock().mode >> 12;
-                into.add_name(name, *number, kind, place);
+                into.add_name(name, number, kind, place);
             }
         }
         Ok(())

@@ -10,86 +10,12 @@
 //! that returned before a flush began comes before that flush.
 
 use crate::crash::CrashPlan;
-use crate::dax::{Dax, RecordedDax, lines};
-use crate::device::BlockDevice;
-use crate::memory::MemoryDevice;
+use crate::op::Op;
 use extant_base::{ByteOffset, Result};
+use extant_blockdev::{BlockDevice, Dax, LINE_BYTES, MemoryDevice, forward};
 use parking_lot::Mutex;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSlice;
 use std::sync::Arc;
-
-/// One change that succeeded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Op {
-    /// Bytes written: durable on return with `fua`, else after the next flush.
-    Write {
-        /// Position on the device.
-        at: ByteOffset,
-        /// The bytes.
-        data: Arc<[u8]>,
-        /// Whether it was a forced write.
-        fua: bool,
-    },
-    /// Bytes set to zero.
-    Zero {
-        /// Position on the device.
-        at: ByteOffset,
-        /// Length in bytes.
-        len: u64,
-    },
-    /// Bytes discarded.
-    Discard {
-        /// Position on the device.
-        at: ByteOffset,
-        /// Length in bytes.
-        len: u64,
-    },
-    /// Makes all earlier writes durable.
-    Flush,
-    /// Bytes of one cache line stored through a window ([`Dax`]).
-    Store {
-        /// Position on the device.
-        at: ByteOffset,
-        /// The bytes.
-        data: Arc<[u8]>,
-    },
-    /// The write-back of the lines of these bytes was started.
-    WriteBack {
-        /// Position on the device.
-        at: ByteOffset,
-        /// Length in bytes.
-        len: u64,
-    },
-    /// Makes all stores durable whose write-back was started before.
-    Fence,
-    /// Makes all earlier writes durable that begin in this range. It is the flush of one device,
-    /// where several devices are recorded as one.
-    FlushRange {
-        /// Where that device begins.
-        at: ByteOffset,
-        /// The length of that device in bytes.
-        len: u64,
-    },
-}
-
-impl Op {
-    /// First byte and length of the range that the operation changes; empty for one that changes
-    /// nothing.
-    pub fn range(&self) -> (ByteOffset, u64) {
-        match self {
-            Op::Write { at, data, .. } | Op::Store { at, data } => (*at, data.len() as u64),
-            Op::Zero { at, len } | Op::Discard { at, len } => (*at, *len),
-            Op::Flush | Op::FlushRange { .. } | Op::WriteBack { .. } | Op::Fence => {
-                (ByteOffset(0), 0)
-            }
-        }
-    }
-
-    /// Whether the operation was durable when it returned.
-    pub fn is_fua(&self) -> bool {
-        matches!(self, Op::Write { fua: true, .. })
-    }
-}
 
 /// Counts of some operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -192,25 +118,13 @@ impl<D: BlockDevice> Recorder<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for Recorder<D> {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
-        self.inner.read_at(at, buf)
-    }
+    forward!(self => self.inner;
+        len, read_at, read_vectored_at, read_fresh_at, read_verified, is_read_only, alignment,
+        needs_stable_buffers);
 
     fn write_at(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
         let op = || Op::Write { at, data: buf.into(), fua: false };
         self.record(op, || self.inner.write_at(at, buf))
-    }
-
-    fn read_fresh_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
-        self.inner.read_fresh_at(at, buf)
-    }
-
-    fn read_vectored_at(&self, at: ByteOffset, bufs: &mut [IoSliceMut<'_>]) -> Result<()> {
-        self.inner.read_vectored_at(at, bufs)
     }
 
     fn write_vectored_at(&self, at: ByteOffset, bufs: &[IoSlice<'_>]) -> Result<()> {
@@ -236,31 +150,60 @@ impl<D: BlockDevice> BlockDevice for Recorder<D> {
         self.record(|| Op::Zero { at, len }, || self.inner.zero(at, len))
     }
 
-    fn needs_stable_buffers(&self) -> bool {
-        self.inner.needs_stable_buffers()
-    }
-
-    fn read_verified(
-        &self,
-        at: ByteOffset,
-        buf: &mut [u8],
-        verify: &dyn Fn(&[u8]) -> bool,
-    ) -> Result<bool> {
-        self.inner.read_verified(at, buf, verify)
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
-
     fn dax(&self, at: ByteOffset, len: u64) -> Option<Arc<dyn Dax>> {
         let inner = self.inner.dax(at, len)?;
         Some(Arc::new(RecordedDax { inner, at: at.0, log: Arc::clone(&self.log) }))
     }
+}
 
-    fn alignment(&self) -> usize {
-        self.inner.alignment()
+/// A window that records its operations, line by line.
+struct RecordedDax {
+    inner: Arc<dyn Dax>,
+    /// Where the window starts on the recorded device.
+    at: u64,
+    log: Arc<Mutex<Vec<Op>>>,
+}
+
+impl Dax for RecordedDax {
+    forward!(self => self.inner; len, load, persistence_domain, way);
+
+    fn store(&self, at: u64, bytes: &[u8]) -> Result<()> {
+        let mut log = self.log.lock();
+        self.inner.store(at, bytes)?;
+        let start = self.at + at;
+        log.extend(lines(start, bytes.len() as u64).map(|(pos, len)| {
+            let within = (pos - start) as usize;
+            Op::Store { at: ByteOffset(pos), data: bytes[within..within + len as usize].into() }
+        }));
+        Ok(())
     }
+
+    fn write_back(&self, at: u64, len: u64) -> Result<()> {
+        let mut log = self.log.lock();
+        self.inner.write_back(at, len)?;
+        log.push(Op::WriteBack { at: ByteOffset(self.at + at), len });
+        Ok(())
+    }
+
+    fn fence(&self) -> Result<()> {
+        let mut log = self.log.lock();
+        self.inner.fence()?;
+        log.push(Op::Fence);
+        Ok(())
+    }
+}
+
+/// Splits a range at line borders: the parts as (start, length).
+fn lines(at: u64, len: u64) -> impl Iterator<Item = (u64, u64)> {
+    let end = at + len;
+    let mut pos = at;
+    std::iter::from_fn(move || {
+        (pos < end).then(|| {
+            let start = pos;
+            pos = end.min((pos / LINE_BYTES + 1) * LINE_BYTES);
+            (start, pos - start)
+        })
+    })
 }
 
 #[cfg(test)]

@@ -20,12 +20,12 @@
 //! The states without the last operation are those of the cut before it, so every state occurs
 //! once. All choices derive from one seed and the number of the cut.
 
+#[cfg(test)]
+mod dax_test;
 mod landing;
 
-use crate::dax::LINE_BYTES;
-use crate::device::BlockDevice;
-use crate::memory::MemoryDevice;
-use crate::recorder::Op;
+use crate::op::Op;
+use extant_blockdev::{BlockDevice, LINE_BYTES, MemoryDevice};
 use landing::{Random, apply, parts_of, reorder, tear};
 use std::collections::VecDeque;
 use std::fmt;
@@ -355,7 +355,7 @@ fn is_store(op: &Op) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recorder::Recorder;
+    use crate::Recorder;
     use extant_base::ByteOffset;
     use std::collections::HashSet;
 

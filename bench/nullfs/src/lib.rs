@@ -11,11 +11,15 @@
 //! checks permissions (`default_permissions`); access lists, quota and similar features are not
 //! supported.
 
+#![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
+
 mod content;
 mod names;
 mod node;
+mod tree;
 
-use crate::operations::{
+use extant_fuse::{
     Answer, Attributes, Caller, Entry, HandleId, Handles, Listing, NewNode, NodeId, Opened,
     Operations, SetAttr, Settings, Statistics, WriteFlags,
 };

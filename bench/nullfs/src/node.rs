@@ -1,7 +1,7 @@
 //! Files of the tree, and the table that maps numbers to them.
 
-use crate::null::names::Names;
-use crate::operations::{Answer, Attributes, Caller, NewNode, NodeId, SetAttr, SetTime, Timestamp};
+use crate::names::Names;
+use extant_fuse::{Answer, Attributes, Caller, NewNode, NodeId, SetAttr, SetTime, Timestamp};
 use hashbrown::HashMap;
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;

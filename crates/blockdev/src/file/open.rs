@@ -13,11 +13,11 @@
 //! `lock`. Opening a loop device also locks the file in which it stores its blocks, so that users
 //! of the device and users of the file exclude each other: see `loop_device`.
 
+use super::FileDevice;
+use super::direct::DirectFile;
+use super::lock::{has_mark, lock, open_failed};
+use super::loop_device;
 use crate::dax::DaxMode;
-use crate::direct::DirectFile;
-use crate::file::FileDevice;
-use crate::lock::{has_mark, lock};
-use crate::loop_device;
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
@@ -35,6 +35,23 @@ pub struct FileOptions {
     direct: bool,
     lock: bool,
     dax: DaxMode,
+}
+
+impl FileDevice {
+    /// Opens `path` for reading, locked against writers.
+    pub fn open(path: impl AsRef<Path>) -> Result<FileDevice> {
+        FileOptions::new().open(path)
+    }
+
+    /// Opens `path` for reading and writing, locked against all other users.
+    pub fn open_rw(path: impl AsRef<Path>) -> Result<FileDevice> {
+        FileOptions::new().write(true).open(path)
+    }
+
+    /// Creates the file `path`, or empties it, and gives it `len` zero bytes; locked.
+    pub fn create(path: impl AsRef<Path>, len: u64) -> Result<FileDevice> {
+        FileOptions::new().create(path, len)
+    }
 }
 
 impl Default for FileOptions {
@@ -196,13 +213,6 @@ fn kind_of(metadata: &fs::Metadata) -> Result<Kind> {
         Err(Error::IsADirectory)
     } else {
         Err(Error::Invalid("neither a regular file nor a block device"))
-    }
-}
-
-pub(crate) fn open_failed(source: io::Error) -> Error {
-    match source.raw_os_error() {
-        Some(libc::EBUSY | libc::ETXTBSY) => Error::Busy,
-        _ => Error::Device { op: IoOp::Open, at: ByteOffset(0), len: 0, source },
     }
 }
 

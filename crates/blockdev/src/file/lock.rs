@@ -22,7 +22,7 @@
 //! user can take those, too, or they are not shared by all who can open the image. The refusal
 //! names the reader.
 
-use extant_base::{Error, Result};
+use extant_base::{ByteOffset, Error, IoOp, Result};
 use std::collections::HashSet;
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -46,30 +46,32 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// [`Error::Busy`] when another user writes, or this process holds a lock; [`Error::Locked`] when a
 /// process that cannot be examined holds a lock, or a reader that holds one has also locked the
 /// mark's byte; the system's error.
-pub(crate) fn lock(file: &File, writing: bool) -> Result<Vec<u32>> {
+pub(super) fn lock(file: &File, writing: bool) -> Result<Vec<u32>> {
     for tried in 0..=TRIES {
         let locked = if writing { file.try_lock() } else { file.try_lock_shared() };
         match locked {
             Ok(()) => {
-                return match if writing { set_mark(file) } else { look_for_mark(file) } {
-                    // A reader has locked the mark's byte: this file's `flock` is enough.
-                    Mark::Ours | Mark::Readers => Ok(Vec::new()),
-                    Mark::Writers => Err(Error::Busy),
-                };
+                // If a reader has locked the mark's byte, this file's `flock` is enough.
+                let is_written =
+                    if writing { set_mark(file) == Mark::Writers } else { is_marked(file) };
+                return if is_written { Err(Error::Busy) } else { Ok(Vec::new()) };
             }
             Err(TryLockError::WouldBlock) if tried < TRIES => std::thread::sleep(PAUSE),
             Err(TryLockError::WouldBlock) => break,
             // Some network filesystems have no locks.
             Err(TryLockError::Error(error)) if has_no_locks(&error) => return Ok(Vec::new()),
-            Err(TryLockError::Error(error)) => return Err(crate::open::open_failed(error)),
+            Err(TryLockError::Error(error)) => return Err(open_failed(error)),
         }
     }
     let readers = readers_that_hold(file)?;
-    match (writing, if writing { set_mark(file) } else { look_for_mark(file) }) {
-        (_, Mark::Ours) | (false, Mark::Readers) => Ok(readers),
-        (_, Mark::Writers) => Err(Error::Busy),
+    if !writing {
+        return if is_marked(file) { Err(Error::Busy) } else { Ok(readers) };
+    }
+    match set_mark(file) {
+        Mark::Ours => Ok(readers),
+        Mark::Writers => Err(Error::Busy),
         // Without a mark, a later opener would not see this writer.
-        (true, Mark::Readers) => {
+        Mark::Readers => {
             Err(readers.first().map_or(Error::Busy, |pid| Error::Locked { pid: *pid }))
         }
     }
@@ -79,10 +81,10 @@ fn has_no_locks(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOLCK | libc::EOPNOTSUPP | libc::ENOSYS))
 }
 
-/// Which user has locked the mark's byte.
+/// Which user has locked the mark's byte, found by a try to lock it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
-    /// This file, or no other one.
+    /// This file.
     Ours,
     /// Another user with a kind of lock that needs only read access.
     Readers,
@@ -93,22 +95,19 @@ enum Mark {
 fn set_mark(file: &File) -> Mark {
     let mut wanted = mark(libc::F_WRLCK);
     match ofd_lock(file, libc::F_OFD_SETLK, &mut wanted) {
-        Err(libc::EAGAIN | libc::EACCES) => match look_for_mark(file) {
-            Mark::Writers => Mark::Writers,
-            Mark::Ours | Mark::Readers => Mark::Readers,
-        },
+        Err(libc::EAGAIN | libc::EACCES) if is_marked(file) => Mark::Writers,
+        Err(libc::EAGAIN | libc::EACCES) => Mark::Readers,
         // A system without such locks has none of other programs, either.
         Ok(()) | Err(_) => Mark::Ours,
     }
 }
 
-fn look_for_mark(file: &File) -> Mark {
+/// Whether another writer has set its mark.
+fn is_marked(file: &File) -> bool {
     // Only a lock for writing conflicts with a lock for reading.
     let mut wanted = mark(libc::F_RDLCK);
-    match ofd_lock(file, libc::F_OFD_GETLK, &mut wanted) {
-        Ok(()) if i32::from(wanted.l_type) == libc::F_WRLCK => Mark::Writers,
-        _ => Mark::Ours,
-    }
+    let looked = ofd_lock(file, libc::F_OFD_GETLK, &mut wanted);
+    looked.is_ok() && i32::from(wanted.l_type) == libc::F_WRLCK
 }
 
 fn mark(kind: libc::c_int) -> libc::flock {
@@ -134,9 +133,17 @@ fn ofd_lock(
     }
 }
 
+/// The error of a failed attempt to open or lock a file.
+pub(super) fn open_failed(source: io::Error) -> Error {
+    match source.raw_os_error() {
+        Some(libc::EBUSY | libc::ETXTBSY) => Error::Busy,
+        _ => Error::Device { op: IoOp::Open, at: ByteOffset(0), len: 0, source },
+    }
+}
+
 /// The processes that hold an `flock` on `file`, if each of them has it open for reading only.
 fn readers_that_hold(file: &File) -> Result<Vec<u32>> {
-    let own = file.metadata().map_err(crate::open::open_failed)?;
+    let own = file.metadata().map_err(open_failed)?;
     let (mut holders, mut seen) = (Vec::new(), HashSet::new());
     let processes = fs::read_dir("/proc")
         .map_err(|_| Error::Busy)?
@@ -170,7 +177,7 @@ fn readers_that_hold(file: &File) -> Result<Vec<u32>> {
 }
 
 /// Whether a writer has set its mark on the file with these numbers. The file may have no path.
-pub(crate) fn has_mark(dev: u64, ino: u64) -> bool {
+pub(super) fn has_mark(dev: u64, ino: u64) -> bool {
     let place = place_of(dev, ino);
     let table = fs::read_to_string("/proc/locks").unwrap_or_default();
     // `2: OFDLCK ADVISORY  WRITE -1 08:01:1187 9223372036854775806 9223372036854775806`
