@@ -18,11 +18,12 @@ use std::path::{Path, PathBuf};
 use wrong_forms::WRONG_FORMS;
 
 /// A module of this crate, and its source: a file, or a crate's folder.
-const MODULES: [(&str, &str); 5] = [
+const MODULES: [(&str, &str); 6] = [
     ("lock", "crates/base/src/lock.rs"),
     ("journal", "crates/journal/src"),
     ("pagecache", "crates/pagecache/src"),
-    ("in_flight", "crates/fs/src/direct/in_flight.rs"),
+    ("transfers", "crates/fs/src/state/inode/transfers.rs"),
+    ("in_flight", "crates/fs/src/files/direct/in_flight.rs"),
     ("cache_driver", "crates/pagecache/tests/it/common/mod.rs"),
 ];
 
@@ -95,9 +96,9 @@ fn quiet(root: &Path, modules: &mut String, out: &Path) {
         let len = text[start..].find(to).unwrap_or_else(|| panic!("{to:?} is not found"));
         text[start..start + len + to.len()].to_owned()
     };
-    let loud = read("crates/fs/src/inode/mod.rs");
+    let loud = read("crates/fs/src/state/inode/mod.rs");
     let loud = part(&loud, "pub(crate) fn be_loud(&self) {", "\n    }\n");
-    let may = read("crates/fs/src/cached/write.rs");
+    let may = read("crates/fs/src/files/cached/write.rs");
     let may = part(&may, "let may = ||", ";\n");
     let text = format!(
         "use crate::quiet::Inode;\nuse std::sync::atomic::Ordering;\nimpl Inode {{\n    {loud}}}\n\
@@ -164,8 +165,8 @@ fn copy_file(module: &str, name: &str, from: &Path, to: &Path, used: &mut [usize
         text = text.replace("crate::", &format!("crate::{module}::"));
     }
     if module == "in_flight" {
-        text = text.replace("use crate::", "use crate::direct_scenes::");
-        text = text.replace("pub(super)", "pub(crate)");
+        text = text.replace("use crate::state::", "use crate::direct_scenes::");
+        text = text.replace("use crate::volume::", "use crate::direct_scenes::volume::");
     }
     // The explorer's condition needs to know the size of what is locked.
     if module == "lock" {

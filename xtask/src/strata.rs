@@ -7,7 +7,8 @@
 //!   modules that reach each other                                            a cycle, a defect
 //! ```
 //!
-//! A module here is a file or folder directly under `src`. Arrows are read from the `crate::` paths
+//! A module here is a file or folder directly under `src`, or directly under a folder of `src` that
+//! is a stratum of several modules. Arrows are read from the `crate::` paths
 //! of the sources, tests excluded. A name that the crate root re-exports counts for its module.
 //! Methods that a module adds to a type of another module are not detected.
 //!
@@ -23,8 +24,11 @@ use std::path::{Path, PathBuf};
 struct Crate {
     /// Its directory.
     dir: &'static str,
-    /// Its strata from the lowest, each a list of modules. Empty if only cycles count.
+    /// Its strata from the lowest, each a list of files and folders under `src`. Empty if only
+    /// cycles count.
     strata: &'static [&'static [&'static str]],
+    /// Strata that are folders of several modules.
+    folders: &'static [&'static str],
     /// Number of arrows that still point up.
     up: usize,
     /// Number of modules that are still part of a cycle.
@@ -32,46 +36,24 @@ struct Crate {
 }
 
 const fn only_cycles(dir: &'static str, in_cycles: usize) -> Crate {
-    Crate { dir, strata: &[], up: 0, in_cycles }
+    Crate { dir, strata: &[], folders: &[], up: 0, in_cycles }
 }
 
 const FS: &[&[&str]] = &[
     &["context", "parallel"],
     &["space"],
-    &["inode", "orphan", "quota", "staged"],
-    &[
-        "attributes",
-        "cached",
-        "create",
-        "data",
-        "dir",
-        "direct",
-        "fast_commit",
-        "file",
-        "filesystem",
-        "inline",
-        "inline_change",
-        "journal_map",
-        "map",
-        "metadata",
-        "mount",
-        "names",
-        "node",
-        "open",
-        "path",
-        "read_dir",
-        "recovery",
-        "remove_inode",
-        "statfs",
-        "sums",
-        "sync_way",
-        "volume",
-        "walk",
-        "xattr",
-    ],
-    &["bulk", "exclusive", "mkfs", "resize", "tune"],
-    &["check", "scrub", "survey"],
+    &["state"],
+    &["volume"],
+    &["inodes"],
+    &["tree"],
+    &["files"],
+    &["recovery"],
+    &["api"],
+    &["audit"],
+    &["open"],
+    &["offline"],
 ];
+const FS_FOLDERS: &[&str] = &["state", "inodes", "tree", "files", "audit", "offline"];
 
 const BLOCKDEV: &[&[&str]] = &[
     &["aligned", "forward", "range", "shared_words"],
@@ -108,11 +90,11 @@ const CRATES: &[Crate] = &[
     only_cycles("crates/base", 0),
     only_cycles("crates/crc32c", 0),
     only_cycles("crates/ondisk", 0),
-    Crate { dir: "crates/blockdev", strata: BLOCKDEV, up: 0, in_cycles: 0 },
+    Crate { dir: "crates/blockdev", strata: BLOCKDEV, folders: &[], up: 0, in_cycles: 0 },
     only_cycles("crates/raid", 0),
-    Crate { dir: "crates/journal", strata: JOURNAL, up: 0, in_cycles: 0 },
-    Crate { dir: "crates/pagecache", strata: PAGECACHE, up: 0, in_cycles: 0 },
-    Crate { dir: "crates/fs", strata: FS, up: 13, in_cycles: 31 },
+    Crate { dir: "crates/journal", strata: JOURNAL, folders: &[], up: 0, in_cycles: 0 },
+    Crate { dir: "crates/pagecache", strata: PAGECACHE, folders: &[], up: 0, in_cycles: 0 },
+    Crate { dir: "crates/fs", strata: FS, folders: FS_FOLDERS, up: 0, in_cycles: 0 },
     only_cycles("crates/image", 0),
     only_cycles("crates/fuse", 0),
     only_cycles("crates/capi", 0),
@@ -130,7 +112,7 @@ pub fn check(report: bool) -> Result<(), String> {
     let mut wrong = Vec::new();
     let (mut all_up, mut all_cyclic) = (0, 0);
     for krate in CRATES {
-        let sources = sources(Path::new(krate.dir))?;
+        let sources = sources(krate)?;
         let arrows = arrows(&sources);
         let up = arrows_up(&arrows, krate.strata);
         let cycles = cycles(&arrows);
@@ -165,22 +147,33 @@ pub fn check(report: bool) -> Result<(), String> {
     Err(format!("strata (cargo xtask layers --report):\n  {}", wrong.join("\n  ")))
 }
 
-/// A source file: its path under `src`, and its text without comments and tests.
+/// A source file: its path under `src`, its module, and its text without comments and tests.
 struct Source {
     path: String,
+    /// `None` for the crate root, and for a stratum's list of modules.
+    module: Option<String>,
     text: String,
 }
 
 impl Source {
-    /// The file or folder directly under `src`. `None` for the crate root.
+    fn new(path: &str, text: &str, folders: &[&str]) -> Source {
+        let mut parts = path.split('/').map(|part| part.trim_end_matches(".rs"));
+        let module = match (parts.next().unwrap_or_default(), parts.next()) {
+            ("lib" | "main", _) => None,
+            (folder, Some("mod")) if folders.contains(&folder) => None,
+            (folder, Some(inner)) if folders.contains(&folder) => Some(format!("{folder}/{inner}")),
+            (first, _) => Some(first.to_owned()),
+        };
+        Source { path: path.to_owned(), module, text: code_of(text) }
+    }
+
     fn module(&self) -> Option<&str> {
-        let first = self.path.split('/').next()?.trim_end_matches(".rs");
-        (!matches!(first, "lib" | "main")).then_some(first)
+        self.module.as_deref()
     }
 }
 
-fn sources(dir: &Path) -> Result<Vec<Source>, String> {
-    let root = dir.join("src");
+fn sources(krate: &Crate) -> Result<Vec<Source>, String> {
+    let root = Path::new(krate.dir).join("src");
     let mut found = Vec::new();
     let mut folders = vec![root.clone()];
     while let Some(folder) = folders.pop() {
@@ -195,7 +188,7 @@ fn sources(dir: &Path) -> Result<Vec<Source>, String> {
             let inside = inside.to_string_lossy().into_owned();
             if inside.ends_with(".rs") && !is_test(&inside) {
                 let text = fs::read_to_string(&path).map_err(|e| format!("{inside}: {e}"))?;
-                found.push(Source { path: inside, text: code_of(&text) });
+                found.push(Source::new(&inside, &text, krate.folders));
             }
         }
     }
@@ -237,19 +230,29 @@ fn module_names(sources: &[Source]) -> BTreeSet<&str> {
 
 /// The names that the crate root re-exports, with the module of each.
 fn re_exports(sources: &[Source]) -> BTreeMap<String, String> {
+    let modules = module_names(sources);
     let root = sources.iter().find(|source| source.path == "lib.rs");
     let text = root.map(|source| source.text.as_str()).unwrap_or_default();
     let mut names = BTreeMap::new();
     for part in text.split("pub use ").skip(1) {
-        let path = part.split(';').next().unwrap_or_default();
-        let Some((module, rest)) = path.trim_start_matches("crate::").split_once("::") else {
-            continue;
-        };
-        for name in words(rest) {
-            names.insert(name.to_owned(), module.trim().to_owned());
+        let path = part.split(';').next().unwrap_or_default().trim_start_matches("crate::");
+        let Some(module) = module_of(path, &modules) else { continue };
+        for name in words(path).skip(module.split('/').count()) {
+            names.insert(name.to_owned(), module.clone());
         }
     }
     names
+}
+
+/// The module that a path starts with.
+fn module_of(path: &str, modules: &BTreeSet<&str>) -> Option<String> {
+    let mut parts = words(path);
+    let first = parts.next()?;
+    if modules.contains(first) {
+        return Some(first.to_owned());
+    }
+    let inner = format!("{first}/{}", parts.next()?);
+    modules.contains(inner.as_str()).then_some(inner)
 }
 
 fn words(text: &str) -> impl Iterator<Item = &str> {
@@ -262,13 +265,11 @@ fn arrows(sources: &[Source]) -> Arrows {
     let mut arrows = Arrows::new();
     for source in sources {
         let Some(from) = source.module() else { continue };
-        for name in source.text.split("crate::").skip(1).flat_map(heads) {
-            let to = match modules.contains(name) {
-                true => Some(name),
-                false => re_exports.get(name).map(String::as_str).filter(|to| modules.contains(to)),
-            };
-            if let Some(to) = to.filter(|to| *to != from) {
-                let files = arrows.entry(from.to_owned()).or_default().entry(to.to_owned());
+        for path in source.text.split("crate::").skip(1).flat_map(paths) {
+            let re_exported = || re_exports.get(words(path).next()?).cloned();
+            let to = module_of(path, &modules).or_else(re_exported);
+            if let Some(to) = to.filter(|to| to != from) {
+                let files = arrows.entry(from.to_owned()).or_default().entry(to);
                 files.or_default().insert(source.path.clone());
             }
         }
@@ -276,22 +277,23 @@ fn arrows(sources: &[Source]) -> Arrows {
     arrows
 }
 
-/// The first names of the paths after a `crate::`: one, or each of a list in braces.
-fn heads(rest: &str) -> Vec<&str> {
+/// The paths after a `crate::`: one, or each of a list in braces.
+fn paths(rest: &str) -> Vec<&str> {
     let Some(list) = rest.strip_prefix('{') else {
-        return words(rest).take(1).collect();
+        let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+        return vec![rest.split(|c| !is_path(c)).next().unwrap_or_default()];
     };
     let (mut depth, mut at, mut found) = (0, 0, Vec::new());
     for (n, c) in list.char_indices() {
         match c {
             '{' => depth += 1,
             '}' if depth == 0 => {
-                found.extend(words(&list[at..n]).take(1));
+                found.push(&list[at..n]);
                 break;
             }
             '}' => depth -= 1,
             ',' if depth == 0 => {
-                found.extend(words(&list[at..n]).take(1));
+                found.push(&list[at..n]);
                 at = n + 1;
             }
             _ => {}
@@ -300,8 +302,13 @@ fn heads(rest: &str) -> Vec<&str> {
     found
 }
 
+/// The file or folder directly under `src` to which a module belongs.
+fn top(module: &str) -> &str {
+    module.split('/').next().unwrap_or(module)
+}
+
 fn arrows_up(arrows: &Arrows, strata: &[&[&str]]) -> Vec<String> {
-    let level = |module: &str| strata.iter().position(|stratum| stratum.contains(&module));
+    let level = |module: &str| strata.iter().position(|stratum| stratum.contains(&top(module)));
     let mut up = Vec::new();
     for (from, targets) in arrows {
         for (to, files) in targets {
@@ -320,7 +327,7 @@ fn unknown_modules(sources: &[Source], krate: &Crate) -> Vec<String> {
     if krate.strata.is_empty() {
         return Vec::new();
     }
-    let known = |module: &&str| krate.strata.iter().any(|stratum| stratum.contains(module));
+    let known = |module: &&str| krate.strata.iter().any(|stratum| stratum.contains(&top(module)));
     let unknown = module_names(sources).into_iter().filter(|module| !known(module));
     unknown.map(|module| format!("{}: {module} has no stratum in strata.rs", krate.dir)).collect()
 }
@@ -358,8 +365,7 @@ mod tests {
     use super::*;
 
     fn crate_of(files: &[(&str, &str)]) -> Vec<Source> {
-        let source =
-            |(path, text): &(&str, &str)| Source { path: (*path).to_owned(), text: code_of(text) };
+        let source = |(path, text): &(&str, &str)| Source::new(path, text, &["folder"]);
         files.iter().map(source).collect()
     }
 
@@ -384,9 +390,20 @@ mod tests {
     }
 
     #[test]
+    fn modules_of_a_folder_count_one_by_one() {
+        let sources = crate_of(&[
+            ("lib.rs", "mod folder; pub use folder::b::Thing;"),
+            ("folder/mod.rs", "pub(crate) mod a; pub(crate) mod b;"),
+            ("folder/a.rs", "use crate::Thing;"),
+            ("folder/b.rs", "fn f() { crate::folder::a::g(); }"),
+        ]);
+        assert_eq!(cycles(&arrows(&sources)), [["folder/a", "folder/b"]]);
+    }
+
+    #[test]
     fn a_module_without_a_stratum_is_named() {
         let sources = crate_of(&[("a.rs", ""), ("b.rs", "")]);
-        let krate = Crate { dir: "c", strata: &[&["a"]], up: 0, in_cycles: 0 };
+        let krate = Crate { dir: "c", strata: &[&["a"]], folders: &[], up: 0, in_cycles: 0 };
         assert_eq!(unknown_modules(&sources, &krate), ["c: b has no stratum in strata.rs"]);
     }
 }

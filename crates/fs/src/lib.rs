@@ -26,59 +26,34 @@
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
-mod attributes;
-pub mod bulk;
-mod cached;
-pub mod check;
+mod api;
+mod audit;
 mod context;
-mod create;
-mod data;
-mod dir;
-mod direct;
-mod exclusive;
-mod fast_commit;
-mod file;
-mod filesystem;
-mod inline;
-mod inline_change;
-mod inode;
-mod journal_map;
-mod map;
-mod metadata;
-pub mod mkfs;
-mod mount;
-mod names;
-mod node;
+mod files;
+mod inodes;
+mod offline;
 mod open;
-mod orphan;
 mod parallel;
-mod path;
-mod quota;
-mod read_dir;
 mod recovery;
-mod remove_inode;
-pub mod resize;
-pub mod scrub;
 mod space;
-mod staged;
-mod statfs;
-mod sums;
-pub mod survey;
-mod sync_way;
+mod state;
 #[cfg(test)]
 mod tests;
-pub mod tune;
+mod tree;
 mod volume;
-mod walk;
-mod xattr;
 
-pub use attributes::SetAttributes;
+pub use audit::{check, scrub, survey};
+pub use offline::{bulk, mkfs, resize, tune};
+
+pub use api::direct_queue::{DirectDone, DirectQueue};
+pub use api::file::{File, FileExtent};
+pub use api::filesystem::{Filesystem, Stats};
+pub use api::node::{LastAccess, Node};
+pub use api::read_dir::{DirEntry, DirPlaces, ReadDir};
 pub use context::damage::DamagePolicy;
 pub use context::environment::{
     Clock, Environment, FixedClock, Rng, SeededRng, SystemClock, SystemRng,
 };
-pub use data::DataMode;
-pub use direct::{Bounce, DirectDone, DirectOptions, DirectQueue, DirectStats};
 pub use extant_base::{
     BlockNr, BlockSize, ByteOffset, Error, Feature, GroupNr, Holder, Ino, Result, Site, What,
 };
@@ -95,17 +70,18 @@ pub use extant_ondisk::time::Timestamp;
 pub use extant_pagecache::{CacheStats, DontCachePolicy, FolioMut, FolioRef, Use as CacheUse};
 /// Volumes on several devices.
 pub use extant_raid as raid;
-pub use file::{FallocateMode, File, FileExtent};
-pub use filesystem::{Filesystem, Stats};
-pub use metadata::{Metadata, system_time};
-pub use names::NewFile;
-pub use names::rename::RenameFlags;
-pub use node::{LastAccess, Node};
+pub use files::attributes::SetAttributes;
+pub use files::direct::{Bounce, DirectOptions};
+pub use files::file::FallocateMode;
+pub use inodes::metadata::{Metadata, system_time};
 pub use open::{OpenOptions, recover};
-pub use read_dir::{DirEntry, DirPlaces, ReadDir};
+pub use state::bounce::DirectStats;
+pub use tree::names::NewFile;
+pub use tree::names::rename::RenameFlags;
+pub use volume::DataMode;
 
+pub use api::sync_way::{ByteLogMode, SyncWay};
+pub use api::walk::{Walk, WalkEntry};
+pub use inodes::statfs::SpaceInfo;
 pub use recovery::RecoveryReport;
-pub use statfs::SpaceInfo;
-pub use sync_way::{ByteLogMode, SyncWay};
-pub use walk::{Walk, WalkEntry};
-pub use xattr::door::XattrMode;
+pub use tree::xattr::by_name::XattrMode;

@@ -15,14 +15,13 @@ use crate::context::damage::{DamagePolicy, ErrorHook};
 use crate::context::environment::Environment;
 use crate::context::superblock::read_superblock;
 use crate::context::{Context, ContextOptions};
-use crate::data::DataMode;
-use crate::direct::Chunks;
-use crate::inode::InodeTable;
-use crate::orphan::Orphans;
-use crate::quota::{Quota, QuotaPolicy};
 use crate::space::{Space, SpaceOptions};
-use crate::sums::SumsFile;
-use crate::xattr::shared::SharedXattrs;
+use crate::state::bounce::Chunks;
+use crate::state::inode::InodeTable;
+use crate::state::inode::orphans::Orphans;
+use crate::state::quota::{Quota, QuotaPolicy};
+use crate::state::shared_xattrs::SharedXattrs;
+use crate::state::sums_file::SumsFile;
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{BlockSize, Error, GroupNr, Result};
 use extant_blockdev::BlockDevice;
@@ -37,6 +36,19 @@ use extant_pagecache::PageCache;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+/// Which files' data goes through the journal, and what is guaranteed for the rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum DataMode {
+    /// Data is on the device before the commit that makes it reachable.
+    #[default]
+    Ordered,
+    /// All data is committed like metadata. After a crash a write of up to 64 blocks is there as a
+    /// whole or not at all; of a longer write a first part may be there.
+    Journal,
+    /// Today as `Ordered`. Nothing is guaranteed for data that was not synced.
+    Writeback,
+}
 
 /// How to open the parts of a volume.
 #[derive(Clone, Debug)]

@@ -19,6 +19,7 @@ use extant_testkit::manifest::{Look, Manifest};
 use extant_testkit::rng::Rng;
 use extant_testkit::scratch::Scratch;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -43,6 +44,28 @@ pub struct Served {
     mounted: Option<Mounted>,
     scratch: Scratch,
     options: String,
+    layout: Layout,
+}
+
+/// How a volume is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layout {
+    Single,
+    /// Stripes on two files, neither of which is a volume by itself.
+    Stripes,
+    /// Two files, each of which is a whole volume.
+    Mirrors,
+}
+
+impl Layout {
+    /// The layout that options for `extant mkfs` give.
+    fn of(mkfs: &str) -> Layout {
+        match (mkfs.contains("--layout raid0"), mkfs.contains("--layout raid1")) {
+            (true, _) => Layout::Stripes,
+            (_, true) => Layout::Mirrors,
+            _ => Layout::Single,
+        }
+    }
 }
 
 /// Whether programs run on Linux' own ext4 (`EXTANT_MOUNT=linux`).
@@ -76,7 +99,7 @@ pub fn ok<T>(done: Result<T, String>) -> T {
 
 impl Served {
     /// A new ext4 of `mib` MiB made with `mkfs` (options for mke2fs, or for `extant mkfs` if only
-    /// that knows a feature), mounted.
+    /// that knows a feature or layout), mounted. A layout has a second file.
     #[track_caller]
     pub fn new(mib: u64, mkfs: &str) -> Self {
         Self::with_options(mib, mkfs, "")
@@ -87,8 +110,10 @@ impl Served {
     pub fn with_options(mib: u64, mkfs: &str, options: &str) -> Self {
         let scratch = Scratch::new();
         let more = std::env::var("EXTANT_MKFS").unwrap_or_default();
-        ok(made(&scratch.file("volume.img"), mib << 20, &format!("{mkfs} {more}")));
-        let mut served = Self { mounted: None, scratch, options: options.to_owned() };
+        let (options, layout) = (options.to_owned(), Layout::of(mkfs));
+        let mut served = Self { mounted: None, scratch, options, layout };
+        let second = (layout != Layout::Single).then(|| served.second());
+        ok(made(&served.image(), second.as_deref(), mib << 20, &format!("{mkfs} {more}")));
         served.mount();
         served
     }
@@ -100,13 +125,27 @@ impl Served {
         assert!(self.mounted.is_none(), "it is mounted");
         self.mounted = Some(match by_linux() {
             true => Mounted::Linux(ok(LoopMount::rw(&self.image(), &self.options))),
-            false => Mounted::Extant(ok(FuseMount::new(&self.image(), &self.options))),
+            false => Mounted::Extant(ok(FuseMount::new(&self.whole(), &self.options))),
         });
     }
 
-    /// The image.
+    /// The image, or the first of the two files of a layout.
     pub fn image(&self) -> PathBuf {
         self.scratch.file("volume.img")
+    }
+
+    /// The second file of a layout.
+    fn second(&self) -> PathBuf {
+        self.scratch.file("second.img")
+    }
+
+    /// The volume as `extant` takes it.
+    fn whole(&self) -> PathBuf {
+        let (image, second) = (self.image(), self.second());
+        match self.layout {
+            Layout::Single => image,
+            _ => format!("{}?member={}", image.display(), second.display()).into(),
+        }
     }
 
     /// The mount point.
@@ -198,14 +237,22 @@ impl Served {
         }
     }
 
-    /// Unmounts; `e2fsck -fn` must find nothing.
+    /// Unmounts; `e2fsck -fn` must find nothing, on both mirrors. `extant check` judges stripes.
     #[track_caller]
     pub fn unmount(&mut self) {
         match self.mounted.take().expect("it is not mounted") {
             Mounted::Extant(mount) => ok(mount.unmount()),
             Mounted::Linux(mount) => ok(mount.unmount()),
         }
+        if self.layout == Layout::Stripes {
+            let check = ok(Extant::get()).run(&[OsStr::new("check"), self.whole().as_os_str()]);
+            ok(check.and_then(Finished::success));
+            return;
+        }
         ok(e2fsck(&self.image(), None).expect_clean());
+        if self.layout == Layout::Mirrors {
+            ok(e2fsck(&self.second(), None).expect_clean());
+        }
     }
 
     /// A manifest of the mount.
@@ -215,7 +262,8 @@ impl Served {
         without_reading(manifest)
     }
 
-    /// The end: unmounts, e2fsck finds nothing, and Linux shows what the mount showed.
+    /// The end: unmounts, e2fsck finds nothing, and Linux shows what the mount showed. Linux cannot
+    /// read stripes.
     #[track_caller]
     pub fn finish(mut self) {
         let shown = self.manifest();
@@ -223,6 +271,9 @@ impl Served {
             assert_eq!(entry.error, None, "{}", entry.path);
         }
         self.unmount();
+        if self.layout == Layout::Stripes {
+            return;
+        }
         let mount = ok(LoopMount::ro(&self.image(), ""));
         let linux = without_reading(ok(Manifest::walk(mount.path())));
         // Data that was not written back takes no space yet.
@@ -233,14 +284,16 @@ impl Served {
 }
 
 /// Makes a volume of `bytes` with the options `mkfs`.
-fn made(image: &Path, bytes: u64, mkfs: &str) -> Result<(), String> {
-    if !mkfs.contains("data_csum") {
+fn made(image: &Path, second: Option<&Path>, bytes: u64, mkfs: &str) -> Result<(), String> {
+    if second.is_none() && !mkfs.contains("data_csum") {
         return mke2fs(image, bytes, mkfs, None);
     }
     let (image, size) = (image.display().to_string(), bytes.to_string());
     let mut words = vec!["mkfs", "--quiet", "--size", &size];
     words.extend(mkfs.split_whitespace());
     words.push(&image);
+    let second = second.map(|path| path.display().to_string());
+    words.extend(second.as_deref());
     Extant::get()?.run(&words)?.success().map(drop)
 }
 

@@ -239,6 +239,33 @@ fn what_cannot_be_mounted_is_refused_with_a_reason() {
 }
 
 #[test]
+fn the_image_names_its_mount_for_unmount() {
+    require!(Root, Fuse, E2fsprogs);
+    let place = Place::new();
+    let by_image = || run(place.command(&["umount"]).arg(&place.image), LIMIT).unwrap();
+    assert!(by_image().err().contains("nothing that extant mounted"), "{}", by_image().err());
+    for options in ["", "plain"] {
+        place.mount(options).success().unwrap();
+        by_image().success().unwrap();
+        assert_eq!(place.server(), None, "{options}");
+        place.expect_clean();
+    }
+    // Two mounts: only their directories say which one.
+    let other = place.scratch.file("other");
+    fs::create_dir(&other).unwrap();
+    place.mount("").success().unwrap();
+    run(place.command(&["mount"]).arg(&place.image).arg(&other), LIMIT).unwrap().success().unwrap();
+    let done = by_image();
+    assert_eq!(done.code(), Some(1));
+    for dir in [&place.dir, &other] {
+        assert!(done.err().contains(&*dir.to_string_lossy()), "{}", done.err());
+    }
+    run(place.command(&["unmount"]).arg(&other), LIMIT).unwrap().success().unwrap();
+    by_image().success().unwrap();
+    place.expect_clean();
+}
+
+#[test]
 fn what_was_synced_survives_a_kill_and_a_read_only_mount_shows_it_without_writing() {
     require!(Root, Fuse, E2fsprogs);
     let place = Place::new();

@@ -4,7 +4,8 @@
 //!   fast-import ──► origin (outside) ──clone──► the mount ──► gc, fsck, checkout, merge, status
 //! ```
 
-use extant_mount_tests::served::{Served, effort};
+use extant_mount_tests::served::{Served, by_linux, effort};
+use extant_testkit::command::Finished;
 use extant_testkit::require;
 use extant_testkit::rng::Rng;
 use std::fmt::Write as _;
@@ -53,17 +54,21 @@ fn history(commits: usize) -> String {
     text
 }
 
+/// Runs `script` with a git that reads no configuration of this machine.
+#[track_caller]
+fn git(served: &Served, script: &str) -> Finished {
+    let alone = "export HOME=$OUT GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a \
+                 GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a";
+    served.sh(&format!("{alone}\n{script}"))
+}
+
 #[test]
 fn a_large_history_is_cloned_packed_and_checked_out() {
     require!(Root, Fuse, Loop, E2fsprogs, Program("git"));
     let served = Served::new(1024, "");
     std::fs::write(served.outside("history"), history(COMMITS * effort())).unwrap();
+    let git = |script: &str| git(&served, script);
     let clean = r#"[ -z "$(git status --porcelain)" ]"#;
-    let git = |script: &str| {
-        let alone = "export HOME=$OUT GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a \
-                     GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a";
-        served.sh(&format!("{alone}\n{script}"))
-    };
     git("git init -q --bare -b main $OUT/origin
          cd $OUT/origin && git fast-import --quiet < $OUT/history");
     git("git clone -q file://$OUT/origin clone && cd clone && git fsck --full --strict");
@@ -87,4 +92,65 @@ fn a_large_history_is_cloned_packed_and_checked_out() {
          git commit -q -m more && git push -q origin HEAD:refs/heads/more
          cd ../clone && git fsck --full && git show more:d0/more | grep -qx more");
     served.finish();
+}
+
+/// `core.fsyncMethod=batch`: git starts the write-back of each object, syncs one file after all of
+/// them, and renames them. With `core.fsync=all` it then syncs the new index, which makes those names
+/// durable. All objects are there after the server was killed. The last rename of a command is not
+/// synced, so a lock file can be left, and the directory of branches is synced here.
+#[test]
+fn objects_synced_in_batches_outlive_the_server() {
+    require!(Root, Fuse, Loop, E2fsprogs, Program("git"));
+    if by_linux() {
+        return println!("NOT RUN: Linux' own ext4 cannot be killed");
+    }
+    let kinds = [
+        ("", ""),
+        ("--layout raid1", ""),
+        ("--layout raid0", ""),
+        ("-O fast_commit,data_csum --layout raid1", ""),
+        #[cfg(target_arch = "x86_64")]
+        ("-O fast_commit,data_csum", "dax_fc_bytelog=force,dax=always"),
+    ];
+    for (mkfs, options) in kinds {
+        println!("{mkfs} {options}");
+        let mut served = Served::with_options(64, mkfs, options);
+        git(
+            &served,
+            "git init -q repository && cd repository && git config gc.auto 0
+             git config core.fsync all && git config core.fsyncMethod batch
+             sync . .git .git/* .git/refs/heads .git/objects/*",
+        );
+        for round in 0..2 {
+            let add = format!(
+                "cd repository && rm -f $(find .git -name '*.lock') && mkdir -p d{round}
+                 for n in $(seq 40); do seq $n $((n + {round} + 500)) > d{round}/f$n; done
+                 git add ."
+            );
+            git(&served, &format!("{add}; git ls-files -s | cut -d ' ' -f 2 > $OUT/objects"));
+            served.kill();
+            served.mount();
+            git(
+                &served,
+                "cd repository && git cat-file --batch-check < $OUT/objects > $OUT/found
+                 ! grep missing $OUT/found && git fsck --full --strict",
+            );
+            git(
+                &served,
+                &format!(
+                    "{add} && git commit -q -m {round} && git rev-parse HEAD > $OUT/head
+                     sync .git/refs/heads"
+                ),
+            );
+            served.kill();
+            served.mount();
+            git(
+                &served,
+                "cd repository && git rev-parse HEAD | cmp - $OUT/head
+                 rm -f $(find .git -name '*.lock') && git fsck --full --strict
+                 git reset -q --hard && [ -z \"$(git status --porcelain)\" ]",
+            );
+        }
+        served.finish();
+    }
 }

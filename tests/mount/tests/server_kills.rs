@@ -203,6 +203,47 @@ fn what_flags_of_files_make_synchronous_outlives_the_server() {
     }
 }
 
+/// Changes of names on a mount with `dirsync`: no request for a sync follows them. The content of
+/// files is not synced.
+#[test]
+fn names_of_a_dirsync_mount_outlive_the_server() {
+    require!(Root, Fuse, Loop, E2fsprogs);
+    if by_linux() {
+        return println!("NOT RUN: Linux' own ext4 cannot be killed");
+    }
+    for mkfs in ["", "-O fast_commit"] {
+        let mut served = Served::with_options(64, mkfs, "dirsync");
+        let path = |served: &Served, name: &str| served.dir().join(name);
+        let kill = |served: &mut Served| {
+            served.kill();
+            served.mount();
+        };
+        fs::create_dir(path(&served, "dir")).unwrap();
+        for name in ["old", "from"] {
+            File::create(path(&served, name)).unwrap();
+        }
+        fs::hard_link(path(&served, "old"), path(&served, "dir/link")).unwrap();
+        std::os::unix::fs::symlink("old", path(&served, "symlink")).unwrap();
+        kill(&mut served);
+        for name in ["old", "from", "dir/link"] {
+            assert!(path(&served, name).exists(), "{mkfs}: {name} is lost");
+        }
+        assert!(path(&served, "symlink").is_symlink(), "{mkfs}: the symlink is lost");
+        fs::rename(path(&served, "from"), path(&served, "dir/to")).unwrap();
+        kill(&mut served);
+        assert!(path(&served, "dir/to").exists() && !path(&served, "from").exists(), "{mkfs}");
+        for name in ["old", "dir/link", "dir/to"] {
+            fs::remove_file(path(&served, name)).unwrap();
+        }
+        fs::remove_dir(path(&served, "dir")).unwrap();
+        kill(&mut served);
+        for name in ["old", "dir"] {
+            assert!(!path(&served, name).exists(), "{mkfs}: {name} is there again");
+        }
+        served.finish();
+    }
+}
+
 /// One sync after many files were written and closed, as git does with `core.fsyncMethod=batch`:
 /// all of them are durable.
 #[test]
@@ -216,6 +257,8 @@ fn files_that_were_closed_before_a_sync_outlive_the_server() {
         ("-O fast_commit", ""),
         ("-O fast_commit", "writeback_cache"),
         ("-O data_csum", ""),
+        ("--layout raid0", ""),
+        ("--layout raid1", ""),
         #[cfg(target_arch = "x86_64")]
         ("-O fast_commit,data_csum", "dax_fc_bytelog=force,dax=always"),
     ];

@@ -9,19 +9,19 @@
 //! ```
 
 use crate::explore::{Scene, Timers, explore, finds};
-use crate::in_flight::Help;
 use crate::lock::{Mutex, Rank};
 use crate::model::{point, thread};
+use crate::transfers::Help;
 use inode::Inode;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
 use volume::Volume;
 
-/// What `in_flight.rs` needs of an inode.
+/// What `in_flight.rs` needs of an inode: its transfers, from `transfers.rs`.
 pub(crate) mod inode {
-    use crate::in_flight::Directs;
     use crate::lock::{Rank, RwLock, WriteGuard};
+    use crate::transfers::Directs;
 
     pub(crate) struct Body;
 

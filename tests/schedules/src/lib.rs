@@ -4,7 +4,7 @@
 //! ```text
 //!   crates/journal ──┐                     ┌─ journal_scenes  handles, commits, checkpoints, cuts
 //!   crates/pagecache ┼─ build.rs ─► here ──┼─ cache_scenes    writers, readers, flusher, cuts
-//!   fs: in_flight.rs ┘   │                 └─ direct_scenes   transfers, threads that exclude them
+//!   fs: transfers.rs ┘   │                 └─ direct_scenes   transfers, threads that exclude them
 //!                        │ model    locks, threads, time: the explorer's
 //!                        └ wrong_forms    what must be found
 //! ```

@@ -212,17 +212,17 @@ pub(crate) const WRONG_FORMS: &[WrongForm] = &[
     // Direct transfers.
     form(
         "who waits for a direct transfer is not told of its end",
-        "in_flight/mod.rs",
+        "transfers/mod.rs",
         ["drop(state);\n        ", "self.changed.notify_all();", ""],
     ),
     form(
         "a direct transfer begins in a closed file",
-        "in_flight/mod.rs",
+        "transfers/mod.rs",
         ["if ", "state.closed > 0", "false"],
     ),
     form(
         "who waits for the file to open is not told",
-        "in_flight/mod.rs",
+        "transfers/mod.rs",
         ["self.0.state.lock().closed -= 1;\n        ", "self.0.changed.notify_all();", ""],
     ),
 ];

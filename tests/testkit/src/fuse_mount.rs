@@ -1,5 +1,7 @@
 //! A volume that `extant mount` serves, unmounted on drop.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -19,12 +21,15 @@ pub struct FuseMount {
 }
 
 impl FuseMount {
-    /// Mounts `img` with a server in the foreground; `options` are those after `-o`.
+    /// Mounts `img`, or `IMG?member=OTHER`, with a server in the foreground; `options` are those
+    /// after `-o`.
     pub fn new(img: &Path, options: &str) -> Result<Self, String> {
         let extant = Extant::get()?;
         let dir = tempfile::Builder::new().prefix("extant-fuse.").tempdir();
         let dir = dir.map_err(|e| format!("no mount point: {e}"))?;
-        let log = img.with_extension("mount.log");
+        let file = img.as_os_str().as_bytes().split(|byte| *byte == b'?').next();
+        let file = Path::new(OsStr::from_bytes(file.unwrap_or_default()));
+        let log = file.with_extension("mount.log");
         let mut command = Command::new(extant.bin());
         command.args(["mount", "--foreground", "--log"]).arg(&log);
         if !options.is_empty() {

@@ -14,6 +14,13 @@
 //! Every process that can read a file can `flock` it, so such a lock alone keeps no one out. Only a
 //! descriptor that is open for writing can set the write mark, so later openers see a writer that
 //! continued without `flock`.
+//!
+//! So a reader that holds `flock` and also locks the mark's byte does keep a writer out. A writer
+//! admitted without both locks would be visible only in `/proc`, which a later opener of another
+//! user cannot examine; and once the reader ends its locks, the next writer would get both of them
+//! while the first one still writes. Locks on another file, or on a socket name, do not help: every
+//! user can take those, too, or they are not shared by all who can open the image. The refusal
+//! names the reader.
 
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use std::collections::HashSet;

@@ -9,7 +9,8 @@ use extant_blockdev::{AlignedBuf, BlockDevice, FileDevice, FileOptions};
 use extant_testkit::loop_mount::LoopDevice;
 use extant_testkit::require;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const MIB: u64 = 1 << 20;
@@ -237,4 +238,31 @@ fn loop_devices_over_each_other_and_the_file_below_are_not_both_written() {
     assert_not_both_written(lower.path(), &file, "one device over it");
     assert_not_both_written(upper.path(), &file, "two devices over it");
     assert_not_both_written(upper.path(), lower.path(), "the devices");
+}
+
+/// A claim on a loop device over the file stands for a mount of it that the kernel is taking down.
+#[test]
+fn an_opening_waits_for_a_claim_that_ends_soon() {
+    require!(Root, Loop);
+    let dir = temp_dir();
+    let path = dir.path().join("file");
+    fs::write(&path, vec![0; 1 << 20]).unwrap();
+    let device = LoopDevice::attach(&path).unwrap();
+    let claim = || fs::File::options().read(true).custom_flags(libc::O_EXCL).open(device.path());
+    let held = claim().unwrap();
+    let start = Instant::now();
+    assert!(matches!(FileDevice::open_rw(&path), Err(Error::Busy)), "it was claimed all the time");
+    assert!(start.elapsed() >= Duration::from_secs(1), "{:?}", start.elapsed());
+    std::thread::scope(|threads| {
+        threads.spawn(move || {
+            std::thread::sleep(Duration::from_millis(200));
+            drop(held);
+        });
+        let start = Instant::now();
+        drop(FileDevice::open_rw(&path).unwrap());
+        assert!(start.elapsed() >= Duration::from_millis(100), "it was not claimed when it began");
+    });
+    // Readers do not wait.
+    let _held = claim().unwrap();
+    drop(FileDevice::open(&path).unwrap());
 }

@@ -20,14 +20,15 @@ use std::time::{Duration, Instant};
 #[command(after_long_help = "Examples:
   extant unmount /mnt
   extant unmount --lazy /mnt      take it out of sight now, end it when no program uses it any more
+  extant unmount disk.img         where that image is mounted
 
 `extant umount` is the same verb. A mount whose server has ended (kill -9) is taken away, too.
 
 Exit status: 0 unmounted and the volume is clean, 1 failed.")]
 pub(crate) struct Args {
-    /// The directory it is mounted on
-    #[arg(value_name = "DIR")]
-    dir: PathBuf,
+    /// The directory it is mounted on, or the image if it is mounted on one directory
+    #[arg(value_name = "DIR|IMG")]
+    place: PathBuf,
     /// Take it out of sight at once; it ends when no program uses it any more
     #[arg(short, long)]
     lazy: bool,
@@ -43,22 +44,16 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
-        let dir = place_of(&self.dir)
-            .map_err(|error| Failure::of_file("unmount it", &self.dir, error))?;
-        let Some(mounted) = Mounted::on(&dir)? else {
-            return Err(Failure::new(format!(
-                "{}: nothing that extant mounted is mounted there",
-                Shown::path(&self.dir)
-            )));
-        };
+        let mounted = self.mounted()?;
+        let dir = &mounted.dir;
         let image = Image::parse(mounted.image.as_os_str())?;
         let is_dead = mounted.is_dead();
-        extant_fuse::unmount(&dir, self.lazy || is_dead).map_err(|error| match error {
+        extant_fuse::unmount(dir, self.lazy || is_dead).map_err(|error| match error {
             MountError::Busy(_) => Failure::new(error),
-            _ => Failure::new(format!("{}: {error}", Shown::path(&self.dir))),
+            _ => Failure::new(format!("{}: {error}", Shown::path(dir))),
         })?;
         if is_dead {
-            tell(said_of_dead(&self.dir));
+            tell(said_of_dead(dir));
         }
         if self.lazy || second::mounted_at(&image).is_some() {
             return Ok(0);
@@ -68,6 +63,28 @@ impl Args {
             check_clean(&image)?;
         }
         Ok(0)
+    }
+
+    /// The mount on the directory, or the only mount of the image. Like umount(8), this prefers the
+    /// directory.
+    fn mounted(&self) -> Result<Mounted, Failure> {
+        let name = Shown::path(&self.place);
+        let place = place_of(&self.place)
+            .map_err(|error| Failure::of_file("unmount it", &self.place, error))?;
+        if let Some(mounted) = Mounted::on(&place)? {
+            return Ok(mounted);
+        }
+        let image = Image::parse(self.place.as_os_str())?;
+        let mut of_image = second::mounts_of(&image)?;
+        match (of_image.pop(), of_image.pop()) {
+            (Some(mounted), None) => Ok(mounted),
+            (Some(last), Some(other)) => Err(Failure::new(format!(
+                "{name}: is mounted on {} and on {}: name the directory",
+                Shown::path(&other.dir),
+                Shown::path(&last.dir)
+            ))),
+            _ => Err(Failure::new(format!("{name}: nothing that extant mounted is mounted there"))),
+        }
     }
 }
 

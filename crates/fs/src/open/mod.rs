@@ -8,19 +8,20 @@
 //! ```
 
 mod devices;
+pub(crate) mod exclusive;
 mod options;
 mod recover;
 
+use crate::api::filesystem::Filesystem;
+use crate::api::sync_way::ByteLogMode;
+use crate::audit::scrub::bring_in_line;
 use crate::context::environment::Environment;
 use crate::context::mmp::Hold;
 use crate::context::superblock::read_superblock;
-use crate::data::DataMode;
-use crate::filesystem::Filesystem;
-use crate::journal_map::JournalPlace;
-use crate::quota::QuotaPolicy;
+use crate::inodes::journal_map::JournalPlace;
 use crate::recovery;
-use crate::scrub::bring_in_line;
-use crate::sync_way::ByteLogMode;
+use crate::state::quota::QuotaPolicy;
+use crate::volume::DataMode;
 use crate::volume::{Volume, VolumeOptions};
 use devices::name_of;
 use extant_base::{BlockSize, Error, Feature, GroupNr, Result};
@@ -214,3 +215,30 @@ impl OpenOptions {
 /// Most bytes that are resynced before a mirror is used. More is resynced by a background thread,
 /// which does not use checksums (rule L7).
 const RESYNC_AT_ONCE: u64 = 256 << 20;
+
+impl Filesystem {
+    /// Opens the volume in a file or block device for reading. See [`OpenOptions`] for more.
+    ///
+    /// # Errors
+    /// `Device` and `Busy` from opening the file; `Corrupt` and `Unsupported` from the volume.
+    pub fn open(path: impl AsRef<Path>) -> Result<Filesystem> {
+        OpenOptions::new().open(path)
+    }
+
+    /// Opens the volume on any device for reading.
+    ///
+    /// # Errors
+    /// `Device`; `Corrupt` and `Unsupported` from the volume.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use extant::{Error, Filesystem, MemoryDevice};
+    /// use std::sync::Arc;
+    /// let empty = Arc::new(MemoryDevice::new(1 << 20));
+    /// assert!(matches!(Filesystem::open_device(empty), Err(Error::Corrupt { .. })));
+    /// ```
+    pub fn open_device(device: Arc<dyn BlockDevice>) -> Result<Filesystem> {
+        OpenOptions::new().open_device(device)
+    }
+}

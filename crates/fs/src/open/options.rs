@@ -1,9 +1,9 @@
 //! The options of opening a volume.
 
+use crate::api::sync_way::ByteLogMode;
 use crate::context::damage::{DamagePolicy, ErrorHook};
 use crate::context::environment::Environment;
-use crate::data::DataMode;
-use crate::sync_way::ByteLogMode;
+use crate::volume::DataMode;
 use extant_base::Error;
 use extant_blockdev::{BlockDevice, DaxMode};
 use extant_pagecache::DontCachePolicy;

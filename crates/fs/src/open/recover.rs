@@ -3,11 +3,11 @@
 use super::RESYNC_AT_ONCE;
 use super::devices::name_of;
 use super::options::OpenOptions;
+use crate::audit::scrub::bring_in_line;
 use crate::context::mmp::Hold;
 use crate::context::superblock::read_superblock;
-use crate::exclusive::Devices;
+use crate::open::exclusive::Devices;
 use crate::recovery::{self, RecoveryReport, Wish};
-use crate::scrub::bring_in_line;
 use extant_base::{Error, Result, What};
 use extant_blockdev::{BlockDevice, FileDevice, FileOptions};
 use extant_ondisk::superblock::Superblock;

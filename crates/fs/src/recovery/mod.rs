@@ -21,11 +21,12 @@ mod orphans;
 mod quota;
 mod saved_errors;
 mod stage;
+pub(crate) mod staged;
 mod torn;
 
 use crate::context::superblock::patch_superblock;
 use crate::context::superblock::read_superblock;
-use crate::journal_map::JournalPlace;
+use crate::inodes::journal_map::JournalPlace;
 use crate::volume::{Volume, VolumeOptions};
 use extant_base::{Error, Result, Site, What};
 use extant_blockdev::BlockDevice;

@@ -11,10 +11,11 @@
 //! Rule: an entry that names no inode in use ends the list, because nothing after it can be
 //! trusted. The rest of the list is left to a checker, and the volume is marked as having errors.
 
-use crate::inode::{Ask, Body};
-use crate::map::LOGICAL_END;
+use crate::inodes::lookup::Ask;
+use crate::inodes::map::LOGICAL_END;
 use crate::recovery::RecoveryReport;
 use crate::recovery::stage::Stage;
+use crate::state::inode::Body;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
 use extant_journal::Credits;
@@ -111,7 +112,7 @@ fn file_entries(volume: &Volume) -> Result<(Vec<FileEntry>, Option<u32>)> {
     if body.file_kind() != FileKind::Regular || blocks > u64::from(orphan_file::MAX_BLOCKS) {
         return Err(at.corrupt(What::OrphanFile));
     }
-    let seed = body.seed(volume, file);
+    let seed = body.seed(volume.context(), file);
     let mut entries = Vec::new();
     for logical in 0..blocks as u32 {
         let block = volume.content_block(file, &body, LogicalBlock(logical))?;

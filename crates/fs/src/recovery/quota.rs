@@ -7,9 +7,10 @@
 //! Fast commits do not record quota usage, and orphans are freed without quota accounting. A scan
 //! of all inodes is right whatever happened before, even after an interrupted recovery.
 
-use crate::inode::Ask;
-use crate::quota::{QuotaFile, Usage, quota_inodes};
+use crate::inodes::lookup::Ask;
 use crate::recovery::RecoveryReport;
+use crate::state::quota::{QuotaFile, quota_inodes};
+use crate::tree::usage::Usage;
 use crate::volume::Volume;
 use extant_base::{Error, Ino, Result};
 use extant_journal::Credits;
@@ -72,7 +73,7 @@ fn update(volume: &Volume, ino: Ino, kind: QuotaKind, usage: &Usage) -> Result<(
     let inode = volume.inode_internal(ino)?;
     let mut body = inode.write();
     let handle = volume.journal().start(Credits::blocks(64))?;
-    let mut file = QuotaFile { volume, ino, body: &mut body, handle: Some(&handle) };
+    let mut file = QuotaFile { host: volume, ino, body: &mut body, handle: Some(&handle) };
     let mut info = file.info(kind)?;
     let mut changed = Vec::new();
     info.for_each(&mut file, |entry| {

@@ -8,7 +8,7 @@
 //! remaining orphans). Changes that exceed the log are written home directly; this happens only
 //! with a tiny log and very large fast commits.
 
-use crate::staged::Staged;
+use crate::recovery::staged::Staged;
 use crate::volume::{Volume, VolumeOptions};
 use extant_base::{ByteOffset, Result};
 use extant_blockdev::BlockDevice;

@@ -510,8 +510,8 @@ mod tests {
     #[test]
     fn a_bitmap_that_another_thread_verified_and_changed_is_no_damage() {
         let device = Arc::new(extant_blockdev::MemoryDevice::new(8 << 20));
-        let options = crate::mkfs::MkfsOptions::new();
-        crate::mkfs::format(device.clone(), &options, &Default::default()).unwrap();
+        let options = crate::offline::mkfs::MkfsOptions::new();
+        crate::offline::mkfs::format(device.clone(), &options, &Default::default()).unwrap();
         let fs = crate::OpenOptions::new().open_device(device).unwrap();
         let volume = fs.volume();
         let desc = volume.space().descriptor(GroupNr(0)).unwrap();

@@ -97,7 +97,7 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use crate::context::environment::Environment;
-    use crate::mkfs::{MkfsOptions, format};
+    use crate::offline::mkfs::{MkfsOptions, format};
     use crate::volume::{Volume, VolumeOptions};
     use extant_blockdev::MemoryDevice;
     use std::sync::Arc;

@@ -7,15 +7,15 @@
 //! ```
 
 use super::{Bench, Random, features};
+use crate::api::filesystem::Filesystem;
 use crate::context::environment::Environment;
-use crate::filesystem::Filesystem;
-use crate::inode::Body;
-use crate::mkfs::MkfsOptions;
-use crate::names::NewFile;
+use crate::offline::mkfs::MkfsOptions;
 use crate::open::OpenOptions;
 use crate::space::blocks::{BlockRun, Request, Search};
 use crate::space::claims::Claim;
 use crate::space::preallocation::Growth;
+use crate::state::inode::Body;
+use crate::tree::names::NewFile;
 use crate::volume::Volume;
 use extant_base::{BlockNr, BlockSize, Error, GroupNr, Ino, Result, Tid};
 use extant_blockdev::FileDevice;
@@ -380,7 +380,7 @@ fn logged(mib: u64, options: MkfsOptions) -> (Arc<FileDevice>, Filesystem, tempf
     let dir = tempfile::tempdir().unwrap();
     let device = Arc::new(FileDevice::create(dir.path().join("img"), mib << 20).unwrap());
     let environment = Environment::fixed(super::NOW, 7);
-    crate::mkfs::format(device.clone(), &options.zeroed(true), &environment).unwrap();
+    crate::offline::mkfs::format(device.clone(), &options.zeroed(true), &environment).unwrap();
     let mut open = OpenOptions::new();
     open.write(true).commit_interval(Duration::from_secs(3600));
     let fs = open.open_device(device.clone()).unwrap();
@@ -646,7 +646,7 @@ fn starts_of_files(options: MkfsOptions, stripe: Option<u32>, mib: u64) -> Vec<u
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("img");
     let device = Arc::new(FileDevice::create(&path, 256 << 20).unwrap());
-    crate::mkfs::format(device, &options, &Environment::default()).unwrap();
+    crate::offline::mkfs::format(device, &options, &Environment::default()).unwrap();
     let mut opening = OpenOptions::new();
     opening.write(true);
     if let Some(blocks) = stripe {
@@ -705,7 +705,7 @@ fn a_trim_of_long_runs_takes_them_whole_and_no_shorter_one() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("img");
     let device = Arc::new(FileDevice::create(&path, 512 << 20).unwrap());
-    crate::mkfs::format(device, &features(""), &Environment::default()).unwrap();
+    crate::offline::mkfs::format(device, &features(""), &Environment::default()).unwrap();
     let fs = OpenOptions::new().write(true).open(&path).unwrap();
     let volume = fs.volume();
     assert_eq!(volume.block_size().bytes() as u64, BLOCK);

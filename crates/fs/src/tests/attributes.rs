@@ -2,11 +2,11 @@
 //! it.
 
 use super::{Bench, NOW, Random, features};
-use crate::create::NewInode;
-use crate::inode::Body;
-use crate::mkfs::MkfsOptions;
+use crate::inodes::create::NewInode;
+use crate::offline::mkfs::MkfsOptions;
 use crate::space::inodes::InodeGoal;
-use crate::xattr::door::XattrMode;
+use crate::state::inode::Body;
+use crate::tree::xattr::by_name::XattrMode;
 use extant_base::{BlockSize, Error, Ino};
 use extant_ondisk::acl::{Acl, AclEntry, AclTag};
 use extant_ondisk::dirent::EntryKind;

@@ -1,8 +1,8 @@
 //! Changing damaged structures gives an error at most, never a panic or an endless loop.
 
 use super::{Bench, Random, features};
-use crate::inode::Body;
-use crate::xattr::door::XattrMode;
+use crate::state::inode::Body;
+use crate::tree::xattr::by_name::XattrMode;
 use extant_base::{BlockNr, BlockSize, Ino, LogicalBlock};
 use extant_ondisk::dirent::EntryKind;
 use extant_ondisk::inode::InodeFlags;

@@ -2,7 +2,7 @@
 
 use crate::context::environment::Environment;
 use crate::context::superblock::patch_superblock;
-use crate::mkfs::{self, MkfsOptions};
+use crate::offline::mkfs::{self, MkfsOptions};
 use crate::open::OpenOptions;
 use crate::tests::NOW;
 use extant_base::{Error, FeatureSet};

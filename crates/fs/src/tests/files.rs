@@ -8,12 +8,13 @@
 //! ```
 
 use super::Random;
-use crate::check::check_device;
+use crate::api::file::File;
+use crate::api::filesystem::Filesystem;
+use crate::audit::check::check_device;
 use crate::context::environment::Environment;
-use crate::data::DataMode;
-use crate::file::{FallocateMode, File};
-use crate::filesystem::Filesystem;
+use crate::files::file::FallocateMode;
 use crate::open::OpenOptions;
+use crate::volume::DataMode;
 use extant_base::Error;
 use extant_pagecache::DontCachePolicy;
 use extant_testkit::e2fsprogs;

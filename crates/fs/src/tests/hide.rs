@@ -1,7 +1,7 @@
 //! New blocks whose data did not reach the device, in a transaction that has no space to hide them.
 
-use crate::file::FallocateMode;
-use crate::file::pieces::Piece;
+use crate::files::file::FallocateMode;
+use crate::files::file::pieces::Piece;
 use crate::open::OpenOptions;
 use extant_base::{ByteOffset, Error};
 use extant_blockdev::{BlockDevice, MemoryDevice};

@@ -6,12 +6,12 @@
 //! ```
 
 use super::{Bench, NOW, Random, features};
-use crate::check::check_device;
-use crate::create::NewInode;
-use crate::inode::Body;
-use crate::map::Target;
-use crate::mkfs::MkfsOptions;
+use crate::audit::check::check_device;
+use crate::inodes::create::NewInode;
+use crate::inodes::map::Target;
+use crate::offline::mkfs::MkfsOptions;
 use crate::space::inodes::InodeGoal;
+use crate::state::inode::Body;
 use crate::volume::Volume;
 use extant_base::{BlockSize, Error, Ino, Result};
 use extant_journal::Handle;

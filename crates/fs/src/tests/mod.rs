@@ -15,11 +15,11 @@ mod quota;
 mod sums;
 
 use crate::context::environment::Environment;
-use crate::create::NewInode;
-use crate::inode::Body;
-use crate::mkfs::{MkfsOptions, format_open};
-use crate::quota::QuotaPolicy;
+use crate::inodes::create::NewInode;
+use crate::offline::mkfs::{MkfsOptions, format_open};
 use crate::space::inodes::InodeGoal;
+use crate::state::inode::Body;
+use crate::state::quota::QuotaPolicy;
 use crate::volume::{Volume, VolumeOptions};
 use extant_base::{Ino, Result};
 use extant_blockdev::{BlockDevice, FileDevice};

@@ -1,11 +1,11 @@
 //! Names inserted, removed and changed, compared with a map in memory.
 
 use super::{Bench, Random, features};
-use crate::dir::pack::PackEntry;
-use crate::inode::Inode;
-use crate::mkfs::MkfsOptions;
-use crate::names::create::{Content, NewFile};
-use crate::names::rename::RenameFlags;
+use crate::offline::mkfs::MkfsOptions;
+use crate::state::inode::Inode;
+use crate::tree::dir::pack::PackEntry;
+use crate::tree::names::create::{Content, NewFile};
+use crate::tree::names::rename::RenameFlags;
 use extant_base::{BlockSize, Error, Ino};
 use extant_ondisk::dirent::EntryKind;
 use extant_ondisk::inode::{FileKind, InodeFlags};
@@ -280,7 +280,7 @@ fn names_of_one_hash_fill_several_leaves() {
         let view = bench.volume.dir(dir, &body).unwrap();
         for name in &names {
             let found = view.lookup(name).unwrap();
-            if let crate::dir::Place::Block { logical, .. } = found.place
+            if let crate::tree::dir::Place::Block { logical, .. } = found.place
                 && collisions.contains(name)
             {
                 leaves.insert(logical);

@@ -1,8 +1,8 @@
 //! Whole directories built in one call.
 
 use super::{Bench, features};
-use crate::dir::pack::PackEntry;
-use crate::mkfs::MkfsOptions;
+use crate::offline::mkfs::MkfsOptions;
+use crate::tree::dir::pack::PackEntry;
 use extant_base::{BlockSize, Error, Ino};
 use extant_ondisk::dirent::EntryKind;
 use extant_ondisk::inode::InodeFlags;
@@ -11,7 +11,7 @@ fn names(count: usize) -> Vec<Vec<u8>> {
     (0..count).map(|n| format!("file-{n}-{}", "x".repeat(n % 23)).into_bytes()).collect()
 }
 
-fn pack(bench: &Bench, count: usize) -> (Ino, crate::inode::Body) {
+fn pack(bench: &Bench, count: usize) -> (Ino, crate::state::inode::Body) {
     let (dir, mut body) = bench.mkdir(&format!("d{count}"), InodeFlags::empty());
     let names = names(count);
     let mut files = Vec::new();

@@ -2,12 +2,13 @@
 //! removed at random. At every stop, the quota files must match a count of all inodes.
 
 use super::{Bench, NOW, Random, features};
-use crate::check::check_device;
-use crate::create::NewInode;
-use crate::inode::Body;
-use crate::quota::{Quota, QuotaFile, QuotaPolicy, Usage};
+use crate::audit::check::check_device;
+use crate::inodes::create::NewInode;
 use crate::space::inodes::InodeGoal;
-use crate::xattr::door::XattrMode;
+use crate::state::inode::Body;
+use crate::state::quota::{Quota, QuotaFile, QuotaPolicy};
+use crate::tree::usage::Usage;
+use crate::tree::xattr::by_name::XattrMode;
 use extant_base::{BlockSize, Error, Ino};
 use extant_ondisk::dirent::EntryKind;
 use extant_ondisk::extent::ExtentState;
@@ -21,10 +22,10 @@ const MKE2FS: &str = "-b 1024 -I 256 -O quota,project,ea_inode \
 /// The entry of `id` in the quota file of `kind`.
 fn entry(bench: &Bench, kind: QuotaKind, id: u32) -> Option<QuotaEntry> {
     let volume = &bench.volume;
-    let all = crate::quota::quota_inodes(volume.at_open());
+    let all = crate::state::quota::quota_inodes(volume.at_open());
     let ino = all.iter().find(|(of, _)| *of == kind).unwrap().1;
     let mut body = volume.read_inode(ino).unwrap();
-    let mut file = QuotaFile { volume, ino, body: &mut body, handle: None };
+    let mut file = QuotaFile { host: volume, ino, body: &mut body, handle: None };
     let info = file.info(kind).unwrap();
     info.get(&mut file, id).unwrap()
 }
@@ -188,7 +189,7 @@ fn limits_hold_when_asked_for() {
     let handle = volume.journal().start(extant_journal::Credits::blocks(9)).unwrap();
     let mut body = volume.read_inode(Ino::USER_QUOTA).unwrap();
     let mut file =
-        QuotaFile { volume, ino: Ino::USER_QUOTA, body: &mut body, handle: Some(&handle) };
+        QuotaFile { host: volume, ino: Ino::USER_QUOTA, body: &mut body, handle: Some(&handle) };
     let mut info = file.info(QuotaKind::User).unwrap();
     let limits = QuotaEntry {
         id: 50,

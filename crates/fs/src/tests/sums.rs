@@ -1,8 +1,8 @@
 //! Files with checksums on a failing device: at the end nothing is held or reserved, and readable
 //! data matches.
 
-use crate::check;
-use crate::mkfs::{MkfsOptions, format};
+use crate::audit::check;
+use crate::offline::mkfs::{MkfsOptions, format};
 use crate::open::OpenOptions;
 use crate::{DirectOptions, Environment, File, Filesystem};
 use extant_base::{BlockSize, IoOp};

@@ -58,6 +58,9 @@ pub struct VolumeOptions {
     pub groups: IdMap,
     /// Every change is durable before its reply.
     pub sync: bool,
+    /// Every change of names in a directory is durable before its reply, as if each directory had
+    /// the flag `DIRSYNC`.
+    pub dir_sync: bool,
     /// The kernel collects writes in its cache and sends them later (write-back mode). Small writes
     /// then cost less, but errors of a full volume, holes and times reach programs late or not at
     /// all.
@@ -151,6 +154,14 @@ impl Volume {
             self.fs.sync().map_err(errno)?;
         }
         Ok(done)
+    }
+
+    /// As [`made`](Self::made), for a change of names in `dirs`.
+    fn made_in<T>(&self, dirs: &[&Node], done: T) -> Answer<T> {
+        if self.options.dir_sync && !self.options.sync {
+            dirs.iter().try_for_each(|dir| dir.sync_all()).map_err(errno)?;
+        }
+        self.made(done)
     }
 }
 
@@ -247,13 +258,15 @@ impl Operations for Volume {
     }
 
     fn unlink(&self, _: &Caller, dir: NodeId, name: &OsStr) -> Answer<()> {
-        self.node(dir)?.unlink(name).map_err(errno)?;
-        self.made(())
+        let dir = self.node(dir)?;
+        dir.unlink(name).map_err(errno)?;
+        self.made_in(&[&dir], ())
     }
 
     fn remove_dir(&self, _: &Caller, dir: NodeId, name: &OsStr) -> Answer<()> {
-        self.node(dir)?.rmdir(name).map_err(errno)?;
-        self.made(())
+        let dir = self.node(dir)?;
+        dir.rmdir(name).map_err(errno)?;
+        self.made_in(&[&dir], ())
     }
 
     fn rename(
@@ -271,7 +284,7 @@ impl Operations for Volume {
     fn link(&self, _: &Caller, node: NodeId, dir: NodeId, name: &OsStr) -> Answer<Entry> {
         let (node, dir) = (self.node(node)?, self.node(dir)?);
         self.asked_again(|| dir.link(name, &node).map_err(errno))?;
-        self.made(())?;
+        self.made_in(&[&dir], ())?;
         Ok(self.entry(node, KEPT))
     }
 

@@ -19,6 +19,7 @@ use crate::part::Part;
 use extant_base::{ByteOffset, Error, IoOp, MemberProblem, Result};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::member::{Intent, Member};
+use parking_lot::MutexGuard;
 use std::cmp::Ordering;
 use std::io;
 use std::ops::Range;
@@ -88,10 +89,12 @@ impl Mirror {
     }
 
     /// As [`add`](Mirror::add), without the check of the part's own record: the part may have
-    /// changes that this mirror lacks, and they are lost.
+    /// changes that this mirror lacks, and they are lost. A copy of a member in use is written over,
+    /// too.
     ///
     /// # Errors
-    /// As for `add`, except for the problems that the check finds.
+    /// As for `add`, except for the problems that the check finds. `Member` when the part is a
+    /// device that this mirror uses already.
     pub fn add_over(&self, part: Part) -> Result<u16> {
         self.add_part(part, true)
     }
@@ -111,6 +114,11 @@ impl Mirror {
         }
         self.record_intent(0..0, false)?;
         let records = self.records.lock();
+        if let Some(own) = own.as_ref().filter(|own| over && self.is_active(own.index))
+            && self.reaches_members(&part, own, &records)?
+        {
+            return Err(part.refuse(MemberProblem::Duplicate { index: own.index }));
+        }
         let (index, first) = {
             let mut state = self.state.lock();
             let is_free = |index: &u16| state.active_mask() & (1 << index) == 0;
@@ -149,6 +157,28 @@ impl Mirror {
         }
         self.record(&records)?;
         Ok(index)
+    }
+
+    fn is_active(&self, index: u16) -> bool {
+        self.state.lock().active_mask() & (1 << index) != 0
+    }
+
+    /// Whether `part` is the device of an active member, however it was opened: a record that all
+    /// members get appears on it. Its record was `own`. A copy of a member keeps that record.
+    fn reaches_members(
+        &self,
+        part: &Part,
+        own: &Member,
+        records: &MutexGuard<'_, ()>,
+    ) -> Result<bool> {
+        {
+            let mut state = self.state.lock();
+            state.generation += 1;
+            state.settled = false;
+        }
+        self.record(records)?;
+        let now = part.record().ok().flatten();
+        Ok(now.is_none_or(|now| now.generation != own.generation))
     }
 
     /// Refuses a part with record `own` that may have changes which this mirror lacks.

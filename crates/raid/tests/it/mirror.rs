@@ -1,7 +1,7 @@
 //! raid1: what a mirror guarantees while it is open, and which members it accepts.
 
 use extant_base::{ByteOffset, Error, IoOp, MemberProblem, Result};
-use extant_blockdev::{BlockDevice, MemoryDevice};
+use extant_blockdev::{BlockDevice, MemoryDevice, Slice};
 use extant_raid::{
     Assembled, Differences, Mirror, Opening, Part, Wanted, assemble, create, record_of,
 };
@@ -498,9 +498,27 @@ fn a_member_with_changes_of_its_own_does_not_count_as_out_of_date() {
 fn a_member_in_use_is_not_added_again() {
     let devices = devices(3);
     let mirror = degraded(&devices[..2]).unwrap();
-    let done = mirror.add(Part::new(copy(&devices[1]) as _, "copy"));
-    let Err(Error::Member(error)) = done else { panic!("{done:?}") };
-    assert_eq!(error.problem, MemberProblem::Duplicate { index: 1 });
+    let refused = |done: Result<u16, Error>| {
+        let Err(Error::Member(error)) = done else { panic!("{done:?}") };
+        assert_eq!(error.problem, MemberProblem::Duplicate { index: 1 });
+        assert!(!error.to_string().contains('\n'), "{error}");
+    };
+    refused(mirror.add(Part::new(copy(&devices[1]) as _, "copy")));
+    // Not even with force: the rebuild would copy the member over itself. A slice is another device
+    // with the same bytes, as a second opening of a file is.
+    let again =
+        Slice::new(Arc::clone(&devices[1]) as Arc<dyn BlockDevice>, ByteOffset(0), LEN).unwrap();
+    for same in [Arc::clone(&devices[1]) as Arc<dyn BlockDevice>, Arc::new(again)] {
+        refused(mirror.add_over(Part::new(same, "same")));
+    }
+    assert_eq!(mirror.places().len(), 2);
+    drop(mirror);
+    // What was refused changed nothing: each member is used as before.
+    let mirror = degraded(&devices[..2]).unwrap();
+    assert!(mirror.left_out().is_empty());
+    // A copy is another device, which force may write over.
+    assert_eq!(mirror.add_over(Part::new(copy(&devices[1]) as _, "copy")).unwrap(), 2);
+    assert!(mirror.resync(&mut |_, _| true).unwrap());
 }
 
 #[test]

@@ -28,6 +28,7 @@ const OPTIONS: &str = "Mount options (-o, separated by commas):
   ro                       change nothing; a volume in need of recovery is shown recovered
   rw                       change the volume (yes)
   sync, async              every change is durable before it is answered
+  dirsync                  every change of names in directories is, as with chattr +D on all of them
   commit=SECONDS           how long a change may wait for the journal (5)
   fast_commit, nofast_commit   fsync of a file as one small record, on a volume with the feature (yes)
   data=ordered|journal|writeback

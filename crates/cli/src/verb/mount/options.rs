@@ -13,6 +13,7 @@ use std::time::Duration;
 pub(super) struct Options {
     pub(super) read_only: Option<bool>,
     pub(super) sync: Option<bool>,
+    pub(super) dir_sync: Option<bool>,
     pub(super) commit: Option<Duration>,
     pub(super) fast_commits: Option<bool>,
     pub(super) data: Option<DataMode>,
@@ -108,6 +109,7 @@ impl Options {
         self.groups.extend(groups);
         self.read_only = later.read_only.or(self.read_only);
         self.sync = later.sync.or(self.sync);
+        self.dir_sync = later.dir_sync.or(self.dir_sync);
         self.commit = later.commit.or(self.commit);
         self.fast_commits = later.fast_commits.or(self.fast_commits);
         self.data = later.data.or(self.data);
@@ -143,6 +145,7 @@ impl Options {
             "rw" => (&mut self.read_only, false),
             "sync" => (&mut self.sync, true),
             "async" => (&mut self.sync, false),
+            "dirsync" => (&mut self.dir_sync, true),
             "fast_commit" => (&mut self.fast_commits, true),
             "nofast_commit" => (&mut self.fast_commits, false),
             "dontcache" => (&mut self.dont_cache, true),
@@ -275,6 +278,7 @@ mod tests {
             "rw",
             "sync",
             "async",
+            "dirsync",
             "commit=7",
             "data=journal",
             "data=ordered",

@@ -17,12 +17,20 @@ use std::path::Path;
 
 /// The first directory where extant has mounted the volume of `image` and serves it.
 pub(in crate::verb) fn mounted_at(image: &Image) -> Option<Mounted> {
-    let wanted = (std::fs::canonicalize(&image.path).ok()?, image.offset);
-    Mounted::all().ok()?.into_iter().find(|mounted| {
+    let mounts = mounts_of(image).ok()?;
+    mounts.into_iter().find(|mounted| mounted.is_whole && !mounted.is_dead())
+}
+
+/// All mounts of `image` that extant made, also dead ones.
+pub(in crate::verb) fn mounts_of(image: &Image) -> Result<Vec<Mounted>, Failure> {
+    let Ok(path) = std::fs::canonicalize(&image.path) else { return Ok(Vec::new()) };
+    let wanted = Some((path, image.offset));
+    let mut mounts = Mounted::all()?;
+    mounts.retain(|mounted| {
         let other = Image::parse(mounted.image.as_os_str()).ok();
-        let place = other.and_then(|it| Some((std::fs::canonicalize(&it.path).ok()?, it.offset)));
-        mounted.is_whole && place.as_ref() == Some(&wanted) && !mounted.is_dead()
-    })
+        other.and_then(|it| Some((std::fs::canonicalize(&it.path).ok()?, it.offset))) == wanted
+    });
+    Ok(mounts)
 }
 
 /// Bind-mounts the mount on `first` on `dir`.

@@ -168,6 +168,7 @@ fn serve_volume(
         users: map(options.users.clone())?,
         groups: map(options.groups.clone())?,
         sync: options.sync == Some(true),
+        dir_sync: options.dir_sync == Some(true),
         collect_writes: options.collect_writes == Some(true),
         check_permissions,
         access_times,

@@ -105,7 +105,6 @@ pub(super) const ROWS: &[(&[&str], Fate)] = &[
         Refused("a mount in user space does not halt the machine; give errors=remount-ro"),
     ),
     (&["data_err=abort"], Refused("a failed write of data is an error of the next fsync alone")),
-    (&["dirsync"], Refused("names are not synced apart from data; give sync")),
     (&["grpid", "bsdgroups"], Refused("set the directory's set-group-ID bit instead (chmod g+s)")),
     (&["resuid=", "resgid="], Refused("no user takes the reserved blocks through a mount")),
     (&["nouid32"], Refused("owners have 32 bits")),

@@ -5,7 +5,7 @@ use crate::context::environment::Environment;
 use crate::context::mmp::claim::Claim;
 use crate::context::superblock::patch_superblock;
 use crate::context::superblock::read_superblock;
-use crate::mkfs::{self, MkfsOptions};
+use crate::offline::mkfs::{self, MkfsOptions};
 use crate::open::OpenOptions;
 use crate::tests::{NOW, features};
 use extant_base::{ByteOffset, Error, Site};

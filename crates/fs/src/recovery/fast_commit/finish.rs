@@ -11,8 +11,8 @@
 //! ends up marked.
 
 use super::{Replay, Touched};
-use crate::inode::Ask;
-use crate::map::used::Used;
+use crate::inodes::lookup::Ask;
+use crate::inodes::map::used::Used;
 use extant_base::{Ino, Result};
 use extant_ondisk::inode::{FileKind, InodeFlags, LINK_MAX};
 

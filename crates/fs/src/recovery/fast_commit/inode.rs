@@ -10,8 +10,8 @@
 //! included.
 
 use super::{CREDITS, Replay, Touched};
-use crate::inode::{Body, Inode};
-use crate::map::LOGICAL_END;
+use crate::inodes::map::LOGICAL_END;
+use crate::state::inode::{Body, Inode};
 use extant_base::{Ino, Result, Site, What};
 use extant_ondisk::inode::{FileKind, I_BLOCK_SIZE, Inode as DiskInode, InodeFlags};
 use std::sync::Arc;
@@ -144,7 +144,7 @@ impl Replay<'_> {
         }
         let mut disk =
             DiskInode { links: 0, dtime: 0, sectors: 0, file_acl: None, ..record.clone() };
-        let mut body = Body::fresh(volume, DiskInode::default());
+        let mut body = Body::fresh(volume.context(), DiskInode::default());
         let has_map = match kind {
             FileKind::Directory => {
                 disk.size = 0;

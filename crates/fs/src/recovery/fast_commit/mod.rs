@@ -21,9 +21,10 @@ mod inode;
 mod names;
 mod ranges;
 
-use crate::inode::{Ask, Inode};
+use crate::inodes::lookup::Ask;
 use crate::recovery::RecoveryReport;
 use crate::recovery::orphans::OrphanRecords;
+use crate::state::inode::Inode;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, Result, Site, What};
 use extant_journal::{Credits, FastCommitLog, Handle};

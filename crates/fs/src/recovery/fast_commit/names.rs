@@ -7,7 +7,7 @@
 //! ```
 
 use super::{Replay, Touched};
-use crate::inode::Inode;
+use crate::state::inode::Inode;
 use extant_base::{Error, Ino, Result, Site, What};
 use extant_ondisk::dirent::EntryKind;
 use extant_ondisk::fast_commit::NameChange;

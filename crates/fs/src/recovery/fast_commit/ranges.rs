@@ -10,8 +10,8 @@
 //! has a record of its own.
 
 use super::Replay;
-use crate::inode::Inode;
-use crate::map::{Run, Target};
+use crate::inodes::map::{Run, Target};
+use crate::state::inode::Inode;
 use extant_base::{BlockNr, Ino, LogicalBlock, Result, Site, What};
 use extant_ondisk::extent::{Extent, ExtentState};
 use extant_ondisk::fast_commit::MappedRange;

@@ -1,0 +1,98 @@
+//! Direct transfers of an open file.
+
+use crate::api::file::File;
+use crate::files::direct::DirectOptions;
+use extant_base::Result;
+use extant_blockdev::{CallerMemory, Source, Target};
+
+impl File {
+    /// Reads bytes from `offset` on directly from the device. Returns how many: fewer than `buf`
+    /// holds only at the file's end. Dirty bytes of the range go to the device first.
+    ///
+    /// Offset, length and memory should be multiples of [`File::direct_unit`]; the parts that are
+    /// not go through the cache. The device fills `buf` itself: until this returns, past the
+    /// returned bytes, and after an error, `buf` may hold anything, bytes of other files included.
+    /// With [`Bounce::Always`](crate::Bounce::Always) it holds only bytes that were checked.
+    ///
+    /// # Errors
+    /// As [`File::read_at`]; `WouldBlock`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # let _here = extant_guide_tests::with_image();
+    /// let fs = extant::OpenOptions::new().direct(true).open("disk.img")?;
+    /// let file = fs.open_file("/disk.raw")?;
+    /// let mut block = extant::AlignedBuf::zeroed(4096);
+    /// file.read_direct_at(1 << 20, &mut block, &extant::DirectOptions::default())?;
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn read_direct_at(
+        &self,
+        offset: u64,
+        buf: &mut [u8],
+        options: &DirectOptions,
+    ) -> Result<usize> {
+        self.read_direct(offset, &mut Target::new(buf), options)
+    }
+
+    /// As [`File::read_direct_at`], into any kind of memory.
+    ///
+    /// # Errors
+    /// Also `Fault`.
+    pub fn read_direct<'m>(
+        &self,
+        offset: u64,
+        memory: &mut dyn CallerMemory<'m>,
+        options: &DirectOptions,
+    ) -> Result<usize> {
+        self.volume()
+            .context()
+            .noting(|| self.volume().read_direct(self.held(), offset, memory, options))
+    }
+
+    /// Writes bytes from `offset` on directly to the device. Returns how many. The range leaves the
+    /// cache.
+    ///
+    /// When this returns, the bytes are on the device, but not flushed unless
+    /// [`DirectOptions::sync`] is set. Alignment as for [`File::read_direct_at`].
+    ///
+    /// # Errors
+    /// As [`File::write_at`]; `WouldBlock`.
+    pub fn write_direct_at(
+        &self,
+        offset: u64,
+        bytes: &[u8],
+        options: &DirectOptions,
+    ) -> Result<usize> {
+        self.write_direct(offset, &mut Source::new(bytes), options)
+    }
+
+    /// As [`File::write_direct_at`], from any kind of memory. Bytes that were not written are given
+    /// back to it.
+    ///
+    /// # Errors
+    /// Also `Fault`.
+    pub fn write_direct<'m>(
+        &self,
+        offset: u64,
+        memory: &mut dyn CallerMemory<'m>,
+        options: &DirectOptions,
+    ) -> Result<usize> {
+        let volume = self.volume();
+        let done = volume
+            .context()
+            .noting(|| volume.write_direct(self.held(), offset, memory, options))?;
+        if options.sync && done > 0 {
+            self.sync_data()?;
+        }
+        volume.context().noting(|| volume.sync_if_flagged(self.held()))?;
+        Ok(done)
+    }
+
+    /// The unit, in bytes, of which offset, length and memory of a direct transfer should be
+    /// multiples.
+    pub fn direct_unit(&self) -> u64 {
+        self.volume().direct_unit()
+    }
+}

@@ -1,0 +1,5 @@
+//! Readers of whole volumes: what is inconsistent, which copy of a mirror is right, what lies where.
+
+pub mod check;
+pub mod scrub;
+pub mod survey;

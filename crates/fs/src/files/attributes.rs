@@ -1,0 +1,350 @@
+//! Changing a file's metadata: mode, owner, times, flags, project, size.
+//!
+//! ```text
+//!   SetAttributes ──check everything──► size ──► fields ──► store        all of it or none
+//!                                                  │
+//!                    access list ◄── mode ─────────┤      chmod rewrites owner, mask, other
+//!                    set-id bits off ◄── owner ────┤      unless the mode is given too
+//!                    quota ◄── owner, project ─────┘
+//! ```
+//!
+//! The caller's rights are not checked here; the front end that serves other users checks them.
+//! What an inode's flags forbid is refused for every caller. Source: chattr(1), chmod(2), chown(2),
+//! utimensat(2), inode(7).
+
+use crate::files::file::set_len::is_unmapped;
+use crate::state::inode::{Body, Inode};
+use crate::volume::DataMode;
+use crate::volume::Volume;
+use extant_base::{Error, Ino, Result};
+use extant_journal::{Credits, Handle, Ineligible};
+use extant_ondisk::acl::Acl;
+use extant_ondisk::features::{Incompat, RoCompat};
+use extant_ondisk::inode::{FileKind, INODE_SIZE_MIN, InodeFlags};
+use extant_ondisk::time::Timestamp;
+use extant_ondisk::xattr::NameIndex;
+
+/// Which metadata of a file to change. A field that is `None` is left as it is.
+///
+/// # Examples
+///
+/// ```
+/// # let _here = extant_guide_tests::with_image();
+/// use extant::{OpenOptions, SetAttributes};
+/// let fs = OpenOptions::new().write(true).open("disk.img")?;
+/// let private = SetAttributes { mode: Some(0o600), uid: Some(0), ..Default::default() };
+/// fs.set_attributes("/etc/shadow", &private)?;
+/// # Ok::<(), extant::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SetAttributes {
+    /// Permission bits, 0..=0o7777; other bits are ignored.
+    pub mode: Option<u16>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size in bytes, of a regular file.
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<Timestamp>,
+    /// Last change of the content.
+    pub mtime: Option<Timestamp>,
+    /// Whether `atime` and `mtime` are the present time, as `touch` sets it. An append-only file
+    /// accepts only such times.
+    pub touch: bool,
+    /// Last change of the inode; `None` means now.
+    pub ctime: Option<Timestamp>,
+    /// The flags that `chattr` may change. The other flags are left as they are.
+    pub flags: Option<InodeFlags>,
+    /// Project.
+    pub projid: Option<u32>,
+}
+
+/// Set-user-ID.
+const SUID: u16 = 0o4000;
+/// Set-group-ID, if the group may execute.
+const SGID: u16 = 0o2000;
+const GROUP_EXEC: u16 = 0o010;
+
+/// Flags that a caller may pass at all.
+const VISIBLE: InodeFlags = InodeFlags::from_bits_retain(0x725B_DFFF);
+/// Flags that a caller may change.
+const MODIFIABLE: InodeFlags = InodeFlags::SECRM
+    .union(InodeFlags::UNRM)
+    .union(InodeFlags::COMPR)
+    .union(InodeFlags::SYNC)
+    .union(InodeFlags::IMMUTABLE)
+    .union(InodeFlags::APPEND)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::JOURNAL_DATA)
+    .union(InodeFlags::NOTAIL)
+    .union(InodeFlags::DIRSYNC)
+    .union(InodeFlags::TOPDIR)
+    .union(InodeFlags::EXTENTS)
+    .union(InodeFlags::DAX)
+    .union(InodeFlags::PROJINHERIT)
+    .union(InodeFlags::CASEFOLD);
+/// Flags that only directories have.
+const OF_DIRECTORIES: InodeFlags = InodeFlags::DIRSYNC
+    .union(InodeFlags::TOPDIR)
+    .union(InodeFlags::CASEFOLD)
+    .union(InodeFlags::PROJINHERIT);
+/// Flags that files other than regular files and directories can have.
+const OF_OTHERS: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
+/// How many bytes beyond the first 128 an inode needs to store a project.
+const PROJECT_EXTRA: u16 = 32;
+
+impl Volume {
+    /// See [`Filesystem::set_attributes`](crate::Filesystem::set_attributes). Locks: takes `Inode`, then handles.
+    pub(crate) fn set_attributes(&self, inode: &Inode, wish: &SetAttributes) -> Result<()> {
+        self.change_attributes(inode, wish)?;
+        self.sync_if_flagged(inode)
+    }
+
+    fn change_attributes(&self, inode: &Inode, wish: &SetAttributes) -> Result<()> {
+        self.context().check_writable()?;
+        // No other I/O may run while the kind of storage or the size changes.
+        let mut body = match wish.flags {
+            Some(_) => self.settle(inode, 0..u64::MAX)?,
+            None => self.quiesce(inode),
+        };
+        let body = &mut *body;
+        let flags = self.check_attributes(inode.ino, body, wish)?;
+        if let Some(size) = wish.size {
+            self.check_resizable(body, size)?;
+            self.resize_file(inode.ino, body, size)?;
+        }
+        if flags.is_some_and(|flags| !flags.contains(InodeFlags::JOURNAL_DATA))
+            && body.flags.contains(InodeFlags::JOURNAL_DATA)
+            && self.data_mode() != DataMode::Journal
+        {
+            self.leave_journal(inode.ino, body)?;
+        }
+        if let Some(flags) = flags
+            && (flags ^ body.flags).contains(InodeFlags::EXTENTS)
+        {
+            self.migrate(inode.ino, body, flags.contains(InodeFlags::EXTENTS))?;
+        }
+        self.quota_prepare(
+            wish.uid.unwrap_or(body.uid),
+            wish.gid.unwrap_or(body.gid),
+            wish.projid.unwrap_or(body.projid),
+        )?;
+        let handle = self.journal().start(self.attribute_credits(inode.ino, body)?)?;
+        if body.file_kind() == FileKind::Directory {
+            self.context().require_full_commit(&handle, Ineligible::Flags);
+        }
+        let done = self.apply(&handle, inode.ino, body, wish, flags);
+        inode.note_sync(body);
+        // Store the body even after an error: it records where the attributes are now.
+        body.store(self, inode.ino, &handle)?;
+        handle.stop()?;
+        done
+    }
+
+    /// See [`Node::set_generation`](crate::Node::set_generation). Locks: takes `Inode`, then a handle.
+    pub(crate) fn set_generation(&self, inode: &Inode, generation: u32) -> Result<()> {
+        self.context().check_writable()?;
+        if self.has_ro_compat(RoCompat::METADATA_CSUM) {
+            return Err(Error::NotSupported("another generation beside checksums of metadata"));
+        }
+        let mut body = inode.write();
+        let handle = self.journal().start(Credits::blocks(self.store_credits()))?;
+        self.context().require_full_commit(&handle, Ineligible::Flags);
+        body.generation = generation;
+        body.ctime = self.environment().now();
+        body.store(self, inode.ino, &handle)?;
+        handle.stop()
+    }
+
+    /// See [`Node::set_accessed`](crate::Node::set_accessed). Locks: takes `Inode`, then a handle.
+    pub(crate) fn set_accessed(&self, inode: &Inode, time: Timestamp) -> Result<()> {
+        self.context().check_writable()?;
+        let mut body = inode.write();
+        if body.links == 0 || body.atime == time {
+            return Ok(());
+        }
+        let handle = self.journal().start(Credits::blocks(self.store_credits()))?;
+        body.atime = time;
+        body.store(self, inode.ino, &handle)?;
+        handle.stop()
+    }
+
+    /// Checks that all of `wish` is possible. Returns the resulting flags.
+    fn check_attributes(
+        &self,
+        ino: Ino,
+        body: &Body,
+        wish: &SetAttributes,
+    ) -> Result<Option<InodeFlags>> {
+        let flags = match wish.flags {
+            Some(wanted) => Some(self.check_flags(ino, body, wanted)?),
+            None => None,
+        };
+        if let Some(projid) = wish.projid {
+            self.check_project(body, projid)?;
+        }
+        let symlink = body.file_kind() == FileKind::Symlink;
+        if wish.mode.is_some() && symlink {
+            return Err(Error::NotSupported("a symlink has no mode of its own"));
+        }
+        let others = wish.mode.is_some()
+            || wish.uid.is_some()
+            || wish.gid.is_some()
+            || wish.projid.is_some_and(|projid| projid != body.projid)
+            || wish.size.is_some();
+        let times = wish.atime.is_some() || wish.mtime.is_some();
+        let fixed = body.flags & (InodeFlags::IMMUTABLE | InodeFlags::APPEND);
+        if fixed.contains(InodeFlags::IMMUTABLE) && (others || times) {
+            return Err(Error::NotPermitted);
+        }
+        if fixed.contains(InodeFlags::APPEND) && (others || times && !wish.touch) {
+            return Err(Error::NotPermitted);
+        }
+        if wish.size.is_some() {
+            match body.file_kind() {
+                FileKind::Regular => {}
+                FileKind::Directory => return Err(Error::IsADirectory),
+                _ => return Err(Error::Invalid("only a regular file has a size to set")),
+            }
+        }
+        Ok(flags)
+    }
+
+    /// The flags that the file has after a caller asked for `wanted`.
+    fn check_flags(&self, ino: Ino, body: &Body, wanted: InodeFlags) -> Result<InodeFlags> {
+        let visible = match self.has_data_sums() {
+            true => VISIBLE | InodeFlags::NOCOW,
+            false => VISIBLE,
+        };
+        if !visible.contains(wanted) {
+            return Err(Error::NotSupported("a flag that nobody may set"));
+        }
+        if self.is_hidden(ino) {
+            return Err(Error::NotPermitted);
+        }
+        let kind = body.file_kind();
+        let wanted = match kind {
+            FileKind::Directory => wanted,
+            FileKind::Regular => wanted.difference(OF_DIRECTORIES),
+            _ => wanted & OF_OTHERS,
+        };
+        let old = body.flags;
+        let modifiable = visible & (MODIFIABLE | InodeFlags::NOCOW);
+        let new = old.difference(modifiable) | wanted & modifiable;
+        // Other kinds of file keep the flags that cannot be requested for them.
+        let new = match kind {
+            FileKind::Regular | FileKind::Directory => new,
+            _ => old.difference(OF_OTHERS) | wanted & OF_OTHERS,
+        };
+        let changed = old ^ new;
+        if old.contains(InodeFlags::IMMUTABLE)
+            && new.contains(InodeFlags::IMMUTABLE)
+            && !changed.is_empty()
+        {
+            return Err(Error::NotPermitted);
+        }
+        if self.has_data_sums() && kind == FileKind::Regular {
+            let is_empty = body.size == 0 && (body.disk.has_inline_data() || is_unmapped(body));
+            if changed.contains(InodeFlags::NOCOW) && !is_empty {
+                return Err(Error::NotSupported("only an empty file comes to have sums, or not"));
+            }
+            if changed.contains(InodeFlags::EXTENTS) {
+                return Err(Error::NotSupported("another kind of map for a file with sums"));
+            }
+        }
+        if self.has_data_sums() && (changed & new).contains(InodeFlags::JOURNAL_DATA) {
+            return Err(Error::NotSupported("data in the journal beside sums of data"));
+        }
+        if changed.contains(InodeFlags::CASEFOLD) {
+            if !self.has_incompat(Incompat::CASEFOLD) {
+                return Err(Error::NotSupported("the volume does not fold case"));
+            }
+            if body.file_kind() == FileKind::Directory && !self.dir(ino, body)?.is_empty()? {
+                return Err(Error::NotEmpty);
+            }
+        }
+        let dax = new.contains(InodeFlags::DAX) && changed.contains(InodeFlags::DAX);
+        let not_with_dax = InodeFlags::ENCRYPT | InodeFlags::VERITY | InodeFlags::JOURNAL_DATA;
+        if dax && new.intersects(not_with_dax) {
+            return Err(Error::NotSupported("direct access to a file whose bytes are transformed"));
+        }
+        Ok(new)
+    }
+
+    fn check_project(&self, body: &Body, projid: u32) -> Result<()> {
+        let room =
+            self.geometry().inode_size() > INODE_SIZE_MIN && body.extra_isize >= PROJECT_EXTRA;
+        match self.has_ro_compat(RoCompat::PROJECT) && room {
+            true => Ok(()),
+            false if projid == 0 => Ok(()),
+            false => Err(Error::NotSupported("a project on this volume or inode")),
+        }
+    }
+
+    /// Credits for the inode and its attributes: an access list may change with the mode, and the
+    /// quota files with the owner.
+    fn attribute_credits(&self, ino: Ino, body: &Body) -> Result<Credits> {
+        let mut credits = self.xattr_credits(ino, body, 0)?;
+        credits.blocks += self.quota_credits(1);
+        Ok(credits)
+    }
+
+    /// Changes the access list first, which can fail, and then the body, which cannot. After an
+    /// error the body's fields are unchanged, and what the body records about its attributes is
+    /// what is stored.
+    fn apply(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        wish: &SetAttributes,
+        flags: Option<InodeFlags>,
+    ) -> Result<()> {
+        if let Some(mode) = wish.mode {
+            self.chmod_list(handle, ino, body, mode & 0o777)?;
+        }
+        if (wish.uid.is_some() || wish.gid.is_some()) && body.file_kind() != FileKind::Directory {
+            let mut drop = SUID;
+            if body.mode & GROUP_EXEC != 0 {
+                drop |= SGID;
+            }
+            body.mode &= !drop;
+        }
+        body.uid = wish.uid.unwrap_or(body.uid);
+        body.gid = wish.gid.unwrap_or(body.gid);
+        body.projid = wish.projid.unwrap_or(body.projid);
+        if let Some(mode) = wish.mode {
+            body.mode = body.mode & !0o7777 | mode & 0o7777;
+        }
+        body.atime = wish.atime.unwrap_or(body.atime);
+        body.mtime = wish.mtime.unwrap_or(body.mtime);
+        body.flags = flags.unwrap_or(body.flags);
+        if *wish != SetAttributes::default() {
+            body.ctime = wish.ctime.unwrap_or_else(|| self.environment().now());
+        }
+        Ok(())
+    }
+
+    /// Changes the access list, if there is one, to match these permissions.
+    ///
+    /// On success the body's mode may already be changed, too. Errors: those of changing an
+    /// attribute.
+    fn chmod_list(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        permissions: u16,
+    ) -> Result<()> {
+        let Some(value) = self.stored_xattr(ino, body, NameIndex::ACL_ACCESS, b"")? else {
+            return Ok(());
+        };
+        let mut acl = Acl::from_disk(&value, extant_base::Site::of_ino(ino))?;
+        acl.chmod(permissions);
+        let list = acl.to_call();
+        self.xattr_set_all(handle, ino, body, &[(NameIndex::ACL_ACCESS, b"", &list)])
+    }
+}

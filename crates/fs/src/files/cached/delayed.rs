@@ -1,0 +1,171 @@
+//! Blocks that dirty data will need: reserved when it is written, allocated when it is written
+//! back.
+//!
+//! ```text
+//!   write       hole ──reserve──► delayed; space for data and map (`map_share`) reserved,
+//!                                 quota checked
+//!   write-back                    delayed ──fill_hole──► allocated out of the reservation
+//!   truncate                      delayed ──forget────► the reservation is returned
+//!   failed write                  not dirty yet ──forget────► the same; blocks that another
+//!                                 write made dirty stay reserved
+//! ```
+
+use crate::inodes::map::Target;
+use crate::space::claims::For;
+use crate::state::file_cache::Cached;
+use crate::state::file_cache::map_share::Need;
+use crate::state::inode::Body;
+use crate::volume::Volume;
+use extant_base::{Ino, Result};
+use extant_ondisk::extent::ExtentState;
+use std::ops::Range;
+
+/// Runs of blocks of a file.
+type Ranges = Vec<Range<u32>>;
+
+impl Volume {
+    /// Makes sure that every block of `blocks` is allocated or reserved, and so is its map.
+    ///
+    /// Errors: `NoSpace`, `QuotaExceeded`; what the map gives. After an error nothing more is
+    /// reserved.
+    /// Locks: the caller holds the inode's, exclusively.
+    pub(crate) fn reserve_blocks(&self, ino: Ino, body: &Body, blocks: Range<u32>) -> Result<()> {
+        let Some(cached) = &body.cached else { return Ok(()) };
+        let done = self.promise_all(ino, body, cached, blocks.clone());
+        if done.is_err() {
+            // The write ends before it reaches the blocks for which there was no space, so none of
+            // these becomes dirty.
+            self.forget_unused(body, blocks);
+        }
+        done
+    }
+
+    fn promise_all(
+        &self,
+        ino: Ino,
+        body: &Body,
+        cached: &Cached,
+        blocks: Range<u32>,
+    ) -> Result<()> {
+        if self.covers(ino, body) {
+            self.promise_rewrites(ino, body, cached, blocks.clone())?;
+        }
+        let (holes, unwritten) = self.unpromised(ino, body, cached, blocks)?;
+        self.promise_splits(body, cached, &unwritten)?;
+        holes.into_iter().try_for_each(|hole| self.promise(ino, body, cached, hole))
+    }
+
+    /// After a write to `blocks` failed or ended early: returns the reservations of those blocks
+    /// that are not dirty.
+    ///
+    /// Locks: the caller holds the inode's, exclusively; takes `Folio`.
+    pub(super) fn forget_unused(&self, body: &Body, blocks: Range<u32>) {
+        let Some(cached) = &body.cached else { return };
+        let log2 = self.block_size().log2();
+        let bytes = u64::from(blocks.start) << log2..u64::from(blocks.end) << log2;
+        for clean in cached.pages.forget_clean(bytes) {
+            self.forget_delayed(body, (clean.start >> log2) as u32..(clean.end >> log2) as u32);
+        }
+    }
+
+    /// Reserves space for a hole of which nothing is reserved.
+    fn promise(&self, ino: Ino, body: &Body, cached: &Cached, hole: Range<u32>) -> Result<()> {
+        let ratio = self.geometry().cluster_ratio();
+        let blocks = u64::from(hole.end - hole.start);
+        let (promised, more) = {
+            let delayed = cached.delayed.lock();
+            (delayed.len(), delayed.clusters_only_in(&hole, ratio))
+        };
+        self.quota_check(ino, body, self.context().sectors(promised + blocks))?;
+        // A hole next to reserved blocks is no run of its own, so this counts at most one run too
+        // many.
+        let need = Need { runs: 1, entries: blocks.min(more + 1) };
+        let short = self.map_shortage(body, cached, need);
+        let (data, map) = self.space().reserve_with_map(more, short)?;
+        self.join_share(cached, map);
+        let mut delayed = cached.delayed.lock();
+        delayed.join(data);
+        delayed.add(hole, ratio);
+        Ok(())
+    }
+
+    /// The parts of `blocks` that are not reserved: holes, and unwritten blocks.
+    fn unpromised(
+        &self,
+        ino: Ino,
+        body: &Body,
+        cached: &Cached,
+        blocks: Range<u32>,
+    ) -> Result<(Ranges, Ranges)> {
+        // A write over blocks that are reserved does not need the map.
+        let missing = cached.delayed.lock().missing(blocks);
+        let (mut holes, mut unwritten) = (Vec::new(), Vec::new());
+        for range in missing {
+            for run in self.runs(ino, body, range) {
+                let run = run?;
+                let range = run.logical.0..run.end().0;
+                match run.target {
+                    Target::Hole => holes.push(range),
+                    Target::Unwritten(_) => {
+                        unwritten.extend(cached.map_share.lock().missing(range));
+                    }
+                    Target::Written(_) => {}
+                }
+            }
+        }
+        Ok((holes, unwritten))
+    }
+
+    /// Blocks under dirty data were freed: they are reserved again.
+    ///
+    /// Errors: what the map gives.
+    pub(super) fn promise_again(&self, ino: Ino, body: &Body, blocks: Range<u32>) -> Result<()> {
+        let Some(cached) = &body.cached else { return Ok(()) };
+        let ratio = self.geometry().cluster_ratio();
+        let (holes, unwritten) = self.unpromised(ino, body, cached, blocks)?;
+        for hole in holes {
+            let mut delayed = cached.delayed.lock();
+            let clusters = delayed.add(hole, ratio);
+            delayed.join(self.space().reserve_freed(For::Data, clusters));
+        }
+        self.note_splits(cached, &unwritten);
+        self.share_again(body, cached);
+        Ok(())
+    }
+
+    /// The reserved blocks of a file in units of 512 bytes.
+    pub(crate) fn promised_sectors(&self, body: &Body) -> u64 {
+        let blocks = body.cached.as_ref().map_or(0, |cached| cached.delayed.lock().len());
+        self.context().sectors(blocks)
+    }
+
+    /// The blocks of `range`, reserved or not, are allocated: returns their reservations. Blocks
+    /// that were allocated unwritten will change in the map once more.
+    pub(crate) fn filled(&self, body: &Body, range: Range<u32>, state: ExtentState) {
+        let Some(cached) = &body.cached else { return };
+        if state == ExtentState::Unwritten {
+            let parts: Vec<_> = cached.delayed.lock().within(&range).collect();
+            self.note_splits(cached, &parts);
+        }
+        self.forget_promises(body, cached, range);
+    }
+
+    /// The blocks of `range` are no longer needed: returns their reservations.
+    pub(crate) fn forget_delayed(&self, body: &Body, range: Range<u32>) {
+        let Some(cached) = &body.cached else { return };
+        self.forget_promises(body, cached, range.clone());
+        self.forget_splits(body, range);
+    }
+
+    fn forget_promises(&self, body: &Body, cached: &Cached, range: Range<u32>) {
+        // A block that was a hole, or is cut off, will not be rewritten either.
+        cached.rewrites.lock().take(range.clone());
+        let mut delayed = cached.delayed.lock();
+        if !delayed.is_empty() && !range.is_empty() {
+            let clusters = delayed.take(range, self.geometry().cluster_ratio());
+            delayed.release(clusters);
+        }
+        drop(delayed);
+        self.trim_share(body, cached);
+    }
+}

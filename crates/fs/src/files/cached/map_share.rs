@@ -1,0 +1,159 @@
+//! Space for the map of dirty data: nodes of an extent tree, or blocks of pointers.
+//!
+//! ```text
+//!   write       hole, unwritten block, block to be moved ──► the bound grows ──reserve──► share
+//!                                                                      no space: ENOSPC now
+//!   write-back  a leaf is split: its new block comes out of the share
+//!   shown       what is written needs no more ──► the bound shrinks ──► the rest is given back
+//! ```
+//!
+//! The bound holds for any tree:
+//! - A run of dirty blocks lies in one gap of the map: in one leaf, and in the leaves that splits
+//!   make of it. That leaf may be full, and so may every node above it.
+//! - After that, splits halve leaves (except the last leaf, to which entries are appended). Half a
+//!   leaf of entries fills a halved leaf again, and each such split may meet a full node above. So
+//!   the bound counts one block for each quarter leaf of entries.
+//! - A delayed run becomes at worst one extent for each cluster. A block whose state or place
+//!   changes adds two entries.
+
+use crate::inodes::map::extent::node;
+use crate::space::claims::{For, Reservation};
+use crate::state::file_cache::Cached;
+use crate::state::file_cache::map_share::Need;
+use crate::state::inode::Body;
+use crate::volume::Volume;
+use extant_base::Result;
+use extant_ondisk::block_map::pointers_per_block;
+use std::ops::Range;
+
+/// The header of a node with its checksum; one entry.
+const HEAD_BYTES: usize = 16;
+const ENTRY_BYTES: usize = 12;
+/// Levels of pointer blocks that lead to one block.
+const LEVELS: u64 = 3;
+
+impl Volume {
+    /// Blocks that the map of a file needs at worst for its dirty data and `more`.
+    fn map_bound(&self, body: &Body, cached: &Cached, more: Need) -> u64 {
+        let ratio = u64::from(self.geometry().cluster_ratio());
+        let delayed = {
+            let delayed = cached.delayed.lock();
+            let (runs, blocks) = (delayed.runs(), delayed.len());
+            Need { runs, entries: blocks.min(blocks / ratio + 2 * runs) }
+        };
+        let moved = {
+            let rewrites = cached.rewrites.lock();
+            Need::of_splits(rewrites.runs(), rewrites.len())
+        };
+        let splits = cached.map_share.lock().need();
+        let Need { runs, entries } = delayed.plus(moved).plus(splits).plus(more);
+        if entries == 0 {
+            return 0;
+        }
+        if !body.disk.has_extents() {
+            let pointers = u64::from(pointers_per_block(self.block_size()));
+            return (LEVELS + 1) * runs + entries / pointers;
+        }
+        let in_leaf = ((self.block_size().bytes() - HEAD_BYTES) / ENTRY_BYTES) as u64;
+        let (root, depth) = (&body.disk.i_block, u64::from(node::depth(&body.disk.i_block)));
+        if depth == 0 {
+            let all = node::entries(root) as u64 + entries;
+            if all <= node::ROOT_CAPACITY as u64 {
+                return 0;
+            }
+            if all <= in_leaf {
+                return 1;
+            }
+        }
+        2 + (1 + depth) * runs + entries / (in_leaf / 4)
+    }
+
+    /// How many blocks the share lacks if `more` becomes dirty, too.
+    pub(super) fn map_shortage(&self, body: &Body, cached: &Cached, more: Need) -> u64 {
+        let bound = self.map_bound(body, cached, more);
+        bound.saturating_sub(cached.map_share.lock().clusters())
+    }
+
+    /// Adds `promise` to the share of the file's map.
+    pub(super) fn join_share(&self, cached: &Cached, promise: Reservation) {
+        if promise.clusters() > 0 {
+            cached.map_share.lock().join(promise);
+        }
+    }
+
+    /// Gives back what the map of a file can no longer need.
+    pub(super) fn trim_share(&self, body: &Body, cached: &Cached) {
+        if cached.map_share.lock().is_empty() {
+            return;
+        }
+        let bound = self.map_bound(body, cached, Need::default());
+        cached.map_share.lock().shrink_to(bound);
+    }
+
+    /// Makes sure that space is reserved to map dirty data in the unwritten blocks `ranges`.
+    ///
+    /// Errors: `NoSpace`, and nothing more is reserved. Locks: the caller holds the inode's,
+    /// exclusively.
+    pub(super) fn promise_splits(
+        &self,
+        body: &Body,
+        cached: &Cached,
+        ranges: &[Range<u32>],
+    ) -> Result<()> {
+        if ranges.is_empty() {
+            return Ok(());
+        }
+        let blocks = ranges.iter().map(|range| u64::from(range.end - range.start)).sum();
+        let short = self.map_shortage(body, cached, Need::of_splits(ranges.len(), blocks));
+        let (_, map) = self.space().reserve_with_map(0, short)?;
+        self.join_share(cached, map);
+        self.note_splits(cached, ranges);
+        Ok(())
+    }
+
+    /// The data of these blocks has its blocks; only the map's last change is still to come.
+    pub(super) fn note_splits(&self, cached: &Cached, ranges: &[Range<u32>]) {
+        let mut share = cached.map_share.lock();
+        ranges.iter().for_each(|range| share.insert(range.clone()));
+    }
+
+    /// The blocks of `range` have their final mapping, or none.
+    pub(crate) fn forget_splits(&self, body: &Body, range: Range<u32>) {
+        let Some(cached) = &body.cached else { return };
+        if range.is_empty() {
+            return;
+        }
+        cached.map_share.lock().remove(range);
+        self.trim_share(body, cached);
+    }
+
+    /// Blocks with data were freed or removed from the map, and the data is dirty again: part of
+    /// what was freed goes to the share of its map.
+    pub(super) fn share_again(&self, body: &Body, cached: &Cached) {
+        let short = self.map_shortage(body, cached, Need::default());
+        self.join_share(cached, self.space().reserve_freed(For::Map, short));
+    }
+}
+
+impl Body {
+    /// Whether space is reserved to map dirty data in the unwritten block at `at`, and for how many
+    /// blocks (at most `limit`) the answer is the same.
+    pub(super) fn split_run(&self, at: u32, limit: u32) -> (bool, u32) {
+        match &self.cached {
+            Some(cached) => cached.map_share.lock().run_at(at, limit),
+            None => (false, limit),
+        }
+    }
+
+    /// Whether a block for the file's map comes out of its share now.
+    pub(crate) fn has_share(&self) -> bool {
+        self.cached.as_ref().is_some_and(|cached| cached.map_share.lock().is_spending())
+    }
+
+    /// Such a block was allocated.
+    pub(crate) fn spend_share(&self) {
+        if let Some(cached) = &self.cached {
+            cached.map_share.lock().spend_one();
+        }
+    }
+}

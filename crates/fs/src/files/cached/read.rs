@@ -1,0 +1,78 @@
+//! Reading through the page cache, and reading ahead.
+
+use super::fill::FromDevice;
+use crate::state::inode::{Body, Inode};
+use crate::volume::Volume;
+use extant_base::Result;
+use extant_pagecache::{ReadStream, Use};
+use std::ops::Range;
+
+impl Volume {
+    /// Reads bytes of a regular file from `offset` on. Returns how many: fewer than `buf` holds
+    /// only at the end of the file.
+    ///
+    /// Errors: as [`Volume::read_file`]. Locks: takes `Inode` (shared) when folios are missing,
+    /// then `Folio`.
+    pub(crate) fn read_through(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        buf: &mut [u8],
+        how: Use,
+        stream: Option<&ReadStream>,
+    ) -> Result<usize> {
+        let hit = match inode.cached.get() {
+            Some(cached) => cached.pages.read_hit(offset, buf, how),
+            None => 0,
+        };
+        if hit == buf.len() {
+            return Ok(hit);
+        }
+        // A hit that ends within a block ended at the file's end of that moment. The file may have
+        // grown since, and newer bytes of the same block must not follow older ones: read the whole
+        // block again.
+        let log2 = self.block_size().log2();
+        let reached = offset.saturating_add(hit as u64);
+        let hit = (reached >> log2 << log2).saturating_sub(offset) as usize;
+        let (offset, buf) = (offset.saturating_add(hit as u64), &mut buf[hit..]);
+        let more = self.context().noting(|| {
+            let body = inode.read();
+            self.read_missing(inode, &body, offset, buf, how, stream)
+        });
+        // Report the bytes read so far; the caller's next call returns the error.
+        match more {
+            Ok(more) => Ok(hit + more),
+            Err(_) if hit > 0 => Ok(hit),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`Volume::read_through`]. The caller holds the inode lock.
+    pub(crate) fn read_missing(
+        &self,
+        inode: &Inode,
+        body: &Body,
+        offset: u64,
+        buf: &mut [u8],
+        how: Use,
+        stream: Option<&ReadStream>,
+    ) -> Result<usize> {
+        let Some(cached) = self.cached(inode, body) else {
+            return self.read_file(inode.ino, body, offset, buf);
+        };
+        let fill = FromDevice { volume: self, ino: inode.ino, body };
+        cached.pages.read(offset, buf, how, stream, &fill)
+    }
+
+    /// Brings a range of a file into the cache.
+    pub(crate) fn populate(&self, inode: &Inode, range: Range<u64>, how: Use) -> Result<()> {
+        let body = inode.read();
+        let Some(cached) = self.cached(inode, &body) else { return Ok(()) };
+        let range = range.start..range.end.min(body.size);
+        let fill = FromDevice { volume: self, ino: inode.ino, body: &body };
+        match range.is_empty() {
+            true => Ok(()),
+            false => cached.pages.populate(range, how, &fill),
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Covered blocks that will be rewritten. Their data goes to other blocks, and space for those is
+//! reserved first (rule S5).
+//!
+//! ```text
+//!   write       over a written block ──reserve──► dirty         no space: ENOSPC now, never later
+//!   write-back  takes a held run and its reservation ──► data ──► [ mapping, checksums ]
+//!   failed      held run released, reserved again
+//! ```
+//!
+//! A writer that changes a block while older bytes of it are in flight reserves once more. So each
+//! block in this set has newer bytes for which no run is held. A write in place (to a block that
+//! was unwritten) needs no reservation itself, but the next bytes will: such blocks are noted while
+//! their data is in flight.
+
+use crate::files::file::pieces::Piece;
+use crate::inodes::map::Target;
+use crate::space::claims::For;
+use crate::state::file_cache::Cached;
+use crate::state::file_cache::map_share::Need;
+use crate::state::file_cache::rewrites::count;
+use crate::state::inode::Body;
+use crate::volume::Volume;
+use extant_base::{Ino, Result};
+use std::ops::Range;
+
+impl Volume {
+    /// Reserves space for those blocks of `blocks`, which are about to become dirty, that will need
+    /// another block.
+    ///
+    /// Errors: `NoSpace`, and nothing more is reserved; what the map gives. Locks: the caller holds
+    /// the inode's, exclusively.
+    pub(super) fn promise_rewrites(
+        &self,
+        ino: Ino,
+        body: &Body,
+        cached: &Cached,
+        blocks: Range<u32>,
+    ) -> Result<()> {
+        let missing: Vec<Range<u32>> = cached.rewrites.lock().missing(&blocks);
+        let mut wanted: Vec<Range<u32>> = Vec::new();
+        for range in missing {
+            for run in self.runs(ino, body, range) {
+                let run = run?;
+                let range = run.logical.0..run.end().0;
+                match run.target {
+                    Target::Written(_) => wanted.push(range),
+                    Target::Unwritten(_) => {
+                        wanted.extend(cached.rewrites.lock().in_flight(&range));
+                    }
+                    Target::Hole => {}
+                }
+            }
+        }
+        let clusters = count(wanted.iter());
+        if clusters == 0 {
+            return Ok(());
+        }
+        let short = self.map_shortage(body, cached, Need::of_splits(wanted.len(), clusters));
+        let (mut promise, map) = self.space().reserve_with_map(clusters, short)?;
+        self.join_share(cached, map);
+        let mut rewrites = cached.rewrites.lock();
+        for range in wanted {
+            let len = u64::from(range.end - range.start);
+            rewrites.add(range, promise.split(len), len);
+        }
+        Ok(())
+    }
+
+    /// A folio of the file is about to be lent for changes in place.
+    pub(super) fn note_lent(&self, cached: &Cached) {
+        cached.rewrites.lock().note_lent();
+    }
+
+    /// Whether space is reserved to rewrite the block at `at`, and for how many blocks (at most
+    /// `limit`) the answer is the same.
+    pub(crate) fn promised_rewrites(&self, body: &Body, at: u32, limit: u32) -> (bool, u32) {
+        let Some(cached) = &body.cached else { return (false, limit) };
+        cached.rewrites.lock().run_at(at, limit)
+    }
+
+    /// Blocks of `range` have their new blocks, but the map does not show them yet.
+    pub(crate) fn moved_rewrites(&self, body: &Body, range: Range<u32>) {
+        if let Some(cached) = &body.cached {
+            self.note_splits(cached, std::slice::from_ref(&range));
+            cached.rewrites.lock().take(range);
+            self.trim_share(body, cached);
+        }
+    }
+
+    /// Returns all reservations when nothing of the file is dirty. The caller holds the inode
+    /// exclusively.
+    pub(crate) fn forget_settled_rewrites(&self, cached: &Cached) {
+        let mut rewrites = cached.rewrites.lock();
+        if !rewrites.is_empty() && !rewrites.was_lent() && !cached.pages.is_dirty() {
+            rewrites.take(0..u32::MAX);
+            drop(rewrites);
+            if cached.delayed.lock().is_empty() {
+                cached.map_share.lock().clear();
+            }
+        }
+    }
+
+    /// Data is in flight to these blocks, which the map does not show yet.
+    pub(super) fn note_in_flight(&self, cached: &Cached, pieces: &[Piece]) {
+        let mut rewrites = cached.rewrites.lock();
+        for piece in pieces.iter().filter(|piece| piece.fresh && !piece.moved) {
+            rewrites.start_flight(piece.logical..piece.logical + piece.len);
+        }
+    }
+
+    /// The write to these blocks succeeded or failed. Locks: the caller holds the inode's where the
+    /// map shows the blocks.
+    pub(super) fn note_landed(&self, cached: &Cached, pieces: &[Piece]) {
+        let mut rewrites = cached.rewrites.lock();
+        for piece in pieces.iter().filter(|piece| piece.fresh && !piece.moved) {
+            rewrites.end_flight(piece.logical..piece.logical + piece.len);
+        }
+    }
+
+    /// The data of these blocks could not be shown and is dirty again. Releases the held blocks and
+    /// reserves space for the data.
+    pub(super) fn promise_failed(&self, cached: &Cached, pieces: &[Piece]) {
+        self.note_landed(cached, pieces);
+        for piece in pieces.iter().filter(|piece| piece.moved) {
+            let clusters = u64::from(piece.len);
+            // Reserve first: another file could take the released clusters.
+            let promise = self.space().reserve_freed(For::Data, clusters);
+            self.space().let_go_held(piece.block, piece.len);
+            let range = piece.logical..piece.logical + piece.len;
+            cached.rewrites.lock().add(range, promise, clusters);
+        }
+    }
+
+    /// As [`Volume::promise_failed`], for blocks that the map shows already and whose data is dirty
+    /// again.
+    pub(super) fn promise_shown_again(&self, cached: &Cached, range: Range<u32>) {
+        let clusters = u64::from(range.end.saturating_sub(range.start));
+        if clusters > 0 {
+            let promise = self.space().reserve_freed(For::Data, clusters);
+            cached.rewrites.lock().add(range, promise, clusters);
+        }
+    }
+}

@@ -1,0 +1,488 @@
+//! Writes the dirty bytes of one file as a stream of device writes. While some are in flight, the
+//! next ones get their blocks, and the ones that have ended are shown: mapped or converted, so that
+//! a read finds the data on the device.
+//!
+//! ```text
+//!             one worker at a time          all workers at once    first worker that ends, for all
+//!   worker 1  find ► place ► take 2 MiB ──►  data to the device  ──►  [show, size, times] ► clean
+//!   worker 2                      take 2 MiB  ──►  data  ──────────────►  with the next
+//!   worker 3  a long run gets its blocks at once; then  take …
+//! ```
+//!
+//! Writes begin in ascending order of offset and are shown in that order. One handle shows several
+//! that have ended (rule F7). So the size on disk grows from left to right, and after a write
+//! fails, none behind it is shown. The stream waits until no write is in flight before it goes back
+//! to bytes on the left and before it writes data under a handle: no block is ever in flight twice.
+
+use super::Cached;
+use super::write_back::{RUN, Rest};
+use crate::files::data::DataPath;
+use crate::files::file::content::Content;
+use crate::files::file::pieces::Piece;
+use crate::files::file::write::UNDER_HANDLE;
+use crate::inodes::sums::NewSums;
+use crate::state::inode::Inode;
+use crate::volume::Volume;
+use extant_base::lock::{Condvar, Mutex, Rank};
+use extant_base::{Error, Result};
+use extant_pagecache::{Demand, Landing, Taken};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::Scope;
+
+/// Bytes of one write, where there is more to write.
+pub(super) const PART: u64 = 2 << 20;
+/// How often one write-back may begin before its range, while writers keep making bytes there
+/// dirty.
+const DETOURS_MAX: u32 = 64;
+/// Device writes of one file in flight at a time.
+const IN_FLIGHT: usize = 4;
+/// The bytes from which one more thread is worth its cost.
+const WORTH_A_THREAD: u64 = 128 << 10;
+
+/// See the module. The caller holds the file's write-back lock.
+pub(super) struct Stream<'a> {
+    volume: &'a Volume,
+    inode: &'a Inode,
+    cached: &'a Cached,
+    range: Range<u64>,
+    demand: &'a dyn Demand,
+    hands: AtomicUsize,
+    turn: Mutex<Turn>,
+    flights: Mutex<Flights<'a>>,
+    landed: Condvar,
+}
+
+/// The cursor: where the stream is.
+struct Turn {
+    at: u64,
+    /// Bytes of the range that were taken, and how many are wanted.
+    begun: u64,
+    wanted: u64,
+    detours: u32,
+    /// A run that is not all taken yet, and whether it lies in the requested range.
+    placed: Option<(Placed, bool)>,
+    is_over: bool,
+}
+
+/// A dirty run that has its blocks.
+pub(super) struct Placed {
+    pub range: Range<u64>,
+    pub pieces: Vec<Piece>,
+    /// The file's size when the run was found.
+    pub size: u64,
+}
+
+/// What happened to a run that is not in written blocks.
+pub(super) enum Step {
+    Placed(Placed),
+    /// It was written under a handle: this many bytes.
+    Written(u64),
+}
+
+struct Found {
+    run: Range<u64>,
+    /// It lies in the requested range; it is no detour.
+    is_asked: bool,
+    most: u64,
+}
+
+/// What one worker writes.
+struct Job<'a> {
+    number: u64,
+    parts: Vec<(Vec<Piece>, Taken<'a>)>,
+}
+
+struct Flight<'a> {
+    start: u64,
+    size: u64,
+    pieces: Vec<Piece>,
+    sums: NewSums,
+    state: State<'a>,
+}
+
+enum State<'a> {
+    Flying,
+    Landed(Vec<Landing<'a>>),
+    Failed,
+}
+
+#[derive(Default)]
+struct Flights<'a> {
+    /// Writes that are neither shown nor about to be, and the number of the first.
+    line: VecDeque<Flight<'a>>,
+    first: u64,
+    is_showing: bool,
+    /// A write failed: none after it is shown.
+    is_lost: bool,
+    error: Option<Error>,
+    /// A worker panicked: no other worker may wait for it.
+    is_broken: bool,
+}
+
+impl<'a> Flights<'a> {
+    fn of(&mut self, number: u64) -> &mut Flight<'a> {
+        let n = (number - self.first) as usize;
+        &mut self.line[n]
+    }
+}
+
+/// When a worker panics, tells the others so.
+struct Alarm<'s, 'a>(&'s Stream<'a>);
+
+impl Drop for Alarm<'_, '_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.flights.lock_second().is_broken = true;
+            self.0.landed.notify_all();
+        }
+    }
+}
+
+impl<'a> Stream<'a> {
+    pub fn new(
+        volume: &'a Volume,
+        inode: &'a Inode,
+        cached: &'a Cached,
+        range: Range<u64>,
+        demand: &'a dyn Demand,
+    ) -> Stream<'a> {
+        let turn = Turn {
+            at: range.start,
+            begun: 0,
+            wanted: demand.wanted(0),
+            detours: 0,
+            placed: None,
+            is_over: false,
+        };
+        Stream {
+            volume,
+            inode,
+            cached,
+            range,
+            demand,
+            hands: AtomicUsize::new(1),
+            turn: Mutex::new(Rank::Stream, turn),
+            flights: Mutex::new(Rank::Leaf, Flights::default()),
+            landed: Condvar::new(),
+        }
+    }
+
+    /// Writes what is wanted. Returns how many bytes. Locks: takes `Stream`, `Inode`, then handles;
+    /// `Folio`.
+    pub fn write(self) -> Result<u64> {
+        std::thread::scope(|scope| self.work(scope));
+        if let Some((placed, _)) = self.turn.lock().placed.take() {
+            self.give_up(&placed.pieces);
+        }
+        match self.flights.into_inner().error {
+            Some(error) => Err(error),
+            None => Ok(self.turn.into_inner().begun),
+        }
+    }
+
+    fn work<'s>(&'s self, scope: &'s Scope<'s, '_>) {
+        let _alarm = Alarm(self);
+        loop {
+            let job = match self.next(scope) {
+                Ok(Some(job)) => job,
+                Ok(None) => return,
+                Err(error) => {
+                    let mut flights = self.flights.lock();
+                    flights.error.get_or_insert(error);
+                    return;
+                }
+            };
+            let mut sums = NewSums::default();
+            let is_summed = self.volume.has_data_sums();
+            let written = job.parts.iter().try_for_each(|(pieces, taken)| {
+                let slices = taken.slices();
+                let (start, content) = (taken.range().start, Content::new(&slices));
+                let sums = is_summed.then_some(&mut sums);
+                self.volume.write_pieces(DataPath::Device, pieces, u64::MAX, start, content, sums)
+            });
+            // After a failed write, its bytes are dirty again before any other thread sees the
+            // error.
+            let landed = match written {
+                Ok(()) => {
+                    Ok(job.parts.into_iter().map(|(_, taken)| taken.release_buffers()).collect())
+                }
+                Err(error) => {
+                    drop(job.parts);
+                    Err(error)
+                }
+            };
+            self.flights.lock().of(job.number).sums = sums;
+            self.land(job.number, landed);
+        }
+    }
+
+    /// The data of these blocks did not reach the device, or could not be shown there.
+    fn give_up(&self, pieces: &[Piece]) {
+        if self.volume.has_data_sums() {
+            self.volume.promise_failed(self.cached, pieces);
+        }
+    }
+
+    fn next<'s>(&'s self, scope: &'s Scope<'s, '_>) -> Result<Option<Job<'a>>> {
+        let mut guard = self.turn.lock();
+        let turn = &mut *guard;
+        let (hands, most) =
+            (self.hands.load(Ordering::Relaxed), self.demand.writes_in_flight(IN_FLIGHT));
+        if hands > most.max(1) && !turn.is_over {
+            self.hands.store(hands - 1, Ordering::Relaxed);
+            return Ok(None);
+        }
+        let job = self.next_in(turn);
+        turn.is_over |= !matches!(job, Ok(Some(_)));
+        let left = self.cached.pages.dirty_bytes().min(turn.wanted.saturating_sub(turn.begun));
+        let is_more = !turn.is_over && (turn.placed.is_some() || left >= WORTH_A_THREAD);
+        if is_more && hands < most {
+            // If no thread can be started, the existing ones write everything.
+            let hand = std::thread::Builder::new().spawn_scoped(scope, move || self.work(scope));
+            self.hands.store(hands + usize::from(hand.is_ok()), Ordering::Relaxed);
+        }
+        job
+    }
+
+    fn next_in(&self, turn: &mut Turn) -> Result<Option<Job<'a>>> {
+        loop {
+            if turn.is_over || self.has_failed() {
+                return Ok(None);
+            }
+            if let Some((placed, is_asked)) = turn.placed.take() {
+                return self.take_placed(turn, placed, is_asked).map(Some);
+            }
+            let Some(found) = self.find(turn) else { return Ok(None) };
+            if let Some(job) = self.take_in_place(turn, &found)? {
+                return Ok(Some(job));
+            }
+            match self.volume.space().with_promised_space(|| self.place(found.run.clone()))? {
+                Step::Placed(placed) => turn.placed = Some((placed, found.is_asked)),
+                Step::Written(n) => {
+                    turn.at = found.run.start + n;
+                    turn.begun += if found.is_asked { n } else { 0 };
+                }
+            }
+        }
+    }
+
+    /// The next dirty run, or one to the left of it that has to go first. `None` at the end.
+    fn find(&self, turn: &mut Turn) -> Option<Found> {
+        if turn.begun >= turn.wanted {
+            // A thread that waits for the file's write-back lock goes before bytes that are only
+            // optional.
+            let others = self.inode.write_back_wanted.load(Ordering::Relaxed) > 0;
+            if turn.begun == 0 || others {
+                return None;
+            }
+            turn.wanted = self.demand.wanted(turn.begun);
+        }
+        let left = turn.wanted.checked_sub(turn.begun).filter(|left| *left > 0)?;
+        let most = RUN.min(left).max(self.volume.block_size().bytes() as u64);
+        let run = self.cached.pages.next_dirty(turn.at..self.range.end, most)?;
+        let behind = || self.volume.first_behind_size(self.inode, self.cached, run.start);
+        if turn.detours < DETOURS_MAX && behind().is_some() {
+            // What ends now may be all that was missing.
+            if !self.all_landed() {
+                return None;
+            }
+            if let Some(run) = behind() {
+                turn.detours += 1;
+                return Some(Found { run, is_asked: false, most });
+            }
+        }
+        Some(Found { run, is_asked: true, most })
+    }
+
+    /// Takes dirty runs that lie in written blocks, up to the first one that does not. `None` when
+    /// the first one does not.
+    fn take_in_place(&self, turn: &mut Turn, found: &Found) -> Result<Option<Job<'a>>> {
+        let end = if found.is_asked { self.range.end } else { found.run.end };
+        let (range, most) = (found.run.start..end, found.most.min(PART));
+        let (runs, size) = self.volume.runs_in_place(self.inode, self.cached, range, most)?;
+        let Some((first, _)) = runs.first() else { return Ok(None) };
+        let number = self.begin(first.start, size);
+        let mut parts: Vec<(Vec<Piece>, Taken<'a>)> = Vec::with_capacity(runs.len());
+        for (run, pieces) in runs {
+            let taken = match self.cached.pages.take_dirty(run.clone()) {
+                Ok(taken) => taken,
+                Err(error) if parts.is_empty() => {
+                    self.land(number, Ok(Vec::new()));
+                    return Err(error);
+                }
+                Err(_) => break,
+            };
+            let got = taken.range();
+            turn.at = got.end;
+            turn.begun += if found.is_asked { got.end - got.start } else { 0 };
+            let is_short = got.end < run.end;
+            let pieces = self.part_of(&pieces, &got);
+            self.covers(number, &pieces);
+            parts.push((pieces, taken));
+            if is_short {
+                break;
+            }
+        }
+        Ok(Some(Job { number, parts }))
+    }
+
+    /// Takes the start of a run that has its blocks.
+    fn take_placed(&self, turn: &mut Turn, mut placed: Placed, is_asked: bool) -> Result<Job<'a>> {
+        let Range { start, end } = placed.range;
+        // Whole folios are taken without a copy, and no folio crosses a `PART` border.
+        let part = start..end.min((start / PART + 1) * PART);
+        let number = self.begin(start, placed.size);
+        let taken = match self.cached.pages.take_dirty(part.clone()) {
+            Ok(taken) => taken,
+            Err(error) => {
+                self.land(number, Ok(Vec::new()));
+                self.give_up(&placed.pieces);
+                return Err(error);
+            }
+        };
+        let got = taken.range();
+        turn.at = got.end;
+        turn.begun += if is_asked { got.end - got.start } else { 0 };
+        let pieces = self.part_of(&placed.pieces, &got);
+        self.covers(number, &pieces);
+        let behind = self.volume.block_at(got.end);
+        placed.pieces = placed.pieces.iter().filter_map(|piece| piece.from(behind)).collect();
+        if got.end == part.end && got.end < end {
+            placed.range.start = got.end;
+            turn.placed = Some((placed, is_asked));
+        } else {
+            self.give_up(&placed.pieces);
+        }
+        Ok(Job { number, parts: vec![(pieces, taken)] })
+    }
+
+    fn part_of(&self, pieces: &[Piece], range: &Range<u64>) -> Vec<Piece> {
+        let (from, to) = (self.volume.block_at(range.start), self.volume.block_at(range.end));
+        let part = |piece: &Piece| piece.before(to).and_then(|piece| piece.from(from));
+        pieces.iter().filter_map(part).collect()
+    }
+
+    /// Allocates blocks for a run. Writes it at once if it is all that is dirty, or if its data
+    /// must be written under the handle.
+    fn place(&self, run: Range<u64>) -> Result<Step> {
+        let has_extents = self.inode.read().disk.has_extents();
+        if !has_extents && !self.all_landed() {
+            return Err(self.lost());
+        }
+        let is_all = self.cached.pages.dirty_bytes() <= UNDER_HANDLE && self.is_idle();
+        self.volume.place_run_to_write(self.inode, self.cached, run, is_all || !has_extents)
+    }
+
+    /// Registers a write that is about to take bytes from `start` on. It is registered first, so
+    /// that a thread that finds the bytes clean also finds the write ([`Stream::bound`]).
+    fn begin(&self, start: u64, size: u64) -> u64 {
+        let mut flights = self.flights.lock();
+        let (pieces, sums) = (Vec::new(), NewSums::default());
+        flights.line.push_back(Flight { start, size, pieces, sums, state: State::Flying });
+        flights.first + flights.line.len() as u64 - 1
+    }
+
+    fn covers(&self, number: u64, pieces: &[Piece]) {
+        let mut flights = self.flights.lock();
+        let n = (number - flights.first) as usize;
+        flights.line[n].pieces.extend_from_slice(pieces);
+    }
+
+    /// The first byte that may be in flight.
+    fn bound(&self) -> u64 {
+        self.flights.lock().line.front().map_or(u64::MAX, |flight| flight.start)
+    }
+
+    /// A write has ended. Shows it and all writes after it that have ended, unless one before it is
+    /// still in flight.
+    fn land(&self, number: u64, landed: Result<Vec<Landing<'a>>>) {
+        let mut flights = self.flights.lock();
+        let n = (number - flights.first) as usize;
+        flights.line[n].state = match landed {
+            Ok(landings) => State::Landed(landings),
+            Err(error) => {
+                flights.error.get_or_insert(error);
+                State::Failed
+            }
+        };
+        if flights.is_showing {
+            return;
+        }
+        flights.is_showing = true;
+        loop {
+            let (mut pieces, mut size) = (Vec::new(), 0);
+            let (mut sums, mut unshown) = (NewSums::default(), Vec::new());
+            let (mut done, mut lost) = (Vec::new(), Vec::new());
+            let has_ended = |flight: &Flight<'_>| !matches!(flight.state, State::Flying);
+            while flights.line.front().is_some_and(has_ended)
+                && let Some(flight) = flights.line.pop_front()
+            {
+                flights.first += 1;
+                match flight.state {
+                    State::Landed(landings) if flights.is_lost => {
+                        unshown.extend(flight.pieces);
+                        lost.extend(landings);
+                    }
+                    State::Landed(landings) => {
+                        pieces.extend(flight.pieces);
+                        sums.append(flight.sums);
+                        size = flight.size;
+                        done.extend(landings);
+                    }
+                    _ => {
+                        unshown.extend(flight.pieces);
+                        flights.is_lost = true;
+                    }
+                }
+            }
+            if done.is_empty() && lost.is_empty() && unshown.is_empty() {
+                break;
+            }
+            drop(flights);
+            self.give_up(&unshown);
+            // They are dirty again before the search for the size on disk.
+            drop(lost);
+            let rest = Rest { cached: self.cached, bound: &|| self.bound() };
+            let shown = self.volume.show_written(self.inode, &pieces, size, &rest, &sums);
+            match &shown {
+                Ok(()) => done.into_iter().for_each(Landing::done),
+                Err(_) => drop(done),
+            }
+            flights = self.flights.lock();
+            if let Err(error) = shown {
+                flights.error.get_or_insert(error);
+                flights.is_lost = true;
+            }
+        }
+        flights.is_showing = false;
+        drop(flights);
+        self.landed.notify_all();
+    }
+
+    /// Waits until nothing is in flight. Returns `false` when something failed. The caller holds
+    /// the cursor lock.
+    fn all_landed(&self) -> bool {
+        let mut flights = self.flights.lock();
+        while (!flights.line.is_empty() || flights.is_showing) && !flights.is_broken {
+            self.landed.wait(&mut flights);
+        }
+        flights.error.is_none() && !flights.is_broken
+    }
+
+    fn is_idle(&self) -> bool {
+        let flights = self.flights.lock();
+        flights.line.is_empty() && !flights.is_showing
+    }
+
+    fn has_failed(&self) -> bool {
+        let flights = self.flights.lock();
+        flights.error.is_some() || flights.is_broken
+    }
+
+    fn lost(&self) -> Error {
+        let flights = self.flights.lock();
+        flights.error.as_ref().map_or(Error::NoMemory, Error::again)
+    }
+}

@@ -1,0 +1,169 @@
+//! Writing through the page cache.
+//!
+//! A write leaves its bytes in folios and its space reservation in the inode. A write over cached
+//! bytes, within the clock tick in which the last write stored its time, touches folios only (a
+//! fast overwrite).
+
+use super::fill::FromDevice;
+use crate::files::data::DataPath;
+use crate::files::file::content::Content;
+use crate::files::file::write::{Place, TICK_NS, block_behind, block_of};
+use crate::state::inode::{Body, Inode};
+use crate::volume::Volume;
+use extant_base::{Error, Result};
+use extant_ondisk::inode::InodeFlags;
+use extant_ondisk::time::Timestamp;
+use extant_pagecache::{Source, Use, WritePermit};
+use std::sync::atomic::Ordering;
+
+/// Most bytes that are written in one hold of the inode.
+const STEP: u64 = 2 << 20;
+
+/// The caller's bytes, consumed from the start.
+struct Bytes<'a> {
+    content: Content<'a>,
+    done: usize,
+}
+
+impl Source for Bytes<'_> {
+    fn len(&self) -> usize {
+        self.content.len() - self.done
+    }
+
+    fn copy_to(&mut self, to: &mut [u8]) -> usize {
+        let n = to.len().min(self.len());
+        self.content.part(self.done, self.done + n).copy_to(&mut to[..n]);
+        self.done += n;
+        n
+    }
+}
+
+impl Volume {
+    /// Writes over bytes in folios if that is all the write needs. Returns whether it did.
+    pub(crate) fn write_over(
+        &self,
+        inode: &Inode,
+        place: Place,
+        content: Content<'_>,
+        how: Use,
+    ) -> Result<bool> {
+        let (Some(cached), Place::At(offset)) = (inode.cached.get(), place) else {
+            return Ok(false);
+        };
+        let until = inode.quiet_until.load(Ordering::Acquire);
+        if until == 0 {
+            return Ok(false);
+        }
+        // The tick may be a little earlier than the write that set the time. If it is much earlier,
+        // the clock was set back.
+        let now = nanoseconds(self.environment().last_tick());
+        if now >= until || now + 4 * TICK_NS < until {
+            return Ok(false);
+        }
+        let mut bytes = Bytes { content, done: 0 };
+        // A thread that holds the inode to change what may be written either is seen by this check
+        // or waits for the folio.
+        let may = || inode.quiet_until.load(Ordering::Acquire) != 0;
+        let cache = self.page_cache();
+        let permit =
+            cache.map(|cache| cache.acquire_permit(content.len() as u64, how)).transpose()?;
+        let n = cached.pages.overwrite_hit(offset, &mut bytes, how, &may);
+        drop(permit);
+        if n < content.len() {
+            return Ok(false);
+        }
+        self.wrote(inode, offset, n, how)?;
+        Ok(true)
+    }
+
+    /// Called before the next part of a write of `len` bytes goes into folios. Don't-cache bytes
+    /// wait here until they fit under their cap; at most
+    /// [`Rank::Write`](extant_base::lock::Rank::Write) may be held.
+    pub(crate) fn make_room(&self, len: usize, how: Use) -> Result<Option<WritePermit<'_>>> {
+        let cache = self.page_cache();
+        cache.map(|cache| cache.acquire_permit(STEP.min(len as u64), how)).transpose()
+    }
+
+    /// After a write of `n` bytes at `offset` into folios: throttles the writer.
+    pub(crate) fn wrote(&self, inode: &Inode, offset: u64, n: usize, how: Use) -> Result<()> {
+        match (self.page_cache(), inode.cached.get()) {
+            (Some(cache), Some(cached)) => cache.wrote(&cached.pages, offset, n as u64, how),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes the start of `content` into folios at byte `pos`. Returns how many bytes it wrote, at
+    /// least one.
+    ///
+    /// Errors: `NoSpace`, `QuotaExceeded`; what reading the blocks at both ends gives.
+    /// Locks: the caller holds the inode's; takes `Folio`.
+    pub(crate) fn write_folios(
+        &self,
+        inode: &Inode,
+        body: &mut Body,
+        pos: u64,
+        content: Content<'_>,
+        how: Use,
+    ) -> Result<usize> {
+        let cached = self.cached(inode, body).ok_or(Error::Invalid("a file that is not cached"))?;
+        body.cached.get_or_insert_with(|| cached.clone());
+        let end = (pos + content.len() as u64).min((pos / STEP + 1) * STEP);
+        let end = self.reserve_bytes(inode, body, pos, end)?;
+        let content = content.part(0, (end - pos) as usize);
+        let written = self.zero_gap(DataPath::Device, inode.ino, body, pos).and_then(|()| {
+            let fill = FromDevice { volume: self, ino: inode.ino, body };
+            cached.pages.write(pos, &mut Bytes { content, done: 0 }, how, &fill)
+        });
+        if !matches!(written, Ok(n) if n == content.len()) {
+            let size = self.block_size();
+            self.forget_unused(body, block_of(size, pos)?..block_behind(size, end)?);
+        }
+        let n = written?;
+        if pos + n as u64 > body.size {
+            body.size_on_disk.get_or_insert(body.disk.size);
+            body.resize(pos + n as u64);
+        }
+        let now = self.environment().now();
+        body.content_changed(now);
+        body.times_changed = true;
+        Ok(n)
+    }
+
+    /// Enables fast overwrites of this inode until the clock's next tick.
+    pub(crate) fn be_quiet(&self, inode: &Inode, body: &Body) {
+        let fixed = InodeFlags::APPEND | InodeFlags::IMMUTABLE | InodeFlags::VERITY;
+        // An overwrite of covered blocks has to reserve space first.
+        let quiet =
+            body.no_capability && !inode.directs.any_writes() && !self.covers(inode.ino, body);
+        if quiet && !body.flags.intersects(fixed) && self.goes_through_cache(body) {
+            let until = nanoseconds(body.mtime).saturating_add(TICK_NS);
+            inode.quiet_until.store(until, Ordering::Release);
+        }
+    }
+
+    /// Reserves space for bytes `pos..end`, or for as many from `pos` on as space allows. Returns
+    /// the end of what is reserved.
+    fn reserve_bytes(&self, inode: &Inode, body: &Body, pos: u64, mut end: u64) -> Result<u64> {
+        let size = self.block_size();
+        loop {
+            let blocks = block_of(size, pos)?..block_behind(size, end)?;
+            let done = self
+                .space()
+                .with_space_retry(|| self.reserve_blocks(inode.ino, body, blocks.clone()));
+            match done {
+                Ok(()) => return Ok(end),
+                Err(Error::NoSpace | Error::QuotaExceeded) if blocks.len() > 1 => {
+                    let half = blocks.start + blocks.len() as u32 / 2;
+                    end = u64::from(half) << size.log2();
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Nanoseconds since 1970; 0 for earlier times.
+fn nanoseconds(time: Timestamp) -> u64 {
+    let seconds = u64::try_from(time.sec).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(time.nsec.into())
+}

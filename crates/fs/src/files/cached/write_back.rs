@@ -1,0 +1,480 @@
+//! Write-back of one file's dirty folios to the device.
+//!
+//! The caller of [`Volume::write_back_held`] holds the file's write-back lock, under which no block
+//! changes its place. So write-back holds the inode only to find and allocate blocks, and not while
+//! the data moves.
+
+use super::stream::{PART, Placed, Step, Stream};
+use crate::context::superblock::SUPERBLOCK_CREDITS;
+use crate::files::data::DataPath;
+use crate::files::file::content::Content;
+use crate::files::file::fresh::Plan;
+use crate::files::file::pieces::Piece;
+use crate::files::file::set_len::LARGE_FILE;
+use crate::files::file::write::UNDER_HANDLE;
+use crate::inodes::sums::NewSums;
+use crate::space::claims::For;
+use crate::state::file_cache::Cached;
+use crate::state::inode::{Body, Inode};
+use crate::volume::Volume;
+use extant_base::{Error, Ino, Result};
+use extant_journal::{Credits, Handle};
+use extant_ondisk::extent::ExtentState;
+use extant_ondisk::features::RoCompat;
+use extant_pagecache::{Demand, FileCache, Landing, Owner, Use};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Most bytes that get blocks at a time.
+pub(super) const RUN: u64 = 16 << 20;
+/// Most runs of a file that one thread writes one after the other.
+const TOGETHER: usize = 16;
+
+/// Dirty bytes, and the blocks that they lie in.
+pub(super) type Lying = (Range<u64>, Vec<Piece>);
+
+/// How far the size on disk may grow.
+pub(super) struct Rest<'a> {
+    pub cached: &'a Cached,
+    /// The first byte that is clean but may still be in flight.
+    pub bound: &'a dyn Fn() -> u64,
+}
+
+impl Owner for Volume {
+    fn write_back(
+        &self,
+        file: &Arc<FileCache>,
+        range: Range<u64>,
+        demand: &dyn Demand,
+    ) -> Result<u64> {
+        let Some(inode) = self.inodes().find(file.ino()) else { return Ok(0) };
+        match inode.cached.get() {
+            Some(cached) if Arc::ptr_eq(&cached.pages, file) => {
+                self.context().noting(|| self.write_back(&inode, range, demand))
+            }
+            _ => Ok(0),
+        }
+    }
+
+    fn read_ahead(&self, file: &Arc<FileCache>, range: Range<u64>, how: Use) {
+        if let Some(inode) = self.inodes().find(file.ino())
+            && inode.cached.get().is_some_and(|cached| Arc::ptr_eq(&cached.pages, file))
+        {
+            // A read of these bytes returns the error itself.
+            let _ = self.populate(&inode, range, how);
+        }
+    }
+}
+
+impl Volume {
+    /// Writes dirty bytes of `range` to the device, in order, about as many as `demand` says.
+    /// Returns how many. It does not flush them.
+    ///
+    /// Errors: `Device`, `Aborted`, `Corrupt`; `NoSpace` only when the volume is damaged. After an
+    /// error the bytes stay dirty.
+    /// Locks: takes `WriteBack`, `Inode`, then handles.
+    pub(crate) fn write_back(
+        &self,
+        inode: &Inode,
+        range: Range<u64>,
+        demand: &dyn Demand,
+    ) -> Result<u64> {
+        if inode.cached.get().is_none() {
+            return Ok(0);
+        }
+        let _writing_back = inode.hold_write_back();
+        self.write_back_held(inode, range, demand)
+    }
+
+    /// As [`Volume::write_back`]. The caller holds the file's write-back lock.
+    pub(super) fn write_back_held(
+        &self,
+        inode: &Inode,
+        range: Range<u64>,
+        demand: &dyn Demand,
+    ) -> Result<u64> {
+        let Some(cached) = inode.cached.get() else { return Ok(0) };
+        let closed = inode.closed_dirty.load(Ordering::Acquire);
+        let done = Stream::new(self, inode, cached, range, demand).write()?;
+        self.store_late(inode, cached)?;
+        if inode.was_closed_dirty() {
+            self.note_closed(inode);
+            if !cached.pages.is_dirty() {
+                inode.closed_written.fetch_max(closed, Ordering::AcqRel);
+            }
+        }
+        if self.has_data_sums() && !cached.pages.is_dirty() {
+            let _alone = inode.write();
+            self.forget_settled_rewrites(cached);
+        }
+        Ok(done)
+    }
+
+    /// Dirty bytes before `start` that the size on disk does not reach. They go first: the size on
+    /// disk must not cover bytes that are not on the device, and no block with data may lie past
+    /// it.
+    pub(super) fn first_behind_size(
+        &self,
+        inode: &Inode,
+        cached: &Cached,
+        start: u64,
+    ) -> Option<Range<u64>> {
+        let log2 = self.block_size().log2();
+        let from = inode.read().size_on_disk? >> log2 << log2;
+        if from >= start {
+            return None;
+        }
+        cached.pages.next_dirty(from..start, RUN)
+    }
+
+    /// Dirty runs from the start of `range`, with the written blocks that hold them, and the file's
+    /// size. They are about `most` bytes, end at the next `PART` border, and stop before the first
+    /// run that is not in written blocks.
+    pub(super) fn runs_in_place(
+        &self,
+        inode: &Inode,
+        cached: &Cached,
+        range: Range<u64>,
+        most: u64,
+    ) -> Result<(Vec<Lying>, u64)> {
+        let body = inode.read();
+        let (mut at, mut left) = (range.start, most);
+        let mut runs = Vec::new();
+        while left > 0
+            && runs.len() < TOGETHER
+            && let Some(mut run) = cached.pages.next_dirty(at..range.end, left)
+        {
+            let border = (run.start / PART + 1) * PART;
+            let is_cut = run.end >= border;
+            run.end = run.end.min(border);
+            let Some(pieces) = self.pieces_in_place(inode.ino, &body, run.start, run.end)? else {
+                break;
+            };
+            (at, left) = (run.end, left.saturating_sub(run.end - run.start));
+            runs.push((run, pieces));
+            if is_cut {
+                break;
+            }
+        }
+        Ok((runs, body.size))
+    }
+
+    /// Allocates blocks for the start of a run of dirty bytes. With `small` it also writes a short
+    /// run under the handle, and so it does for the start of a long run of a file without extents.
+    /// With `small`, no other write of the file is in flight.
+    pub(super) fn place_run_to_write(
+        &self,
+        inode: &Inode,
+        cached: &Cached,
+        run: Range<u64>,
+        small: bool,
+    ) -> Result<Step> {
+        let mut body = inode.write();
+        let _spending = cached.spend_share();
+        let runs = self.runs_to_write(inode.ino, &body, run.start, run.end)?;
+        let log2 = self.block_size().log2();
+        let reach = runs.last().map_or(run.end, |last| u64::from(last.end().0) << log2);
+        let mut run = run.start..run.end.min(reach);
+        let is_small = small && run.end - run.start <= UNDER_HANDLE;
+        if !is_small && !body.disk.has_extents() {
+            run.end = run.start + UNDER_HANDLE.max(1 << log2);
+        }
+        let runs = self.runs_to_write(inode.ino, &body, run.start, run.end)?;
+        let plan = Plan { ino: inode.ino, pos: run.start, content: Content::new(&[]), runs: &runs };
+        if is_small || !body.disk.has_extents() {
+            let done = match self.covers(inode.ino, &body) {
+                true => self.write_run_summed(&mut body, cached, &plan, run),
+                false => self.write_run_small(&mut body, cached, &plan, run),
+            };
+            return done.map(Step::Written);
+        }
+        let handle = self.journal().start(self.first_fill_credits(&body, &runs))?;
+        let (pieces, error) = self.place(&mut body, &handle, &plan, ExtentState::Unwritten);
+        let stored = body.store(self, inode.ino, &handle).and_then(|()| handle.stop());
+        if self.covers(inode.ino, &body) {
+            self.note_in_flight(cached, &pieces);
+            if let Err(error) = stored {
+                self.promise_failed(cached, &pieces);
+                return Err(error);
+            }
+        }
+        stored?;
+        let size = body.size;
+        let range = self.reached(&pieces, run).ok_or_else(|| error.unwrap_or(Error::NoSpace))?;
+        Ok(Step::Placed(Placed { range, pieces, size }))
+    }
+
+    /// Makes the data of `pieces` readable, after it is on the device: maps or converts the blocks.
+    /// Then raises the size on disk, to `size` at most.
+    pub(super) fn show_written(
+        &self,
+        inode: &Inode,
+        pieces: &[Piece],
+        size: u64,
+        rest: &Rest<'_>,
+        sums: &NewSums,
+    ) -> Result<()> {
+        let is_fresh = pieces.iter().any(|piece| piece.fresh);
+        if !is_fresh && inode.read().size_on_disk.is_none() {
+            return Ok(());
+        }
+        let mut left = pieces.to_vec();
+        let done = self.show_left(inode, &mut left, size, rest, sums);
+        if self.has_data_sums() {
+            self.note_landed(rest.cached, pieces);
+        }
+        if done.is_err() && self.has_data_sums() {
+            let first = left.first().map_or(u32::MAX, |piece| piece.logical);
+            for piece in pieces.iter().filter_map(|piece| piece.before(first)) {
+                // These are shown, and their data is dirty again with the rest.
+                self.promise_shown_again(rest.cached, piece.logical..piece.logical + piece.len);
+            }
+            self.promise_failed(rest.cached, &left);
+        }
+        done
+    }
+
+    fn show_left(
+        &self,
+        inode: &Inode,
+        left: &mut Vec<Piece>,
+        size: u64,
+        rest: &Rest<'_>,
+        sums: &NewSums,
+    ) -> Result<()> {
+        while !left.is_empty() {
+            // Space for the map may have to wait for a commit, as space for data may.
+            self.space().with_promised_space(|| self.show_some(inode, left, size, rest, sums))?;
+        }
+        Ok(())
+    }
+
+    /// Shows as many pieces as one handle can, at least the start of the first.
+    fn show_some(
+        &self,
+        inode: &Inode,
+        left: &mut Vec<Piece>,
+        size: u64,
+        rest: &Rest<'_>,
+        sums: &NewSums,
+    ) -> Result<()> {
+        let log2 = self.block_size().log2();
+        let mut body = inode.write();
+        let _spending = rest.cached.spend_share();
+        let sums = self.covers(inode.ino, &body).then_some(sums);
+        let handle = self.journal().start(self.late_credits(&body))?;
+        let (reached, error) = self.show(&mut body, &handle, inode.ino, left, sums);
+        let (is_stuck, is_all) = (reached == 0, left.is_empty());
+        let reached = size.min(u64::from(reached) << log2);
+        let raised = self.raise_size(&mut body, &handle, reached, is_all.then_some(rest));
+        body.store(self, inode.ino, &handle)?;
+        handle.stop()?;
+        raised?;
+        match is_stuck {
+            true => Err(error.unwrap_or(Error::NoSpace)),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes a short run: blocks, data and size under one handle.
+    fn write_run_small(
+        &self,
+        body: &mut Body,
+        cached: &Cached,
+        plan: &Plan<'_>,
+        run: Range<u64>,
+    ) -> Result<u64> {
+        let mut credits = self.first_fill_credits(body, plan.runs);
+        credits.blocks += SUPERBLOCK_CREDITS;
+        let handle = self.journal().start(credits)?;
+        let (pieces, error) = self.place(body, &handle, plan, ExtentState::Written);
+        let written = match self.reached(&pieces, run) {
+            Some(run) => self.write_small_taken(cached, &pieces, run),
+            None => Err(error.unwrap_or(Error::NoSpace)),
+        };
+        let taken = match written {
+            Ok((taken, reached)) => {
+                let behind = pieces.iter().filter_map(|piece| piece.from(reached));
+                self.take_back(body, &handle, plan.ino, &behind.collect::<Vec<_>>());
+                let reached = u64::from(reached) << self.block_size().log2();
+                self.raise_size(body, &handle, reached, Some(&all_there(cached))).map(|()| taken)
+            }
+            Err(error) => {
+                self.take_back(body, &handle, plan.ino, &pieces);
+                Err(error)
+            }
+        };
+        body.store(self, plan.ino, &handle)?;
+        handle.stop()?;
+        let taken = taken?;
+        let written = taken.range();
+        taken.done();
+        Ok(written.end - written.start)
+    }
+
+    /// Removes blocks from the map whose data is not on the device, and reserves the freed space
+    /// for that data again.
+    fn take_back(&self, body: &mut Body, handle: &Handle<'_>, ino: Ino, pieces: &[Piece]) {
+        let fresh = || pieces.iter().filter(|piece| piece.fresh);
+        // No other file may take the freed clusters before they are reserved for this data again.
+        let blocks = fresh().map(|piece| u64::from(piece.len)).sum();
+        let _between = self.space().reserve_freed(For::Data, blocks);
+        self.hide(body, handle, ino, pieces);
+        for piece in fresh() {
+            // The caller returns the error that led here, not this one.
+            let _ = self.promise_again(ino, body, piece.logical..piece.logical + piece.len);
+        }
+    }
+
+    fn write_small_taken<'c>(
+        &self,
+        cached: &'c Cached,
+        pieces: &[Piece],
+        run: Range<u64>,
+    ) -> Result<(Landing<'c>, u32)> {
+        let taken = cached.pages.take_dirty(run)?;
+        let Range { start, end } = taken.range();
+        let content = taken.slices();
+        let content = Content::new(&content);
+        self.write_pieces(DataPath::Device, pieces, u64::MAX, start, content, None)?;
+        Ok((taken.release_buffers(), self.block_at(end)))
+    }
+
+    /// As [`Volume::write_run_small`], for a file with data checksums.
+    fn write_run_summed(
+        &self,
+        body: &mut Body,
+        cached: &Cached,
+        plan: &Plan<'_>,
+        run: Range<u64>,
+    ) -> Result<u64> {
+        let (fill, show) = (self.first_fill_credits(body, plan.runs), self.late_credits(body));
+        let handle = self.journal().start(fill.plus(show))?;
+        let (mut pieces, error) = self.place(body, &handle, plan, ExtentState::Unwritten);
+        let all = pieces.clone();
+        let mut sums = NewSums::default();
+        let shown = match self.reached(&pieces, run) {
+            Some(run) => cached.pages.take_dirty(run).and_then(|taken| {
+                let content = taken.slices();
+                let (pos, content) = (taken.range().start, Content::new(&content));
+                let (path, sums) = (DataPath::Device, &mut sums);
+                self.write_pieces(path, &pieces, u64::MAX, pos, content, Some(sums))?;
+                Ok(taken.release_buffers())
+            }),
+            None => Err(error.unwrap_or(Error::NoSpace)),
+        };
+        let shown = shown.and_then(|landing| {
+            // The rest of the run is no longer dirty and needs no blocks.
+            let end = self.block_at(landing.range().end);
+            let unused: Vec<Piece> = pieces.iter().filter_map(|piece| piece.from(end)).collect();
+            self.let_go_pieces(&unused);
+            pieces = pieces.iter().filter_map(|piece| piece.before(end)).collect();
+            let (reached, error) = self.show(body, &handle, plan.ino, &mut pieces, Some(&sums));
+            match error {
+                None => {
+                    let reached = u64::from(reached) << self.block_size().log2();
+                    self.raise_size(body, &handle, reached, Some(&all_there(cached)))?;
+                    Ok(landing)
+                }
+                Some(error) => Err(error),
+            }
+        });
+        if shown.is_err() {
+            let first = pieces.first().map_or(u32::MAX, |piece| piece.logical);
+            for piece in all.iter().filter_map(|piece| piece.before(first)) {
+                self.promise_shown_again(cached, piece.logical..piece.logical + piece.len);
+            }
+            self.promise_failed(cached, &pieces);
+        }
+        let stored = body.store(self, plan.ino, &handle);
+        stored.and_then(|()| handle.stop())?;
+        let landing = shown?;
+        let written = landing.range();
+        landing.done();
+        Ok(written.end - written.start)
+    }
+
+    /// The block of a file that starts at byte `end`.
+    pub(super) fn block_at(&self, end: u64) -> u32 {
+        u32::try_from(end >> self.block_size().log2()).unwrap_or(u32::MAX)
+    }
+
+    /// The start of `run` that `pieces` cover, or `None` when they cover nothing.
+    fn reached(&self, pieces: &[Piece], run: Range<u64>) -> Option<Range<u64>> {
+        let last = pieces.last()?;
+        let end = u64::from(last.logical + last.len) << self.block_size().log2();
+        (end > run.start).then(|| run.start..run.end.min(end))
+    }
+
+    /// Credits to store an inode with what changed in the cache: size, times, one conversion.
+    fn late_credits(&self, body: &Body) -> Credits {
+        self.first_convert_credits(body, true).plus(Credits::blocks(SUPERBLOCK_CREDITS))
+    }
+
+    /// Raises the size on disk to byte `reached`, and with `rest` to the first dirty byte. Writers
+    /// may have made bytes before `reached` dirty again since.
+    fn raise_size(
+        &self,
+        body: &mut Body,
+        handle: &Handle<'_>,
+        reached: u64,
+        rest: Option<&Rest<'_>>,
+    ) -> Result<()> {
+        let Some(before) = body.size_on_disk else { return Ok(()) };
+        let log2 = self.block_size().log2();
+        let from = before >> log2 << log2;
+        let clean = rest.map_or(0, |rest| {
+            let dirty = rest.cached.pages.next_dirty(from..u64::MAX, 1);
+            // The order matters: bytes that write-back took before this search for dirty bytes are
+            // within the bound by now.
+            dirty.map_or(body.size, |dirty| dirty.start).min((rest.bound)())
+        });
+        let size = before.max(clean.max(reached).min(body.size));
+        body.size_on_disk = (size < body.size).then_some(size);
+        match size >= LARGE_FILE {
+            true => self.context().add_ro_compat(handle, RoCompat::LARGE_FILE),
+            false => Ok(()),
+        }
+    }
+
+    /// Stores times and size when write-back did not store them with the data.
+    fn store_late(&self, inode: &Inode, cached: &Cached) -> Result<()> {
+        let is_late = |body: &Body| body.times_changed || body.size_on_disk.is_some();
+        if !is_late(&inode.read()) {
+            return Ok(());
+        }
+        let mut body = inode.write();
+        if !is_late(&body) {
+            return Ok(());
+        }
+        let credits = Credits::blocks(self.store_credits() + SUPERBLOCK_CREDITS);
+        let handle = self.journal().start(credits)?;
+        let raised = self.raise_size(&mut body, &handle, 0, Some(&all_there(cached)));
+        body.store(self, inode.ino, &handle)?;
+        handle.stop()?;
+        raised
+    }
+
+    /// Writes all dirty data of all files to the device.
+    ///
+    /// Errors: the first one that a file met. The other files are still written, and a sync of a
+    /// file returns that file's own error. Locks: as [`Volume::write_back`].
+    pub(crate) fn write_back_all(&self) -> Result<()> {
+        let Some(cache) = self.page_cache() else { return Ok(()) };
+        let mut done = Ok(());
+        for file in cache.dirty_files() {
+            let Some(inode) = self.inodes().find(file.ino()) else { continue };
+            if let Err(error) = self.write_back(&inode, 0..u64::MAX, &u64::MAX) {
+                file.note_error(&error);
+                done = done.and(Err(error));
+            }
+        }
+        done
+    }
+}
+
+/// For a file with no write in flight.
+fn all_there(cached: &Cached) -> Rest<'_> {
+    Rest { cached, bound: &|| u64::MAX }
+}

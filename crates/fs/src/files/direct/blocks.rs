@@ -1,0 +1,135 @@
+//! The blocks to which a direct write goes.
+//!
+//! ```text
+//!   range      ├─────────────────────────────────┤
+//!   file       [ written │ unwritten ][  hole  ][ …      up to a hole, which gets unwritten blocks
+//!              ▲ new blocks are written whole: parts of them go through the cache
+//! ```
+
+use super::begin::RUNS_MAX;
+use crate::files::file::content::Content;
+use crate::files::file::fresh::Plan;
+use crate::files::file::pieces::Piece;
+use crate::files::file::write::{block_behind, block_of};
+use crate::inodes::map::Target;
+use crate::state::inode::Body;
+use crate::volume::Volume;
+use extant_base::{Error, Ino, Result};
+use extant_ondisk::extent::ExtentState;
+
+/// What the map has for a write.
+pub(crate) enum Blocks {
+    /// Blocks for this many bytes.
+    There(Vec<Piece>, usize),
+    /// No block at its start.
+    Missing,
+    Buffered(usize),
+}
+
+impl Volume {
+    /// The blocks of bytes `pos..end`, up to a hole. The written blocks of a covered file will
+    /// move; no new blocks are held for them yet.
+    pub(crate) fn blocks_for(&self, ino: Ino, body: &Body, pos: u64, end: u64) -> Result<Blocks> {
+        let size = self.block_size();
+        let mut pieces: Vec<Piece> = Vec::new();
+        let is_summed = self.covers(ino, body);
+        for run in self.runs(ino, body, block_of(size, pos)?..block_behind(size, end)?) {
+            let run = run?;
+            let (block, fresh, moved) = match run.target {
+                Target::Hole => break,
+                Target::Written(block) => (block, is_summed, is_summed),
+                Target::Unwritten(block) => (block, true, false),
+            };
+            // Blocks that move become one run, wherever they were.
+            if let Some(Piece { len, moved: true, .. }) = pieces.last_mut().filter(|_| moved) {
+                *len += run.len;
+                continue;
+            }
+            if pieces.len() == RUNS_MAX {
+                break;
+            }
+            pieces.push(Piece { logical: run.logical.0, len: run.len, block, fresh, moved });
+        }
+        Ok(self.whole_fresh_blocks(pieces, pos, end))
+    }
+
+    /// As [`Volume::blocks_for`]. Holes get unwritten blocks.
+    pub(crate) fn blocks_made(
+        &self,
+        ino: Ino,
+        body: &mut Body,
+        pos: u64,
+        end: u64,
+    ) -> Result<Blocks> {
+        let log2 = self.block_size().log2();
+        let runs = self.runs_to_write(ino, body, pos, end)?;
+        let Some(last) = runs.last() else { return Ok(Blocks::Missing) };
+        let end = end.min(u64::from(last.end().0) << log2);
+        let is_there = |target: &Target| !matches!(target, Target::Hole);
+        if runs.iter().all(|run| is_there(&run.target)) {
+            return self.blocks_for(ino, body, pos, end);
+        }
+        if !body.disk.has_extents() {
+            return Ok(Blocks::Buffered((end - pos) as usize));
+        }
+        // Except for blocks that the transfer covers in part: those go through the cache.
+        let block = 1u64 << log2;
+        let is_summed = self.covers(ino, body);
+        let is_hole = |byte: u64| {
+            let at = (byte >> log2) as u32;
+            runs.iter().any(|run| {
+                (run.logical.0..run.end().0).contains(&at)
+                    && (is_summed || !matches!(run.target, Target::Written(_)))
+            })
+        };
+        if !pos.is_multiple_of(block) && is_hole(pos) {
+            return Ok(Blocks::Buffered((end.min(pos.next_multiple_of(block)) - pos) as usize));
+        }
+        let whole = end / block * block;
+        let end = if end > whole && is_hole(whole) { whole } else { end };
+        if end <= pos {
+            return Ok(Blocks::Buffered((end.max(pos + 1).next_multiple_of(block) - pos) as usize));
+        }
+        let mut runs = self.runs_to_write(ino, body, pos, end)?;
+        if is_summed {
+            runs.retain(|run| run.target == Target::Hole);
+        }
+        let plan = Plan { ino, pos, content: Content::new(&[]), runs: &runs };
+        let handle = self.journal().start(self.first_fill_credits(body, &runs))?;
+        let (pieces, error) = self.place(body, &handle, &plan, ExtentState::Unwritten);
+        body.store(self, ino, &handle)?;
+        handle.stop()?;
+        if is_summed {
+            return match self.blocks_for(ino, body, pos, end)? {
+                Blocks::Missing => Err(error.unwrap_or(Error::NoSpace)),
+                blocks => Ok(blocks),
+            };
+        }
+        match self.whole_fresh_blocks(pieces, pos, end) {
+            Blocks::Missing => Err(error.unwrap_or(Error::NoSpace)),
+            blocks => Ok(blocks),
+        }
+    }
+
+    /// From pieces starting at byte `pos`: those that a transfer up to byte `end` can use. New
+    /// blocks count only if they are written whole.
+    fn whole_fresh_blocks(&self, mut pieces: Vec<Piece>, pos: u64, end: u64) -> Blocks {
+        let log2 = self.block_size().log2();
+        let block = 1u64 << log2;
+        let Some(first) = pieces.first() else { return Blocks::Missing };
+        if first.fresh && !pos.is_multiple_of(block) {
+            return Blocks::Buffered((end.min(pos.next_multiple_of(block)) - pos) as usize);
+        }
+        let reached = pieces.last().map_or(0, |last| u64::from(last.logical + last.len) << log2);
+        let mut end = end.min(reached);
+        if !end.is_multiple_of(block) && pieces.last().is_some_and(|last| last.fresh) {
+            end = end / block * block;
+            if end <= pos {
+                return Blocks::Buffered((reached.min(pos + block) - pos) as usize);
+            }
+            let last = (end >> log2) as u32;
+            pieces = pieces.into_iter().filter_map(|piece| piece.before(last)).collect();
+        }
+        Blocks::There(pieces, (end - pos) as usize)
+    }
+}

@@ -1,0 +1,38 @@
+//! Waiting for direct writes that are in flight.
+
+use crate::state::inode::{Body, Inode};
+use crate::volume::Volume;
+use extant_base::lock::WriteGuard;
+use std::ops::Range;
+
+impl Volume {
+    /// Returns when no direct write overlaps a block of the bytes `range`. Locks: the caller holds
+    /// none above `Write`.
+    pub(crate) fn wait_for_direct_writes(&self, inode: &Inode, range: Range<u64>) {
+        inode.directs.wait(&self.in_whole_blocks(range), true);
+    }
+
+    /// Holds an inode exclusively while no direct write overlaps a block of the bytes `range`.
+    /// Locks: takes `Inode`.
+    pub(crate) fn write_beside_directs<'a>(
+        &self,
+        inode: &'a Inode,
+        range: Range<u64>,
+    ) -> WriteGuard<'a, Body> {
+        loop {
+            let body = inode.write();
+            if !inode.directs.writes_meet(&self.in_whole_blocks(range.clone())) {
+                return body;
+            }
+            drop(body);
+            self.wait_for_direct_writes(inode, range.clone());
+        }
+    }
+
+    /// The blocks that `range` touches, in bytes.
+    pub(crate) fn in_whole_blocks(&self, range: Range<u64>) -> Range<u64> {
+        let block = self.block_size().bytes() as u64;
+        let end = range.end.checked_next_multiple_of(block).unwrap_or(u64::MAX);
+        range.start / block * block..end
+    }
+}

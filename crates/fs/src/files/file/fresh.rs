@@ -1,0 +1,198 @@
+//! Blocks that are new to a file: allocates them, shows them once their data is written, and hides
+//! those whose write failed.
+
+use crate::files::file::content::Content;
+use crate::files::file::pieces::Piece;
+use crate::inodes::map::{Run, Target};
+use crate::inodes::sums::NewSums;
+use crate::state::inode::Body;
+use crate::volume::Volume;
+use extant_base::{BlockNr, Error, Ino, Result};
+use extant_journal::Handle;
+use extant_ondisk::extent::ExtentState;
+
+/// What a step writes, and where.
+pub(crate) struct Plan<'a> {
+    pub(crate) ino: Ino,
+    pub(crate) pos: u64,
+    pub(crate) content: Content<'a>,
+    pub(crate) runs: &'a [Run],
+}
+
+impl Plan<'_> {
+    /// How many bytes of the content the pieces cover; `None` when they cover nothing.
+    pub(crate) fn covered(&self, volume: &Volume, pieces: &[Piece]) -> Option<usize> {
+        let last = pieces.last()?;
+        self.reached(volume, last.logical + last.len)
+    }
+
+    /// How many bytes of the content come before `block` of the file; `None` when none do.
+    pub(crate) fn reached(&self, volume: &Volume, block: u32) -> Option<usize> {
+        let end = u64::from(block) << volume.block_size().log2();
+        let n = end.checked_sub(self.pos).filter(|n| *n > 0)?;
+        Some(usize::try_from(n).unwrap_or(usize::MAX).min(self.content.len()))
+    }
+}
+
+impl Volume {
+    /// Allocates blocks in `state` for the runs of the plan, from the left, until space or credits
+    /// run out. Returns the pieces that have blocks now, and why there are no more.
+    pub(crate) fn place(
+        &self,
+        body: &mut Body,
+        handle: &Handle<'_>,
+        plan: &Plan<'_>,
+        state: ExtentState,
+    ) -> (Vec<Piece>, Option<Error>) {
+        let mut pieces = Vec::new();
+        for run in plan.runs {
+            if let Err(error) = self.place_run(body, handle, plan.ino, *run, state, &mut pieces) {
+                return (pieces, Some(error));
+            }
+        }
+        (pieces, None)
+    }
+
+    fn place_run(
+        &self,
+        body: &mut Body,
+        handle: &Handle<'_>,
+        ino: Ino,
+        run: Run,
+        state: ExtentState,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<()> {
+        let covered = self.covers(ino, body);
+        let most = if covered { self.sums_at_once() } else { u32::MAX };
+        match run.target {
+            Target::Written(old) if covered => {
+                let mut at = run.logical.0;
+                while at < run.end().0 {
+                    self.more_credits(handle, self.hold_credits())?;
+                    let want = most.min(run.end().0 - at);
+                    let (promised, want) = self.promised_rewrites(body, at, want);
+                    let got = self.hold_run_of(body, handle, old, want, promised)?;
+                    let (len, block) = (got.len, got.start);
+                    pieces.push(Piece { logical: at, len, block, fresh: true, moved: true });
+                    // The run has taken the reservation.
+                    self.moved_rewrites(body, at..at + len);
+                    at += len;
+                }
+            }
+            Target::Written(_) => pieces.extend(Piece::of(&run)),
+            Target::Unwritten(block) => {
+                if state == ExtentState::Written {
+                    self.more_credits(handle, self.convert_credits(body))?;
+                    let range = run.logical.0..run.end().0;
+                    self.convert(ino, body, handle, range, state)?;
+                }
+                self.push_fresh(pieces, run.logical.0, run.len, block, most);
+            }
+            Target::Hole => {
+                let mut hole = run;
+                while hole.len > 0 {
+                    self.more_credits(handle, self.fill_credits(body, hole.len))?;
+                    let goal = self.space().group_start(ino);
+                    let got = self.fill_hole(goal, ino, body, handle, hole, None, state)?;
+                    let block = got.target.block().expect("a filled hole has blocks");
+                    self.push_fresh(pieces, got.logical.0, got.len, block, most);
+                    hole.logical = got.end();
+                    hole.len -= got.len;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds blocks that were allocated to the file, at most `most` to a piece.
+    fn push_fresh(
+        &self,
+        pieces: &mut Vec<Piece>,
+        mut logical: u32,
+        mut len: u32,
+        mut block: BlockNr,
+        most: u32,
+    ) {
+        while len > 0 {
+            let n = len.min(most);
+            pieces.push(Piece { logical, len: n, block, fresh: true, moved: false });
+            (logical, len, block) = (logical + n, len - n, BlockNr(block.0 + u64::from(n)));
+        }
+    }
+
+    /// Makes the fresh pieces readable, from the left, with `sums` if the file has checksums.
+    /// Returns the block after the last readable one, and why there are no more. Shown pieces leave
+    /// `pieces`.
+    pub(crate) fn show(
+        &self,
+        body: &mut Body,
+        handle: &Handle<'_>,
+        ino: Ino,
+        pieces: &mut Vec<Piece>,
+        sums: Option<&NewSums>,
+    ) -> (u32, Option<Error>) {
+        let (mut reached, mut shown) = (0, 0);
+        let mut met = None;
+        for piece in pieces.iter_mut() {
+            let range = piece.logical..piece.logical + piece.len;
+            let done = match sums {
+                _ if !piece.fresh => Ok(()),
+                Some(sums) => self.show_summed(body, handle, ino, piece, sums),
+                None => self.more_credits(handle, self.convert_credits(body)).and_then(|()| {
+                    self.convert(ino, body, handle, range.clone(), ExtentState::Written)
+                }),
+            };
+            if let Err(error) = done {
+                if piece.logical > range.start {
+                    reached = piece.logical;
+                }
+                met = Some(error);
+                break;
+            }
+            reached = range.end;
+            shown += 1;
+        }
+        pieces.drain(..shown);
+        (reached, met)
+    }
+
+    /// After a failed device write: removes new blocks without data from the map or makes them
+    /// unwritten, so that no read returns their old content. The caller returns the write's own
+    /// error.
+    ///
+    /// If that fails (no credits left, damaged map), the journal aborts. The blocks would show what
+    /// other files left in them; after the abort, the map that shows them never becomes durable.
+    pub(crate) fn hide(&self, body: &mut Body, handle: &Handle<'_>, ino: Ino, pieces: &[Piece]) {
+        for piece in pieces.iter().filter(|piece| piece.fresh) {
+            if let Err(error) = self.hide_piece(body, handle, ino, piece) {
+                return self.journal().abort(&error);
+            }
+        }
+    }
+
+    fn hide_piece(
+        &self,
+        body: &mut Body,
+        handle: &Handle<'_>,
+        ino: Ino,
+        piece: &Piece,
+    ) -> Result<()> {
+        if piece.moved {
+            self.space().let_go_held(piece.block, piece.len);
+            return Ok(());
+        }
+        self.more_credits(handle, self.unmap_credits(body))?;
+        if self.journals_data(body) {
+            // Copies that joined the transaction before the failure must not be written home over a
+            // later owner's data.
+            for n in 0..u64::from(piece.len) {
+                handle.forget(BlockNr(piece.block.0 + n));
+            }
+        }
+        let range = piece.logical..piece.logical + piece.len;
+        match body.disk.has_extents() {
+            true => self.convert(ino, body, handle, range, ExtentState::Unwritten),
+            false => self.unmap(ino, body, handle, range),
+        }
+    }
+}

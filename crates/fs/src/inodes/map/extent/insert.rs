@@ -1,0 +1,251 @@
+//! Adding a run of blocks to an extent tree.
+//!
+//! ```text
+//!   join       [..][a a a][n n][b b]     →  [..][a a a a a a a]        same state, both sides meet
+//!   insert     [..][a a][ ]              →  [..][a a][n]
+//!   split      [a][b][c][d] ← n at 1     →  [a][n][b][ ]  and a new leaf [c][d]
+//!   append     [a][b][c][d] ← n at 4     →  [a][b][c][d]  and a new leaf [n], if no leaf follows
+//!   grow       root full at every level  →  root's entries move to a new block, root points to it
+//! ```
+//!
+//! A split never leaves a node empty. Appending leaves the nodes before it full. Any other leaf is
+//! split in halves, wherever the entry goes: so leaves take many entries to fill, in whatever order
+//! they come (`cached/map_share.rs` relies on that). All blocks that a split needs are allocated
+//! before the first byte changes. So running out of space leaves the tree as it was.
+
+use crate::inodes::map::extent::node::{self, Entry, NodeMut};
+use crate::inodes::map::extent::path::{Path, Place, edit, fix_keys, with_bytes};
+use crate::state::inode::Body;
+use crate::volume::Volume;
+use extant_base::{Error, Ino, Result};
+use extant_journal::{Handle, MetaBlock};
+use extant_ondisk::extent::Extent;
+
+/// Deepest tree that ext4 reads.
+const DEPTH_MAX: usize = 5;
+
+/// Adds `new` to the tree of `ino`. The range must be a hole there.
+///
+/// The caller stores the inode afterwards. Errors: `NoSpace` (tree unchanged), `Corrupt`.
+/// Locks: the inode's is held; takes `Group` for node blocks.
+pub(crate) fn insert(
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    new: Extent,
+) -> Result<()> {
+    let path = Path::to(volume, ino, body, new.logical)?;
+    insert_at(path, volume, ino, body, handle, new)
+}
+
+/// As [`insert`], with a path to the range. The tree has not changed since the path was made.
+pub(crate) fn insert_at(
+    path: Path,
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    new: Extent,
+) -> Result<()> {
+    if join(&path, volume, ino, body, handle, new)? {
+        return Ok(());
+    }
+    apart_at(path, volume, ino, body, handle, new)
+}
+
+/// As [`insert`], but never joins `new` with a neighbour.
+pub(crate) fn insert_apart(
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    new: Extent,
+) -> Result<()> {
+    let path = Path::to(volume, ino, body, new.logical)?;
+    apart_at(path, volume, ino, body, handle, new)
+}
+
+fn apart_at(
+    mut path: Path,
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    new: Extent,
+) -> Result<()> {
+    if first_level_with_room(&path, body).is_none() {
+        grow(volume, ino, body, handle, new)?;
+        path = Path::to(volume, ino, body, new.logical)?;
+    }
+    place(&path, volume, ino, body, handle, new)
+}
+
+/// Joins `new` with adjacent entries of its leaf. Returns whether it did.
+fn join(
+    path: &Path,
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    new: Extent,
+) -> Result<bool> {
+    let leaf = path.leaf();
+    let slot = leaf.slot;
+    let left = path.left.filter(|left| left.can_merge(&new));
+    let right = path.right.filter(|right| new.can_merge(right));
+    match (left, right) {
+        (Some(left), right) => {
+            let joined = Extent { len: left.len + new.len, ..left };
+            let both = right.filter(|right| joined.can_merge(right));
+            edit(&leaf.place, volume, ino, body, handle, |bytes| {
+                if let Some(right) = both {
+                    let whole = Extent { len: joined.len + right.len, ..joined };
+                    node::set(bytes, slot - 1, Entry::leaf(whole));
+                    node::remove(bytes, slot);
+                } else {
+                    node::set(bytes, slot - 1, Entry::leaf(joined));
+                }
+            })?;
+        }
+        (None, Some(right)) => {
+            let joined = Extent { len: new.len + right.len, ..new };
+            edit(&leaf.place, volume, ino, body, handle, |bytes| {
+                node::set(bytes, slot, Entry::leaf(joined));
+            })?;
+            if slot == 0 {
+                fix_keys(&path.steps, volume, ino, body, handle)?;
+            }
+        }
+        (None, None) => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// The lowest level of `path` whose node has space for one more entry.
+fn first_level_with_room(path: &Path, body: &Body) -> Option<usize> {
+    (0..path.steps.len()).rev().find(|&level| {
+        with_bytes(&path.steps[level].place, body, |bytes| {
+            node::entries(bytes) < node::capacity(bytes)
+        })
+    })
+}
+
+/// Moves the root's entries into a new block below it.
+fn grow(
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    new: Extent,
+) -> Result<()> {
+    let depth = node::depth(&body.disk.i_block);
+    if usize::from(depth) >= DEPTH_MAX {
+        return Err(Error::FileTooLarge);
+    }
+    let block = new_node(volume, ino, body, handle, new)?;
+    let root = body.disk.i_block;
+    let below = Place::Block(block.clone());
+    edit(&below, volume, ino, body, handle, |bytes| {
+        node::init(bytes, depth);
+        node::append_from(bytes, &root, 0);
+    })?;
+    let key = node::key(&root, 0);
+    let root = &mut NodeMut::unsummed(&mut body.disk.i_block);
+    node::init(root, depth + 1);
+    node::insert(root, 0, Entry::index(key, block.nr()));
+    Ok(())
+}
+
+/// Puts `new` into the leaf of `path`. Splits full nodes up to the first one with space.
+fn place(
+    path: &Path,
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    new: Extent,
+) -> Result<()> {
+    let room = first_level_with_room(path, body).expect("growing made room in the root");
+    let full = path.depth() - room;
+    let mut blocks = Vec::with_capacity(full);
+    for _ in 0..full {
+        match new_node(volume, ino, body, handle, new) {
+            Ok(block) => blocks.push(block),
+            Err(error) => {
+                for block in blocks {
+                    free_node(volume, ino, body, handle, &block)?;
+                }
+                return Err(error);
+            }
+        }
+    }
+
+    let mut entry = Entry::leaf(new);
+    for level in (room..=path.depth()).rev() {
+        let step = &path.steps[level];
+        let is_leaf = level == path.depth();
+        // After the child that was split, or at the leaf's slot.
+        let slot = if is_leaf { step.slot } else { step.slot + 1 };
+        if level == room {
+            edit(&step.place, volume, ino, body, handle, |bytes| node::insert(bytes, slot, entry))?;
+            break;
+        }
+        let block = blocks.pop().expect("one block was allocated for each full level");
+        let sibling = Place::Block(block.clone());
+        let old = with_bytes(&step.place, body, |bytes| bytes.to_vec());
+        let entries = node::entries(&old);
+        let is_append = slot == entries && path.next_key().is_none();
+        // A new sibling follows the child that it was split from, so inner nodes are split after
+        // that child.
+        let cut = if is_leaf && !is_append { entries / 2 } else { slot };
+        let goes_left = slot <= cut && cut < entries;
+        edit(&sibling, volume, ino, body, handle, |bytes| {
+            node::init(bytes, node::depth(&old));
+            if cut < entries {
+                node::append_from(bytes, &old, cut);
+            }
+            if !goes_left {
+                node::insert(bytes, slot - cut, entry);
+            }
+        })?;
+        if cut < entries {
+            edit(&step.place, volume, ino, body, handle, |bytes| {
+                node::truncate(bytes, cut);
+                if goes_left {
+                    node::insert(bytes, slot, entry);
+                }
+            })?;
+        }
+        let key = with_bytes(&sibling, body, |bytes| node::key(bytes, 0));
+        entry = Entry::index(key, block.nr());
+    }
+    if path.leaf().slot == 0 {
+        fix_keys(&path.steps, volume, ino, body, handle)?;
+    }
+    Ok(())
+}
+
+/// Allocates a node block near the data and counts it in the inode.
+fn new_node(
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    near: Extent,
+) -> Result<MetaBlock> {
+    let goal = near.physical.checked_add(u64::from(near.len)).unwrap_or(near.physical);
+    let nr = volume.allocate_for_map(ino, body, handle, goal)?;
+    volume.journal().cache().get_new(nr)
+}
+
+/// Frees a node block.
+pub(super) fn free_node(
+    volume: &Volume,
+    ino: Ino,
+    body: &mut Body,
+    handle: &Handle<'_>,
+    block: &MetaBlock,
+) -> Result<()> {
+    volume.free_metadata(ino, body, handle, block.nr())
+}

@@ -1,0 +1,135 @@
+//! Changing the kind of a file's map while its blocks stay in place: `chattr +e` and `chattr -e`.
+//!
+//! ```text
+//!   pointers ──► extents   read the runs ─► build a tree ─► free the pointer blocks ─► store
+//!   extents ──► pointers   only one written run within the twelve direct blocks
+//! ```
+//!
+//! One handle makes the whole change: after a crash the file has one map or the other. Source:
+//! chattr(1); the errors are Linux's.
+
+use crate::inodes::map::LOGICAL_END;
+use crate::inodes::map::extent::{insert, node, truncate};
+use crate::inodes::map::used::Used;
+use crate::state::inode::Body;
+use crate::volume::Volume;
+use extant_base::{BlockNr, Error, Ino, Result};
+use extant_journal::{Credits, Ineligible};
+use extant_ondisk::block_map::DIRECT;
+use extant_ondisk::extent::{Extent, ExtentState};
+use extant_ondisk::features::Incompat;
+use extant_ondisk::inode::{I_BLOCK_SIZE, InodeFlags};
+
+/// Most runs of a file that can get extents.
+const RUNS_MAX: usize = 1 << 16;
+
+impl Volume {
+    /// Gives a file extents if `extents` is true, else pointers.
+    ///
+    /// Errors: `Invalid` on a volume without extents; `NotSupported` for a file with inline data,
+    /// for one that pointers cannot map, and for one with too many runs; `TransactionTooLarge`;
+    /// `NoSpace`; `Corrupt`, `Device`. After an error nothing has changed. Locks: the inode's is
+    /// held; takes a handle, then `Group`.
+    pub(crate) fn migrate(&self, ino: Ino, body: &mut Body, extents: bool) -> Result<()> {
+        if !self.has_incompat(Incompat::EXTENTS) {
+            return Err(Error::Invalid("the volume has no extents"));
+        }
+        if !self.has_map(body) {
+            return Err(Error::NotSupported("a file without blocks has no map"));
+        }
+        self.space().discard_preallocation(ino);
+        match extents {
+            true => self.space().with_space_retry(|| self.to_extents(ino, body)),
+            false => self.to_pointers(ino, body),
+        }
+    }
+
+    fn to_extents(&self, ino: Ino, body: &mut Body) -> Result<()> {
+        let (runs, pointers) = self.read_pointers(ino, body)?;
+        let credits = self.migrate_credits(runs.len() as u32, pointers.len() as u32);
+        let handle = self.journal().start(credits)?;
+        self.context().require_full_commit(&handle, Ineligible::Migrate);
+        let mut new = body.clone();
+        self.init_map(&mut new.disk);
+        let made =
+            runs.into_iter().try_for_each(|run| insert::insert(self, ino, &mut new, &handle, run));
+        if let Err(error) = made {
+            // Free the nodes only: the data still belongs to the file.
+            let keep = &mut |_: &mut Body, _: Extent| Ok(());
+            let undone = truncate::remove(self, ino, &mut new, &handle, 0..LOGICAL_END, keep);
+            self.context().pass_over(undone)?;
+            handle.stop()?;
+            return Err(error);
+        }
+        for block in pointers {
+            self.context().pass_over(self.free_metadata(ino, &mut new, &handle, block))?;
+        }
+        new.synced.map_changed = true;
+        *body = new;
+        body.store(self, ino, &handle)?;
+        handle.stop()
+    }
+
+    /// The runs of a block map, and its pointer blocks.
+    fn read_pointers(&self, ino: Ino, body: &Body) -> Result<(Vec<Extent>, Vec<BlockNr>)> {
+        let (mut runs, mut pointers): (Vec<Extent>, Vec<BlockNr>) = Default::default();
+        self.each_block(ino, body, &mut |used| {
+            let (logical, physical, len) = match used {
+                Used::Node(block) => {
+                    pointers.push(block);
+                    return Ok(());
+                }
+                Used::Data { logical, start, len } => (logical, start, len),
+            };
+            let run = Extent { logical, len, physical, state: ExtentState::Written };
+            let is_last = runs.len() == RUNS_MAX;
+            match runs.last_mut() {
+                Some(last) if last.can_merge(&run) => last.len += len,
+                _ if is_last => {
+                    return Err(Error::NotSupported("extents for a file in so many runs"));
+                }
+                _ => runs.push(run),
+            }
+            Ok(())
+        })?;
+        Ok((runs, pointers))
+    }
+
+    fn to_pointers(&self, ino: Ino, body: &mut Body) -> Result<()> {
+        let refused =
+            || Err(Error::NotSupported("pointers for more than one run of direct blocks"));
+        let root = &body.disk.i_block;
+        if self.geometry().cluster_ratio() > 1 || node::depth(root) > 0 || node::entries(root) > 1 {
+            return refused();
+        }
+        // This checks the map as reading the file does.
+        let mut run = None;
+        self.each_block(ino, body, &mut |used| {
+            run = Some(used);
+            Ok(())
+        })?;
+        let mut new = body.clone();
+        new.disk.flags.remove(InodeFlags::EXTENTS);
+        new.disk.i_block = [0; I_BLOCK_SIZE];
+        if let Some(Used::Data { logical, start, len }) = run {
+            let is_written = node::extent(root, 0).state == ExtentState::Written;
+            let end = start.0 + u64::from(len);
+            if !is_written || logical.0 + len > DIRECT || end > 1 << 32 {
+                return refused();
+            }
+            let slots = new.disk.i_block.chunks_exact_mut(4).skip(logical.0 as usize);
+            for (slot, block) in slots.zip(start.0 as u32..=(end - 1) as u32) {
+                slot.copy_from_slice(&block.to_le_bytes());
+            }
+        }
+        if new.disk.size > new.disk.max_size(self.inode_format()) {
+            return refused();
+        }
+        let handle = self.journal().start(Credits::blocks(self.store_credits()))?;
+        self.context().require_full_commit(&handle, Ineligible::Migrate);
+        new.synced.map_changed = true;
+        *body = new;
+        body.store(self, ino, &handle)?;
+        handle.stop()
+    }
+}

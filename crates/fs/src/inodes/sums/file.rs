@@ -1,0 +1,140 @@
+//! The checksum file: where its blocks are, and its contents.
+
+use crate::context::role::Role;
+use crate::inodes::map::Target;
+use crate::state::sums_file::SumsFile;
+use crate::volume::Volume;
+use extant_base::{BlockNr, Ino, Result, Site, What};
+use extant_journal::{Handle, Ineligible, MetaBlock};
+use extant_ondisk::data_sums;
+use extant_ondisk::inode::FileKind;
+use rangemap::RangeSet;
+
+/// Reads the map of the file and checks it: the file has the required length and no holes, and
+/// its blocks have no other use.
+///
+/// Errors: `DataSumsFile`, naming the first block that has one; what the map gives.
+pub(crate) fn open_sums_file(volume: &Volume) -> Result<SumsFile> {
+    let ino = Ino::DATA_SUMS;
+    let at = Site::of_ino(ino);
+    let wrong = || at.corrupt(What::DataSumsFile);
+    let body = volume.read_inode(ino)?;
+    let size = volume.block_size();
+    let wanted = data_sums::file_blocks(size, volume.geometry().blocks_count());
+    let is_whole = body.disk.size == wanted << size.log2();
+    if body.file_kind() != FileKind::Regular || !body.disk.has_extents() || !is_whole {
+        return Err(wrong());
+    }
+    let mut taken = RangeSet::new();
+    let mut runs: Vec<(u64, BlockNr, u64)> = Vec::new();
+    // A volume has up to 2^48 blocks. Its file has fewer than 2^32, except with the smallest
+    // block size.
+    for run in volume.runs(ino, &body, 0..u32::try_from(wanted).map_err(|_| wrong())?) {
+        let run = run?;
+        let Target::Written(block) = run.target else { return Err(wrong()) };
+        let blocks = block.0..block.0 + u64::from(run.len);
+        if volume.space().is_system(block, run.len.into()) || taken.overlaps(&blocks) {
+            return Err(at.block(block).corrupt(What::DataSumsFile));
+        }
+        taken.insert(blocks);
+        match runs.last_mut() {
+            Some((_, start, len)) if start.0 + *len == block.0 => *len += u64::from(run.len),
+            _ => runs.push((run.logical.0.into(), block, run.len.into())),
+        }
+    }
+    Ok(SumsFile::new(runs))
+}
+
+impl Volume {
+    /// The checksum file. Its map is read once.
+    pub(crate) fn sums_file(&self) -> Result<&SumsFile> {
+        if let Some(file) = self.sums_file_cell().get() {
+            return Ok(file);
+        }
+        let file = open_sums_file(self)?;
+        Ok(self.sums_file_cell().get_or_init(|| file))
+    }
+
+    /// Block `index` of the checksum file, checked.
+    ///
+    /// Errors: `DataSumsFile`, `DataSumsChecksum`, `Device`. Locks: takes `Leaf`.
+    pub(crate) fn sums_block(&self, index: u64) -> Result<MetaBlock> {
+        let (nr, _) = self.place_of_sums(index)?;
+        let block = self.journal().cache().get(nr)?;
+        let role = Role::DataSums(index).kind();
+        if !block.is_verified_as(role) {
+            let at = Site::of_ino(Ino::DATA_SUMS).block(nr);
+            let check = |bytes: &[u8]| data_sums::check(bytes, index, self.checksum_seed(), at);
+            let is_empty = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+            // All zeros: no checksum was stored yet, or they are lost. Another copy tells which.
+            if is_empty(&block.read()) {
+                let has_sums = |bytes: &[u8]| !is_empty(bytes) && check(bytes).is_ok();
+                self.journal().cache().reread(&block, &has_sums);
+            }
+            self.journal().cache().checked(&block, check)?;
+            block.set_verified_as(role);
+        }
+        Ok(block)
+    }
+
+    /// Where block `index` of the checksum file is, and how many blocks from there on are
+    /// neighbours.
+    pub(crate) fn place_of_sums(&self, index: u64) -> Result<(BlockNr, u64)> {
+        let wrong = || Site::of_ino(Ino::DATA_SUMS).corrupt(What::DataSumsFile);
+        self.sums_file()?.place(index).ok_or_else(wrong)
+    }
+
+    /// The stored checksums of `len` blocks from `first` on.
+    ///
+    /// Errors: as [`Volume::sums_block`]. Locks: takes `Leaf`.
+    pub(crate) fn load_sums(&self, first: BlockNr, len: u32) -> Result<Vec<u32>> {
+        let size = self.block_size();
+        let mut sums = Vec::with_capacity(len as usize);
+        let last = data_sums::place_of(size, BlockNr(first.0 + u64::from(len.max(1)) - 1)).0;
+        let start = data_sums::place_of(size, first).0;
+        if last > start {
+            let (nr, together) = self.place_of_sums(start)?;
+            let count = together.min(last - start + 1);
+            self.journal().cache().prefetch(nr, u32::try_from(count).unwrap_or(u32::MAX))?;
+        }
+        while sums.len() < len as usize {
+            let at = BlockNr(first.0 + sums.len() as u64);
+            let (index, slot) = data_sums::place_of(size, at);
+            let block = self.sums_block(index)?;
+            let most = len as usize - sums.len();
+            sums.extend(data_sums::words(&block.read(), slot, most));
+        }
+        Ok(sums)
+    }
+
+    /// Stores the checksums of blocks from `first` on. Spends at most [`Volume::sums_credits`]
+    /// credits.
+    ///
+    /// Errors: as [`Volume::sums_block`]; `Aborted`. Locks: takes `Leaf`.
+    pub(crate) fn store_sums(
+        &self,
+        handle: &Handle<'_>,
+        first: BlockNr,
+        sums: &[u32],
+    ) -> Result<()> {
+        let size = self.block_size();
+        let words = data_sums::words_per_block(size) as usize;
+        self.context().require_full_commit(handle, Ineligible::DataChecksums);
+        let mut done = 0;
+        while done < sums.len() {
+            let (index, slot) = data_sums::place_of(size, BlockNr(first.0 + done as u64));
+            let n = (words - slot).min(sums.len() - done);
+            let block = self.sums_block(index)?;
+            let block = block.write(handle)?;
+            data_sums::store(
+                &mut block.bytes_mut(),
+                index,
+                self.checksum_seed(),
+                slot,
+                &sums[done..done + n],
+            );
+            done += n;
+        }
+        Ok(())
+    }
+}

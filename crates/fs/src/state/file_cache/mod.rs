@@ -1,0 +1,44 @@
+//! What is known in memory about a file's data in the page cache: its folios, and the space that is
+//! reserved for those that are dirty.
+
+pub(crate) mod delayed;
+pub(crate) mod map_share;
+pub(crate) mod rewrites;
+
+use delayed::Delayed;
+use extant_base::lock::{Mutex, Rank};
+use extant_pagecache::FileCache;
+use map_share::MapShare;
+use rewrites::Rewrites;
+use std::fmt;
+use std::sync::Arc;
+
+/// The page cache's state of one file.
+pub(crate) struct Cached {
+    /// Its folios.
+    pub(crate) pages: Arc<FileCache>,
+    /// Its blocks that are reserved and not allocated.
+    pub(crate) delayed: Mutex<Delayed>,
+    /// Its blocks that will be rewritten to other blocks, which are reserved.
+    pub(crate) rewrites: Mutex<Rewrites>,
+    /// What is reserved for its map.
+    pub(crate) map_share: Mutex<MapShare>,
+}
+
+impl Cached {
+    /// Nothing is reserved yet.
+    pub(crate) fn new(pages: Arc<FileCache>) -> Arc<Cached> {
+        Arc::new(Cached {
+            pages,
+            delayed: Mutex::new(Rank::Leaf, Delayed::default()),
+            rewrites: Mutex::new(Rank::Leaf, Rewrites::default()),
+            map_share: Mutex::new(Rank::Leaf, MapShare::default()),
+        })
+    }
+}
+
+impl fmt::Debug for Cached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cached").field("len", &self.pages.len()).finish_non_exhaustive()
+    }
+}

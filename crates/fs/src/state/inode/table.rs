@@ -1,0 +1,142 @@
+//! The inodes in use, found by their numbers.
+
+use super::{Body, Inode};
+use extant_base::Ino;
+use extant_base::lock::{Mutex, Rank};
+use hashbrown::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// One shard, on cache lines of its own, because other threads lock its neighbours.
+#[derive(Default)]
+#[repr(align(128))]
+struct Shard {
+    inodes: HashMap<u32, Arc<Inode>>,
+    /// How often inodes have left this shard.
+    sweeps: u64,
+}
+
+/// The inodes in use.
+pub(crate) struct InodeTable {
+    shards: Box<[Mutex<Shard>]>,
+    /// Most inodes of a shard before it is swept.
+    limit: usize,
+}
+
+/// 2^6: the upper bits of a hash select the shard.
+const SHARDS: usize = 64;
+
+impl InodeTable {
+    /// A table that keeps about `limit` inodes without a holder.
+    pub(crate) fn new(limit: usize) -> InodeTable {
+        let shards = (0..SHARDS).map(|_| Mutex::new(Rank::Leaf, Shard::default())).collect();
+        InodeTable { shards, limit: (limit / SHARDS).max(4) }
+    }
+
+    fn shard(&self, ino: Ino) -> &Mutex<Shard> {
+        // If the number itself chose the shard, the first inodes of all groups would be in one
+        // shard.
+        &self.shards[(ino.get().wrapping_mul(0x9E37_79B9) >> 26) as usize]
+    }
+
+    /// The inode, if it is in use.
+    pub(crate) fn find(&self, ino: Ino) -> Option<Arc<Inode>> {
+        let shard = self.shard(ino).lock();
+        let inode = shard.inodes.get(&ino.get())?;
+        if !inode.recent.load(Ordering::Relaxed) {
+            inode.recent.store(true, Ordering::Relaxed);
+        }
+        Some(Arc::clone(inode))
+    }
+
+    pub(crate) fn sweeps(&self, ino: Ino) -> u64 {
+        self.shard(ino).lock().sweeps
+    }
+
+    /// Inserts an inode that was just read from disk. If another thread inserted it first, returns
+    /// that one. `None`: inodes have left the shard since `sweeps` was taken, so the inode on disk
+    /// may be newer than what was read.
+    pub(crate) fn insert_read(&self, ino: Ino, body: Body, sweeps: u64) -> Option<Arc<Inode>> {
+        let mut shard = self.shard(ino).lock();
+        if let Some(inode) = shard.inodes.get(&ino.get()) {
+            return Some(Arc::clone(inode));
+        }
+        if shard.sweeps != sweeps {
+            return None;
+        }
+        let inode = Arc::new(Inode::as_read(ino, body));
+        shard.inodes.insert(ino.get(), Arc::clone(&inode));
+        self.sweep(&mut shard);
+        Some(inode)
+    }
+
+    /// Inserts an inode that was just created. It replaces any older inode of its number.
+    pub(crate) fn insert_new(&self, ino: Ino, body: Body) -> Arc<Inode> {
+        let inode = Arc::new(Inode::new(ino, body));
+        self.put(ino, &inode);
+        inode
+    }
+
+    /// Inserts an inode that is being created. It replaces any older inode of its number. The
+    /// creating thread holds its lock: a thread that finds it by an old number waits.
+    pub(crate) fn put(&self, ino: Ino, inode: &Arc<Inode>) {
+        let mut shard = self.shard(ino).lock();
+        shard.inodes.insert(ino.get(), Arc::clone(inode));
+        self.sweep(&mut shard);
+    }
+
+    /// Removes an inode that was freed: the next lookup reads it from disk.
+    pub(crate) fn forget(&self, ino: Ino) {
+        let mut shard = self.shard(ino).lock();
+        shard.inodes.remove(&ino.get());
+        shard.sweeps += 1;
+    }
+
+    /// Drops inodes without a holder: first those that were not looked up lately, then all.
+    fn sweep(&self, shard: &mut Shard) {
+        if shard.inodes.len() <= self.limit {
+            return;
+        }
+        shard.sweeps += 1;
+        let held = |inode: &Arc<Inode>| Arc::strong_count(inode) > 1 || inode.is_dirty();
+        shard.inodes.retain(|_, inode| held(inode) || inode.recent.swap(false, Ordering::Relaxed));
+        if shard.inodes.len() > self.limit {
+            shard.inodes.retain(|_, inode| held(inode));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant_ondisk::inode::Inode as DiskInode;
+
+    fn body() -> Body {
+        Body::read_from(DiskInode::default(), Box::default())
+    }
+
+    #[test]
+    fn the_table_stays_bounded_and_keeps_what_is_held() {
+        let table = InodeTable::new(SHARDS * 8);
+        let held = table.insert_new(Ino::ROOT, body());
+        for n in 1..5000 {
+            let ino = Ino::new(Ino::ROOT.get() + n * SHARDS as u32).unwrap();
+            table.insert_new(ino, body());
+        }
+        assert!(table.shards.iter().all(|shard| shard.lock().inodes.len() <= 10));
+        assert!(Arc::ptr_eq(&held, &table.find(Ino::ROOT).unwrap()));
+    }
+
+    #[test]
+    fn a_body_read_before_a_sweep_is_not_believed() {
+        let table = InodeTable::new(64);
+        let ino = Ino::new(12).unwrap();
+        let sweeps = table.sweeps(ino);
+        table.forget(ino);
+        assert!(table.insert_read(ino, body(), sweeps).is_none());
+        let sweeps = table.sweeps(ino);
+        let first = table.insert_read(ino, body(), sweeps).unwrap();
+        let second = table.insert_read(ino, body(), sweeps).unwrap();
+        assert!(Arc::ptr_eq(&first, &second));
+    }
+}

@@ -1,0 +1,365 @@
+//! Inserting a name into a directory.
+//!
+//! ```text
+//!   inline   i_block ─ attribute ─ attribute grown ──full──► converted to one block
+//!   linear   first slack in any block ──none──► one block, dir_index: converted to an htree
+//!                                       └─────► else one block more
+//!   htree    the leaf of the hash ──full──► one split, then search again
+//! ```
+//!
+//! Each step leaves a valid directory. An insert that runs out of blocks half-way has only split a
+//! leaf or node earlier than necessary.
+
+use super::fold::Wanted;
+use super::linear::Names;
+use super::{Dir, Form};
+use crate::context::role::Role;
+use crate::state::inode::Body;
+use crate::volume::Volume;
+use extant_base::{Error, Ino, LogicalBlock, Result, Site, What};
+use extant_journal::{Handle, MetaBlock};
+use extant_ondisk::dirent::{DirBlock, DirBlockMut, EntryKind, NAME_MAX, name_is_legal};
+use extant_ondisk::features::Compat;
+use extant_ondisk::hash::HashVersion;
+use extant_ondisk::inode::InodeFlags;
+
+/// More steps than any insert needs: each split halves a leaf, and a tree has at most three levels.
+const STEPS_MAX: usize = 64;
+
+/// A name to insert, and its inode.
+#[derive(Clone, Copy)]
+pub(super) struct NewName<'a> {
+    pub(super) name: &'a [u8],
+    pub(super) target: Ino,
+    pub(super) kind: EntryKind,
+}
+
+impl Volume {
+    /// Inserts `name` for inode `target` into directory `ino`.
+    ///
+    /// The caller stores the inode, sets its times, and counts links. If the call fails after it
+    /// changed the directory's size, it has stored the inode itself. Errors: `Exists`; `NoSpace`;
+    /// `NameTooLong`, `NameNotUtf8`, `Invalid` for a name that is not allowed; `Encrypted` if names
+    /// can be added only with a key; `Corrupt`; `Device`. Locks: the caller holds the inode's;
+    /// takes `Group`.
+    pub(crate) fn dir_insert(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        name: &[u8],
+        target: Ino,
+        kind: EntryKind,
+    ) -> Result<()> {
+        body.moves.change();
+        let before = (body.disk.size, body.disk.sectors, body.disk.flags);
+        let new = NewName { name, target, kind };
+        let done = self.insert_name(handle, ino, body, new);
+        let after = (body.disk.size, body.disk.sectors, body.disk.flags);
+        if done.is_err() && before != after {
+            body.store(self, ino, handle)?;
+        }
+        done
+    }
+
+    fn insert_name(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        new: NewName<'_>,
+    ) -> Result<()> {
+        let dir = self.dir(ino, body)?;
+        if dir.is_encrypted() {
+            return Err(Error::Encrypted);
+        }
+        check_new_name(new.name)?;
+        let wanted = Wanted::new(&dir, new.name)?;
+        if dir.form == Form::Inline {
+            if dir.find(new.name)?.is_some() {
+                return Err(Error::Exists);
+            }
+            if self.insert_inline(ino, body, new)? {
+                return Ok(());
+            }
+            self.inline_dir_to_block(handle, ino, body)?;
+        }
+        if self.dir(ino, body)?.form == Form::Indexed {
+            match self.insert_indexed(handle, ino, body, &wanted, new) {
+                // Without checksums, an index block looks like an empty leaf, so the directory can
+                // continue as linear.
+                Err(error) if is_bad_index(&error) && self.checksums().seed().is_none() => {
+                    self.context().note_error(&error);
+                    body.disk.flags.remove(InodeFlags::INDEX);
+                }
+                done => return done,
+            }
+        }
+        self.insert_linear(handle, ino, body, &wanted, new)
+    }
+
+    /// Finds where `name` can be inserted in directory `ino`, which must not have the name.
+    ///
+    /// The result is valid while the directory's lock is held. Errors: `Exists`; those of
+    /// [`Volume::dir_insert`].
+    pub(crate) fn dir_spot(&self, ino: Ino, body: &Body, name: &[u8]) -> Result<Spot> {
+        let dir = self.dir(ino, body)?;
+        let free = |found: Option<super::Found>| match found {
+            Some(_) => Err(Error::Exists),
+            None => Ok(()),
+        };
+        if dir.is_encrypted() {
+            return free(dir.find(name)?).and(Err(Error::Encrypted));
+        }
+        check_new_name(name)?;
+        let wanted = Wanted::new(&dir, name)?;
+        let room = match dir.form {
+            Form::Inline => {
+                free(dir.find(name)?)?;
+                None
+            }
+            Form::Linear => dir.room_for(&wanted, name)?,
+            Form::Indexed => match dir.indexed_room(&wanted, name) {
+                Err(error) if is_bad_index(&error) && self.checksums().seed().is_none() => {
+                    free(dir.find(name)?)?;
+                    None
+                }
+                room => room?.0,
+            },
+        };
+        Ok(room.map_or(Spot::Search, Spot::Room))
+    }
+
+    /// As [`Volume::dir_insert`], at the spot that [`Volume::dir_spot`] found under the same lock.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn dir_insert_at(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        spot: Spot,
+        name: &[u8],
+        target: Ino,
+        kind: EntryKind,
+    ) -> Result<()> {
+        body.moves.change();
+        match spot {
+            Spot::Room(room) => {
+                self.dir(ino, body)?.insert_at(handle, room, NewName { name, target, kind })
+            }
+            Spot::Search => self.dir_insert(handle, ino, body, name, target, kind),
+        }
+    }
+
+    fn insert_linear(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        wanted: &Wanted<'_>,
+        new: NewName<'_>,
+    ) -> Result<()> {
+        let dir = self.dir(ino, body)?;
+        if dir.blocks == 0 {
+            return Err(dir.site().corrupt(What::DirectorySize));
+        }
+        if let Some(room) = dir.room_for(wanted, new.name)? {
+            return dir.insert_at(handle, room, new);
+        }
+        if dir.blocks == 1 && self.has_compat(Compat::DIR_INDEX) {
+            self.linear_to_htree(handle, ino, body)?;
+            return self.insert_indexed(handle, ino, body, wanted, new);
+        }
+        let (_, block) = self.dir_append(handle, ino, body)?;
+        let dir = self.dir(ino, body)?;
+        {
+            let block_mut = block.write(handle)?;
+            let seed = dir.seed.unwrap_or(0);
+            let mut bytes = block_mut.bytes_mut();
+            DirBlockMut::new(&mut bytes, dir.format, seed, dir.site_of(&block)).init_empty();
+        }
+        block.set_verified_as(Role::DirLeaf(ino).kind());
+        dir.insert_at(handle, Room { block, offset: 0 }, new)
+    }
+
+    fn insert_indexed(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        wanted: &Wanted<'_>,
+        new: NewName<'_>,
+    ) -> Result<()> {
+        for _ in 0..STEPS_MAX {
+            let dir = self.dir(ino, body)?;
+            let probe = match dir.indexed_room(wanted, new.name)? {
+                (Some(room), _) => return dir.insert_at(handle, room, new),
+                (None, probe) => probe,
+            };
+            self.htree_make_room(handle, ino, body, &probe)?;
+        }
+        Err(Error::NoSpace)
+    }
+}
+
+/// Where a name can be inserted.
+pub(crate) enum Spot {
+    /// In the slack of an entry: the insert changes that block alone.
+    Room(Room),
+    /// The insert must make space, or search for it in the inode.
+    Search,
+}
+
+/// An entry of a leaf whose slack is large enough for a name.
+pub(crate) struct Room {
+    block: MetaBlock,
+    offset: usize,
+}
+
+/// Checks that `name` is allowed for a file.
+pub(super) fn check_new_name(name: &[u8]) -> Result<()> {
+    if name.len() > NAME_MAX {
+        return Err(Error::NameTooLong);
+    }
+    if !name_is_legal(name) || matches!(name, b"." | b"..") {
+        return Err(Error::Invalid("a name is empty, a dot name, or holds a slash or NUL"));
+    }
+    Ok(())
+}
+
+fn is_bad_index(error: &Error) -> bool {
+    let Error::Corrupt { what, .. } = error else { return false };
+    matches!(what, What::HtreeRoot | What::HtreeNode | What::HtreeDepth | What::HtreeLeaf)
+}
+
+impl Dir<'_> {
+    /// Block `at`. A directory without it is damaged.
+    pub(super) fn solid_block(&self, at: LogicalBlock) -> Result<MetaBlock> {
+        self.block(at)?.ok_or_else(|| self.site().corrupt(What::DirectoryHole))
+    }
+
+    /// A leaf: a block with names, checked.
+    fn leaf_block(&self, at: LogicalBlock) -> Result<MetaBlock> {
+        let block = self.solid_block(at)?;
+        match self.check_block(at, &block)? {
+            Names::Leaf => Ok(block),
+            Names::Root | Names::Node => Err(self.site_of(&block).corrupt(What::HtreeLeaf)),
+        }
+    }
+
+    /// Walks a leaf once and finds the first entry with `need` bytes of slack.
+    ///
+    /// Errors: `Exists` if the leaf has the name.
+    fn scan(&self, block: &MetaBlock, wanted: &Wanted<'_>, need: usize) -> Result<Option<usize>> {
+        let bytes = block.read();
+        let mut room = None;
+        let view = DirBlock::new(&bytes, self.format, self.site_of(block));
+        let right = self.names_are_right(block);
+        for entry in if right { view.trusted_entries() } else { view.entries() } {
+            let entry = entry?;
+            let own = match entry.ino {
+                Some(_) if wanted.is(&entry) => return Err(Error::Exists),
+                Some(_) => self.format.need(entry.name),
+                None => 0,
+            };
+            if room.is_none() && entry.rec_len.saturating_sub(own) >= need {
+                room = Some(entry.offset);
+            }
+        }
+        if !right {
+            block.set_verified_as(Role::DirNames(self.ino).kind());
+        }
+        Ok(room)
+    }
+
+    /// Free space for `name` in the leaf of its hash, and the path to that leaf.
+    ///
+    /// Errors: `Exists` if a leaf of the hash has the name.
+    fn indexed_room(
+        &self,
+        wanted: &Wanted<'_>,
+        name: &[u8],
+    ) -> Result<(Option<Room>, super::htree::Probe)> {
+        let probe = self.probe(|version| match version {
+            HashVersion::SipHash => Err(Error::Encrypted),
+            version => wanted.hash(&self.hasher(version)).ok_or(Error::Encrypted),
+        })?;
+        let block = self.leaf_block(probe.leaf)?;
+        let offset = self.scan(&block, wanted, self.format.need(name))?;
+        if self.chain_has(probe, wanted)? {
+            return Err(Error::Exists);
+        }
+        Ok((offset.map(|offset| Room { block, offset }), probe))
+    }
+
+    /// The first free space for `name` in a linear directory.
+    ///
+    /// Errors: `Exists` if the directory has the name.
+    fn room_for(&self, wanted: &Wanted<'_>, name: &[u8]) -> Result<Option<Room>> {
+        let need = self.format.need(name);
+        let mut room = None;
+        for at in 0..self.blocks {
+            if at % super::linear::SCAN_AHEAD == 0 {
+                self.prefetch(LogicalBlock(at), super::linear::SCAN_AHEAD);
+            }
+            let block = self.leaf_block(LogicalBlock(at))?;
+            let offset = self.scan(&block, wanted, need)?;
+            if room.is_none() {
+                room = offset.map(|offset| Room { block, offset });
+            }
+        }
+        Ok(room)
+    }
+
+    /// Whether the name is in one of the further leaves in which the hash of `probe` continues.
+    ///
+    /// A folded name that a writer with other Unicode tables stored under another hash is not
+    /// found: a search through all blocks would make each insert cost as much as the whole
+    /// directory.
+    fn chain_has(&self, mut probe: super::htree::Probe, wanted: &Wanted<'_>) -> Result<bool> {
+        for _ in 0..self.blocks {
+            if !self.next_leaf(&mut probe)? {
+                return Ok(false);
+            }
+            let block = self.leaf_block(probe.leaf)?;
+            if self.find_in_block(probe.leaf, &block, wanted)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Err(self.site().corrupt(What::HtreeLeaf))
+    }
+
+    /// Inserts the name at the space that was found for it.
+    fn insert_at(&self, handle: &Handle<'_>, room: Room, new: NewName<'_>) -> Result<()> {
+        let site = self.site_of(&room.block);
+        let block = room.block.write(handle)?;
+        let mut bytes = block.bytes_mut();
+        let mut leaf = DirBlockMut::new(&mut bytes, self.format, self.seed.unwrap_or(0), site);
+        let placed = leaf.insert_at(room.offset, new.name, new.target, new.kind, None)?;
+        placed.map(drop).ok_or(site.offset(room.offset).corrupt(What::DirentLength))
+    }
+}
+
+impl Volume {
+    /// Inserts the name into an inline directory, whose attribute grows as far as the inode allows.
+    /// Returns `false` if the name does not fit.
+    fn insert_inline(&self, ino: Ino, body: &mut Body, new: NewName<'_>) -> Result<bool> {
+        for grown in [false, true] {
+            if grown && !self.inline_dir_grow(ino, body)? {
+                return Ok(false);
+            }
+            let format = self.dir_format(body);
+            let range = self.inline_value_range(ino, body)?;
+            let mut dir = extant_ondisk::inline_dir::InlineDirMut::new(
+                &mut body.disk.i_block,
+                &mut body.raw[range],
+                format,
+                Site::of_ino(ino),
+            );
+            if dir.insert(new.name, new.target, new.kind)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}

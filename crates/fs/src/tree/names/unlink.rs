@@ -1,0 +1,124 @@
+//! Removing a name, and the file with its last name.
+//!
+//! ```text
+//!   links left         name gone, links - 1
+//!   last, held         name gone, links 0, recorded as an orphan             one handle
+//!   last, not held     … and little to free: freed in the same handle, no record
+//! ```
+
+use super::check_name;
+use super::lock::Entry;
+use crate::inodes::fast_commit::Named;
+use crate::inodes::lookup::Slot;
+use crate::state::inode::{Body, Inode};
+use crate::volume::Volume;
+use extant_base::{Error, Result};
+use extant_journal::Handle;
+use extant_ondisk::inode::FileKind;
+use extant_ondisk::time::Timestamp;
+use std::sync::atomic::Ordering;
+
+impl Volume {
+    /// Removes `name`, which must not be a directory's, from directory `dir`.
+    ///
+    /// Errors: `ReadOnly`; `NameTooLong`, `NotFound`, `NotADirectory`; `IsADirectory`;
+    /// `NotPermitted` if a flag forbids it; `Corrupt`, `Device`. After an error nothing has
+    /// changed. Locks: takes `Inode` of the directory and the file, then a handle.
+    pub(crate) fn unlink(&self, dir: &Inode, name: &[u8]) -> Result<()> {
+        self.context().check_writable()?;
+        check_name(name)?;
+        if matches!(name, b"." | b"..") {
+            return Err(Error::IsADirectory);
+        }
+        self.with_entry(dir, name, |entry| {
+            entry.dir_body.check_loses_name(&entry.target_body)?;
+            if entry.target_body.file_kind() == FileKind::Directory {
+                return Err(Error::IsADirectory);
+            }
+            self.remove_entry(entry, name)
+        })?;
+        self.sync_names_if_flagged(&[dir])
+    }
+
+    /// Removes `name` of an empty directory from directory `dir`.
+    ///
+    /// Errors: as [`Volume::unlink`], but `NotADirectory` for other kinds of file; `NotEmpty`, also
+    /// for ".."; `Invalid` for ".".
+    pub(crate) fn rmdir(&self, dir: &Inode, name: &[u8]) -> Result<()> {
+        self.context().check_writable()?;
+        check_name(name)?;
+        match name {
+            b"." => return Err(Error::Invalid("\".\" cannot be removed")),
+            b".." => return Err(Error::NotEmpty),
+            _ => {}
+        }
+        self.with_entry(dir, name, |entry| {
+            entry.dir_body.check_loses_name(&entry.target_body)?;
+            if entry.target_body.file_kind() != FileKind::Directory {
+                return Err(Error::NotADirectory);
+            }
+            if entry.target.ino == extant_base::Ino::ROOT {
+                return Err(Error::Busy);
+            }
+            if !self.dir(entry.target.ino, &entry.target_body)?.is_empty()? {
+                return Err(Error::NotEmpty);
+            }
+            self.remove_entry(entry, name)
+        })?;
+        self.sync_names_if_flagged(&[dir])
+    }
+
+    fn remove_entry(&self, entry: Entry<'_>, name: &[u8]) -> Result<()> {
+        let Entry { dir, mut dir_body, found, target, mut target_body } = entry;
+        let now = self.environment().now();
+        let slots = (self.inode_slot(dir.ino)?, self.inode_slot(target.ino)?);
+        let handle = self.journal().start(self.unlink_credits(&target_body))?;
+        self.dir_remove_found(&handle, dir.ino, &mut dir_body, found)?;
+        let named = Named { parent: dir.ino, name, ino: target.ino };
+        self.note_unnamed(&handle, &dir_body, target_body.file_kind(), named);
+        if target_body.file_kind() == FileKind::Directory {
+            dir_body.drop_subdirectory();
+        }
+        dir_body.names_changed(now);
+        dir_body.store_in(self, dir.ino, &handle, &slots.0)?;
+        self.lose_link(&handle, target, &mut target_body, &slots.1, now)?;
+        handle.stop()
+    }
+
+    /// Lowers the link count of `target` by one, or to zero for a directory, and stores it. At
+    /// zero, the inode is freed if that takes little work and only the caller holds it; otherwise
+    /// it is recorded as an orphan.
+    pub(super) fn lose_link(
+        &self,
+        handle: &Handle<'_>,
+        target: &Inode,
+        body: &mut Body,
+        slot: &Slot,
+        now: Timestamp,
+    ) -> Result<()> {
+        body.disk.ctime = now;
+        body.disk.links = match body.file_kind() {
+            FileKind::Directory => 0,
+            _ => body.disk.links.saturating_sub(1),
+        };
+        if body.disk.links > 0 {
+            return body.store_in(self, target.ino, handle, slot);
+        }
+        // While a write of its data is in flight, the inode keeps its blocks.
+        let still = target.writing_back.try_lock();
+        if target.users.load(Ordering::Acquire) == 1
+            && still.is_some()
+            && self.is_quick_to_release(body)
+        {
+            self.drop_folios(target, body);
+            match self.release_inode(handle, target.ino, body) {
+                Ok(()) => return Ok(()),
+                // What remains of it becomes an orphan.
+                Err(error) => self.context().note_error(&error),
+            }
+        }
+        target.unlinked.store(true, Ordering::Release);
+        self.orphan_add(handle, target.ino, body)?;
+        body.store_in(self, target.ino, handle, slot)
+    }
+}

@@ -1,0 +1,156 @@
+//! Value inodes: created, shared by content, reference-counted, freed.
+//!
+//! ```text
+//!   value inode   mode 0100600, flag EA_INODE, no name
+//!     size, blocks    the value
+//!     atime           crc32c(filesystem seed, value)
+//!     ctime, version  high and low half of the number of entries that point to it
+//! ```
+//!
+//! All counts change under one lock (`Rank::Shared`), without the table of inodes in use: a thread
+//! that holds a handle must not wait for an inode's lock. An old style belongs to one inode (whose
+//! number is in mtime, and whose generation it has); it has no count and is never shared. Source:
+//! ext4 documentation, "Extended Attributes", value inodes.
+
+use super::list::Stored;
+use crate::inodes::create::NewInode;
+use crate::space::inodes::InodeGoal;
+use crate::state::inode::Body;
+use crate::volume::Volume;
+use extant_base::{Ino, LogicalBlock, Result, Site, What};
+use extant_crc32c::crc32c;
+use extant_journal::Handle;
+use extant_ondisk::inode::{FileKind, InodeFlags};
+use extant_ondisk::time::Timestamp;
+
+fn count(body: &Body) -> u64 {
+    u64::from(body.disk.ctime.sec as u32) << 32 | u64::from(body.disk.version as u32)
+}
+
+fn set_count(body: &mut Body, count: u64) {
+    body.disk.ctime = Timestamp { sec: i64::from((count >> 32) as i32), nsec: 0 };
+    body.disk.version = count & 0xFFFF_FFFF;
+}
+
+fn crc_of(body: &Body) -> u32 {
+    body.disk.atime.sec as u32
+}
+
+impl Volume {
+    /// A value inode with this value, with one more reference for an attribute of `owner`: an
+    /// existing inode with the value, or a new one.
+    ///
+    /// `value` must not be empty. Errors: `NoSpace`, `Device`, `Corrupt`. Locks: takes `Shared`,
+    /// `Group`.
+    pub(super) fn value_make(
+        &self,
+        handle: &Handle<'_>,
+        owner: Ino,
+        owner_body: &Body,
+        value: &[u8],
+    ) -> Result<Stored> {
+        let crc = crc32c(self.checksum_seed(), value);
+        let size = u32::try_from(value.len()).map_err(|_| extant_base::Error::NoSpace)?;
+        let mut known = self.shared_xattrs().values().lock();
+        if let Some(ino) = known.find((crc, size)) {
+            let mut body = self.read_inode(ino)?;
+            if crc_of(&body) == crc && count(&body) > 0 && self.holds(ino, &body, value)? {
+                let more = count(&body) + 1;
+                self.store_count(handle, ino, &mut body, more)?;
+                return Ok(Stored::InInode { ino, size, crc });
+            }
+        }
+        let goal = match self.space().bulk().is_on() {
+            true => InodeGoal::InOrder,
+            false => InodeGoal::Other { parent: owner },
+        };
+        let new = NewInode {
+            uid: owner_body.disk.uid,
+            gid: owner_body.disk.gid,
+            flags: InodeFlags::EA_INODE,
+            ..NewInode::at(goal, 0o100_600, self.environment().now())
+        };
+        let (ino, mut body) = self.new_inode(handle, new)?;
+        if let Err(error) = self.write_content(handle, ino, &mut body, value) {
+            self.space().free_inode(handle, ino, false)?;
+            return Err(error);
+        }
+        body.disk.size = u64::from(size);
+        body.disk.atime = Timestamp { sec: i64::from(crc as i32), nsec: 0 };
+        self.store_count(handle, ino, &mut body, 1)?;
+        known.note((crc, size), ino);
+        Ok(Stored::InInode { ino, size, crc })
+    }
+
+    /// Adds a reference to a value inode.
+    ///
+    /// Errors: `XattrInode` if `value` is not a value inode; `Corrupt`, `Device`.
+    pub(super) fn value_add(&self, handle: &Handle<'_>, value: Ino) -> Result<()> {
+        let _known = self.shared_xattrs().values().lock();
+        let mut body = self.value_body(value)?;
+        let more = count(&body).saturating_add(1);
+        self.store_count(handle, value, &mut body, more)
+    }
+
+    /// Drops a reference of `owner` to a value inode, and frees the inode with its last reference.
+    ///
+    /// Errors: `XattrInode` if `value` is not a value inode; `Corrupt`, `Device`.
+    pub(super) fn value_drop(
+        &self,
+        handle: &Handle<'_>,
+        owner: Ino,
+        owner_body: &Body,
+        value: Ino,
+    ) -> Result<()> {
+        let mut known = self.shared_xattrs().values().lock();
+        let mut body = self.value_body(value)?;
+        let owned = body.disk.mtime.sec as u32 == owner.get()
+            && body.disk.generation == owner_body.disk.generation;
+        let left = count(&body).saturating_sub(1);
+        if left > 0 && !owned {
+            return self.store_count(handle, value, &mut body, left);
+        }
+        known.drop_inode((crc_of(&body), body.disk.size as u32), value);
+        set_count(&mut body, 0);
+        self.release_inode(handle, value, &mut body)
+    }
+
+    fn value_body(&self, value: Ino) -> Result<Body> {
+        let body = self.read_inode(value)?;
+        let is_value = body.disk.flags.contains(InodeFlags::EA_INODE)
+            && body.file_kind() == FileKind::Regular
+            && body.disk.links > 0;
+        match is_value && value.get() >= self.at_open().first_ino {
+            true => Ok(body),
+            false => Err(Site::of_ino(value).corrupt(What::XattrInode)),
+        }
+    }
+
+    fn store_count(
+        &self,
+        handle: &Handle<'_>,
+        ino: Ino,
+        body: &mut Body,
+        count: u64,
+    ) -> Result<()> {
+        set_count(body, count);
+        body.store(self, ino, handle)?;
+        self.inodes().forget(ino);
+        Ok(())
+    }
+
+    /// Whether the inode's content is `value`.
+    fn holds(&self, ino: Ino, body: &Body, value: &[u8]) -> Result<bool> {
+        if body.disk.size != value.len() as u64 {
+            return Ok(false);
+        }
+        for (n, part) in value.chunks(self.block_size().bytes()).enumerate() {
+            let block = self.content_block(ino, body, LogicalBlock(n as u32))?;
+            match block {
+                Some(block) if block.read()[..part.len()] == *part => {}
+                _ => return Ok(false),
+            }
+        }
+        Ok(true)
+    }
+}
