@@ -25,7 +25,7 @@ pub trait Demand: Sync {
 
     /// How many writes the call may have in flight now: at least 1. `most` is the engine's own
     /// maximum.
-    fn flights(&self, most: usize) -> usize {
+    fn writes_in_flight(&self, most: usize) -> usize {
         most
     }
 }

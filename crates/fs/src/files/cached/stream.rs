@@ -205,7 +205,9 @@ impl<'a> Stream<'a> {
             // After a failed write, its bytes are dirty again before any other thread sees the
             // error.
             let landed = match written {
-                Ok(()) => Ok(job.parts.into_iter().map(|(_, taken)| taken.let_go()).collect()),
+                Ok(()) => {
+                    Ok(job.parts.into_iter().map(|(_, taken)| taken.release_buffers()).collect())
+                }
                 Err(error) => {
                     drop(job.parts);
                     Err(error)
@@ -226,7 +228,8 @@ impl<'a> Stream<'a> {
     fn next<'s>(&'s self, scope: &'s Scope<'s, '_>) -> Result<Option<Job<'a>>> {
         let mut guard = self.turn.lock();
         let turn = &mut *guard;
-        let (hands, most) = (self.hands.load(Ordering::Relaxed), self.demand.flights(IN_FLIGHT));
+        let (hands, most) =
+            (self.hands.load(Ordering::Relaxed), self.demand.writes_in_flight(IN_FLIGHT));
         if hands > most.max(1) && !turn.is_over {
             self.hands.store(hands - 1, Ordering::Relaxed);
             return Ok(None);

@@ -338,7 +338,7 @@ impl Volume {
         let content = taken.slices();
         let content = Content::new(&content);
         self.write_pieces(DataPath::Device, pieces, u64::MAX, start, content, None)?;
-        Ok((taken.let_go(), self.block_at(end)))
+        Ok((taken.release_buffers(), self.block_at(end)))
     }
 
     /// As [`Volume::write_run_small`], for a file with data checksums.
@@ -360,7 +360,7 @@ impl Volume {
                 let (pos, content) = (taken.range().start, Content::new(&content));
                 let (path, sums) = (DataPath::Device, &mut sums);
                 self.write_pieces(path, &pieces, u64::MAX, pos, content, Some(sums))?;
-                Ok(taken.let_go())
+                Ok(taken.release_buffers())
             }),
             None => Err(error.unwrap_or(Error::NoSpace)),
         };
