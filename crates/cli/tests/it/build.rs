@@ -1,6 +1,8 @@
 //! `extant build`, checked by `e2fsck -fn`.
 
 use crate::common::{assert_clean, built, extant, fail, run, source_tree, succeed};
+use extant_testkit::loop_mount::LoopDevice;
+use extant_testkit::require;
 use std::fs;
 use std::process::Stdio;
 
@@ -148,6 +150,45 @@ fn what_cannot_be_built_is_named() {
         assert!(line.contains(part), "{args:?}: {line}");
         assert!(!path.join("a.img").exists() && !path.join("a.img.partial").exists());
     }
+}
+
+#[test]
+fn a_block_device_that_is_too_small_stays_as_it_was() {
+    require!(Root, Loop, E2fsprogs);
+    let dir = built();
+    let path = dir.path();
+    let old = vec![0xA5; 2 << 20];
+    fs::write(path.join("disk"), &old).unwrap();
+    let disk = LoopDevice::attach(&path.join("disk")).unwrap();
+    let device = disk.path().to_str().unwrap();
+    for size in [["--size", "64M"], ["--free", "64M"]] {
+        let line = fail(path, 1, &[&["build", "src", "--force", "-o", device], &size[..]].concat());
+        assert!(line.contains("the device has 2097152 bytes and the image needs"), "{line}");
+        assert!(fs::read(path.join("disk")).unwrap() == old, "{size:?}: the device was written");
+    }
+    drop(disk);
+    // One block less than the size that is found to be the least.
+    succeed(path, &["build", "src", "-o", "file.img", "--free", "1M"]);
+    let need = fs::metadata(path.join("file.img")).unwrap().len();
+    let old = vec![0xA5; need as usize - 4096];
+    fs::write(path.join("disk"), &old).unwrap();
+    let disk = LoopDevice::attach(&path.join("disk")).unwrap();
+    let device = disk.path().to_str().unwrap();
+    let line = fail(path, 1, &["build", "src", "--force", "-o", device, "--free", "1M"]);
+    assert!(line.contains(&format!("the image needs {need}")), "{line}");
+    assert!(fs::read(path.join("disk")).unwrap() == old, "the device was written");
+    drop(disk);
+    // One that is large enough holds what a file would hold.
+    fs::write(path.join("disk"), vec![0xA5; 64 << 20]).unwrap();
+    let disk = LoopDevice::attach(&path.join("disk")).unwrap();
+    let device = disk.path().to_str().unwrap();
+    succeed(path, &["build", "src", "--force", "-o", device, "--free", "1M"]);
+    drop(disk);
+    assert_clean(&path.join("disk"));
+    assert_eq!(
+        succeed(path, &["tree", "disk", "--json", "--hash"]),
+        succeed(path, &["tree", "file.img", "--json", "--hash"])
+    );
 }
 
 #[test]
