@@ -135,7 +135,7 @@ impl<'a> Apply<'a> {
                     Failure::Said(text) => {
                         let name =
                             Shown(&self.tree.path(id).into_os_string().into_vec()).to_string();
-                        Failure::Said(format!("{text}: entry {name} is a hard link to it"))
+                        Failure::Said(format!("{text}: entry {name} is a hard link to this file"))
                     }
                     failure => failure,
                 },
@@ -204,7 +204,7 @@ impl<'a> Apply<'a> {
             };
             if let Some(there) = there {
                 if !self.over_directories {
-                    return Err(self.change.refuse(path, "is no directory: remove it first"));
+                    return Err(self.change.refuse(path, "is not a directory: remove it first"));
                 }
                 self.remove(dir, name, &there, path)?;
             }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   extant: disk.img: /etc/foo: no such file or directory
-//!   extant: disk.img: not an ext2, ext3 or ext4 volume: name a partition by IMG?offset=BYTES
+//!   extant: disk.img: not an ext2, ext3 or ext4 volume: name a partition as IMG?offset=BYTES
 //! ```
 
 use crate::image::Image;
@@ -109,31 +109,35 @@ pub(crate) fn without_number(text: &str) -> String {
 pub(crate) fn explained(error: &Error) -> String {
     match error {
         error if is_no_volume(error) => {
-            "not an ext2, ext3 or ext4 volume: name a partition by IMG?offset=BYTES".into()
+            "not an ext2, ext3 or ext4 volume: name a partition as IMG?offset=BYTES".into()
         }
         Error::Corrupt { what: What::SuperblockBeyondDevice, .. } => {
-            format!("{error}: the image was cut off; get a whole copy")
+            format!("{error}: the image is truncated; get a complete copy")
         }
         Error::Corrupt { what: What::JournalElsewhere, .. } => {
-            "its journal is on another device: name that by IMG?journal=DEVICE".into()
+            "its journal is on another device: name that device as IMG?journal=DEVICE".into()
         }
         Error::Corrupt { what: What::DataChecksum, .. } => format!(
-            "{error}: the device changed the file's data: write the file anew; `extant check --data` lists all such blocks"
+            "{error}: the device changed the file's data: write the file again; `extant check \
+             --data` lists all such blocks"
         ),
         Error::Corrupt { what: What::DataSumsChecksum | What::DataSumsFile, .. } => format!(
-            "{error}: `extant tune -O ^data_csum IMG`, then `extant tune -O data_csum IMG`, sum the data anew as it is"
+            "{error}: `extant tune -O ^data_csum IMG`, then `extant tune -O data_csum IMG`, \
+             computes new checksums of the data as it is"
         ),
         Error::Corrupt { .. } => format!("{error}: `extant check` lists all damage"),
-        Error::Busy => "in use by another program or mounted: end that first".into(),
+        Error::Busy => "mounted, or in use by another program: unmount it or end that program \
+                        first".into(),
         Error::Locked { pid } => format!(
-            "{} has locked it and cannot be examined, or has locked its bytes as well: end it, or run this as root",
+            "{} has locked the image and may write to it: end that process, or run \
+             this command as root",
             process(*pid)
         ),
         Error::Held { holder } => {
             let seen = moment::seconds(holder.seen);
             let advice = match holder.is_checker {
                 // A checker that died leaves the same mark as a running one.
-                true => "if none runs there any more: `extant tune --clear-mmp IMG`",
+                true => "if it does not run any more, use `extant tune --clear-mmp IMG`",
                 false => "end that first",
             };
             format!("in use by {holder}, last seen {seen}: {advice}")
@@ -142,12 +146,12 @@ pub(crate) fn explained(error: &Error) -> String {
             if (feature.set, feature.bits)
                 == (FeatureSet::Incompat, Incompat::JOURNAL_DEV.bits()) =>
         {
-            "the journal of another volume: name that one, as VOLUME?journal=DEVICE".into()
+            "the journal of another volume: name that volume, as VOLUME?journal=DEVICE".into()
         }
         Error::Unsupported { feature } if feature.set == FeatureSet::RoCompat => {
-            format!("{feature}: such a volume can be read, not changed")
+            format!("{feature}: the volume can be read, but not changed")
         }
-        Error::Unsupported { .. } => format!("{error}: a newer extant may know it"),
+        Error::Unsupported { .. } => format!("{error}: a newer version of extant may support it"),
         Error::Device { op, source, .. } if *op == extant_base::IoOp::Open => {
             format!("cannot open: {}", plain(source))
         }
@@ -162,7 +166,7 @@ pub(crate) fn explained(error: &Error) -> String {
              a larger journal"
                 .into()
         }
-        Error::NoSpace => format!("{error}: `extant resize` makes it larger"),
+        Error::NoSpace => format!("{error}: `extant resize` can grow the volume"),
         Error::Invalid(why) => (*why).into(),
         other => other.to_string(),
     }
@@ -189,7 +193,7 @@ fn instead_of_volume(image: &Path) -> Option<String> {
 /// The message for a member that is missing while the image is used.
 pub(crate) fn said_of_absence(image: &Path, member: &MemberError) -> String {
     let next = match member.problem {
-        MemberProblem::CannotOpen { .. } => "the volume goes on without this member",
+        MemberProblem::CannotOpen { .. } => "the volume is used without this member",
         problem => next_step(problem),
     };
     said(image, without_number(&format!("{member}: {next}")))
@@ -199,7 +203,13 @@ pub(crate) fn said_of_absence(image: &Path, member: &MemberError) -> String {
 /// reading.
 pub(crate) fn passed_lock(image: &Path, pid: u32) -> String {
     let process = process(pid);
-    said(image, format!("{process} has locked it, and has it open only to read: going on"))
+    said(
+        image,
+        format!(
+            "{process} has locked the image, but has it open for reading only: \
+                         continuing"
+        ),
+    )
 }
 
 /// A process of this system, with its name if it can be read.
@@ -223,27 +233,33 @@ fn said(image: &Path, error: String) -> String {
 fn next_step(problem: MemberProblem) -> &'static str {
     match problem {
         MemberProblem::Missing { .. } => {
-            "name the others, as IMG?member=IMG2; of a mirror, IMG?degraded goes on without them"
+            "name all members, as IMG?member=IMG2; a mirror can be used without them as \
+             IMG?degraded"
         }
         MemberProblem::CannotOpen { .. } => {
-            "name one that can be; of a mirror, IMG?degraded goes on without it"
+            "name a member that can be opened; a mirror can be used without it as IMG?degraded"
         }
-        MemberProblem::NoRecord | MemberProblem::Foreign => "name the right one",
+        MemberProblem::NoRecord | MemberProblem::Foreign => "name the right device",
         MemberProblem::Empty => {
-            "name the right one; of a mirror, `extant rebuild OTHER --member IT` fills it"
+            "name the right device; for a mirror, `extant rebuild OTHER --member IT` fills it"
         }
         // Nothing shows what the member contains.
         MemberProblem::Damaged => {
-            "of a mirror, `extant rebuild --force OTHER --member IT` makes it whole; of raid0 only a copy of it helps"
+            "for a mirror, `extant rebuild --force OTHER --member IT` copies it again; for raid0, \
+             restore a copy of it"
         }
-        MemberProblem::StaleStripes => "put its newest copy back: raid0 holds nothing twice",
-        MemberProblem::Duplicate { .. } => "name each member once, and no copy of it",
-        MemberProblem::Mended { .. } => "`extant scrub IMG` looks for more",
-        MemberProblem::TooShort { .. } => "it was cut off, or is another device",
+        MemberProblem::StaleStripes => {
+            "restore its newest copy: raid0 has no second copy of its \
+                                        data"
+        }
+        MemberProblem::Duplicate { .. } => "name each member once, without copies of it",
+        MemberProblem::Mended { .. } => "`extant scrub IMG` finds further differences",
+        MemberProblem::TooShort { .. } => "it is truncated, or is another device",
         MemberProblem::Split | MemberProblem::ChangedOutside => {
-            "name only the member whose content you want, as IMG?degraded, then `extant rebuild --force` the other"
+            "choose the member with the right content and name only that, as IMG?degraded; then \
+             copy it to the other with `extant rebuild --force`"
         }
-        _ => "`extant rebuild IMG --member IT` makes it whole",
+        _ => "`extant rebuild IMG --member IT` copies what it lacks",
     }
 }
 

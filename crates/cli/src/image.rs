@@ -90,9 +90,9 @@ impl Image {
             } else if option == "degraded" {
                 image.degraded = true;
             } else {
-                let hint = nearest(option).map(|name| format!("; is {name} meant?"));
+                let hint = nearest(option).map(|name| format!("; did you mean {name}?"));
                 return Err(wrong(format!(
-                    "'{option}' is none of offset=BYTES, backup=GROUP, journal=DEVICE, \
+                    "'{option}' is not one of offset=BYTES, backup=GROUP, journal=DEVICE, \
                      member=DEVICE, degraded{}",
                     hint.unwrap_or_default()
                 )));
@@ -103,7 +103,7 @@ impl Image {
             if let Some(other) = named.iter().find(|other| is_same_file(other, member)) {
                 let (member, other) = (Shown::path(member), Shown::path(other));
                 return Err(Failure::new(format_args!(
-                    "{member}: is {other}, which is named already: name each member once"
+                    "{member}: the same file as {other}: name each member once"
                 )));
             }
             named.push(member);
@@ -219,7 +219,7 @@ pub(crate) fn is_same_file(a: &Path, b: &Path) -> bool {
 /// Errors: an empty path, which can come from an unset variable.
 pub(crate) fn inner_path(path: &OsStr) -> Result<Vec<u8>, Failure> {
     if path.is_empty() {
-        return Err(Failure::usage("an empty path names nothing: the volume's root is /"));
+        return Err(Failure::usage("the path is empty: the volume's root is /"));
     }
     let mut out = Vec::new();
     for part in path.as_bytes().split(|&byte| byte == b'/') {
@@ -274,9 +274,9 @@ mod tests {
     #[test]
     fn an_option_that_is_not_known_is_told_with_the_nearest() {
         for (text, hint) in [
-            ("no-such?membr=b", "; is member= meant?"),
-            ("no-such?degarded", "; is degraded meant?"),
-            ("no-such?offset=1M&jurnal=x", "; is journal= meant?"),
+            ("no-such?membr=b", "; did you mean member=?"),
+            ("no-such?degarded", "; did you mean degraded?"),
+            ("no-such?offset=1M&jurnal=x", "; did you mean journal=?"),
             ("/?unlike=1", "member=DEVICE, degraded"),
         ] {
             match Image::parse(text.as_ref()) {

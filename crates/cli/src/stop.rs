@@ -65,7 +65,7 @@ impl Stop {
                 }
                 if flag.load(Ordering::SeqCst) {
                     let _ = std::fs::remove_file(&path);
-                    tell(format_args!("{}: interrupted: taken away again", Shown::path(&path)));
+                    tell(format_args!("{}: interrupted: the file was removed", Shown::path(&path)));
                     std::process::exit(128 + signal.load(Ordering::SeqCst) as i32);
                 }
                 drop(deciding);

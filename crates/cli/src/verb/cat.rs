@@ -7,16 +7,16 @@ use std::ffi::OsString;
 
 const PIECE: usize = 1 << 20;
 
-/// Write what files hold to standard output, one after the other.
+/// Write the content of files to standard output, in order.
 ///
-/// Symbolic links are followed, inside the volume only. Holes are written as zeros.
+/// Symbolic links are followed inside the volume only. Holes are written as zeros.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant cat disk.img /etc/fstab
   extant cat disk.img /boot/vmlinuz > vmlinuz
   extant cat 'sd.img?offset=1M' /config.txt
 
-Exit status: 0 all was written, 1 something could not be read.")]
+Exit status: 0 written, 1 something could not be read.")]
 pub(crate) struct Args {
     /// Image file or block device, or IMG?offset=BYTES
     #[arg(value_name = "IMG")]

@@ -9,30 +9,31 @@ use extant_image::ModeChange;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// Make directories in a volume.
+/// Create directories in a volume.
 ///
-/// All of them are made, or, when one cannot be or the program is interrupted, none.
+/// If one cannot be created or the program is interrupted, none is created.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant mkdir root.img /srv
   extant mkdir -p root.img /var/lib/app/data
   extant mkdir -m 0700 --owner 1000:1000 root.img /home/user
 
-Exit status: 0 made, 1 failed: nothing was changed.")]
+Exit status: 0 created, 1 failed: nothing was changed.")]
 pub(crate) struct Args {
     /// Image file or block device, or IMG?offset=BYTES
     #[arg(value_name = "IMG")]
     image: OsString,
-    /// Directories to make
+    /// Directories to create
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
-    /// Make those above it that are missing; one that is there is fine
+    /// Create missing parent directories; accept directories that exist
     #[arg(short, long)]
     parents: bool,
-    /// Permissions: octal, or a change of 0755
+    /// Permissions: octal, or symbolic changes of 0755
     #[arg(short, long, value_name = "MODE", value_parser = super::chmod::mode)]
     mode: Option<ModeChange>,
-    /// Owner and group; default: root, with the group of a set-group-ID directory above
+    /// Owner and group; default: root, with the group of the parent if that has the set-group-ID
+    /// bit
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     owner: Option<(u32, u32)>,
 }
@@ -55,8 +56,9 @@ impl Args {
                     false => fs.create_dir(as_path(&path), &new).map(drop),
                 })
                 .map_err(|failure| match change.look_behind(split_last(&path).0) {
-                    Ok(None) if !self.parents => change
-                        .refuse(&path, "the directory that it is to be in is missing: -p makes it"),
+                    Ok(None) if !self.parents => {
+                        change.refuse(&path, "its parent directory does not exist: -p creates it")
+                    }
                     _ => failure,
                 })?;
             if self.owner.is_none() {

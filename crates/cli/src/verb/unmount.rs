@@ -13,22 +13,22 @@ use extant_ondisk::features::Incompat;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// End a mount that `extant mount` made, and wait until the volume is clean.
+/// Unmount a volume that `extant mount` mounted, and wait until it is clean.
 ///
-/// While another mount shows the same volume, it stays open and there is nothing to wait for.
+/// If another mount shows the same volume, the volume stays open, and the command does not wait.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant unmount /mnt
-  extant unmount --lazy /mnt      take it out of sight now, end it when no program uses it any more
+  extant unmount --lazy /mnt      detach it now, close the volume after its last use
 
-`extant umount` is the same verb. A mount whose server has ended (kill -9) is taken away, too.
+`extant umount` is the same verb. A mount whose server was killed is removed, too.
 
 Exit status: 0 unmounted and the volume is clean, 1 failed.")]
 pub(crate) struct Args {
-    /// The directory it is mounted on
+    /// Directory on which it is mounted
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Take it out of sight at once; it ends when no program uses it any more
+    /// Detach the mount at once; the volume is closed when no program uses it any more
     #[arg(short, long)]
     lazy: bool,
 }
@@ -46,10 +46,7 @@ impl Args {
         let dir = place_of(&self.dir)
             .map_err(|error| Failure::of_file("unmount it", &self.dir, error))?;
         let Some(mounted) = Mounted::on(&dir)? else {
-            return Err(Failure::new(format!(
-                "{}: nothing that extant mounted is mounted there",
-                Shown::path(&self.dir)
-            )));
+            return Err(Failure::new(format!("{}: not a mount of extant", Shown::path(&self.dir))));
         };
         let image = Image::parse(mounted.image.as_os_str())?;
         let is_dead = mounted.is_dead();
@@ -82,7 +79,7 @@ fn wait_until_free(image: &Path) -> Result<(), Failure> {
             _ => return Ok(()),
         }
         if !said && start.elapsed() > PATIENCE {
-            tell(format_args!("{}: waiting until it is written …", Shown::path(image)));
+            tell(format_args!("{}: waiting until all data is written …", Shown::path(image)));
             said = true;
         }
         std::thread::sleep(Duration::from_millis(5));
@@ -98,8 +95,8 @@ fn check_clean(image: &Image) -> Result<(), Failure> {
     match image.options().recover(false).open(&image.path) {
         Ok(fs) if fs.superblock().features.incompat.contains(Incompat::RECOVER) => {
             Err(Failure::new(format!(
-                "{}: could not be closed, what was not synced may be lost: `extant replay` makes it whole; the mount's log \
-                 says more",
+                "{}: could not be closed, and changes that were not synced may be lost: run \
+                 `extant replay`, and see the mount's log",
                 Shown::path(&image.name)
             )))
         }

@@ -63,7 +63,7 @@ pub(super) fn run(job: Job<'_>, path: &[u8]) -> Result<u8, Failure> {
             let stdout = io::stdout().lock();
             if stdout.is_terminal() {
                 return Err(Failure::new(
-                    "a tar is not for a terminal: name a file, or send it through a pipe",
+                    "the archive would be written to a terminal: name a file, or use a pipe",
                 ));
             }
             Box::new(stdout)
@@ -81,7 +81,7 @@ pub(super) fn run(job: Job<'_>, path: &[u8]) -> Result<u8, Failure> {
                     _ => "",
                 };
                 let (dest, error) = (Shown::path(dest), plain(&error));
-                Failure::new(format!("{dest}: cannot make the file: {error}{hint}"))
+                Failure::new(format!("{dest}: cannot create the file: {error}{hint}"))
             })?;
             Box::new(file)
         }
@@ -277,7 +277,7 @@ impl Archive<'_> {
             FileKind::Socket => {
                 // As in tar, which has no type for it.
                 self.job.tell(format_args!(
-                    "{}: {}: a socket, which a tar cannot hold, is left out",
+                    "{}: {}: skipped: a tar archive cannot contain a socket",
                     Shown::path(&self.job.image.name),
                     Shown(visit.path)
                 ));
@@ -399,11 +399,15 @@ impl Archive<'_> {
                     None => match file.read_at(at, part) {
                         Ok(n) if n > 0 => n,
                         Ok(_) => {
-                            broken = Some("shorter than its inode says; the rest is zeros".into());
+                            broken = Some(
+                                "shorter than the size in its inode; filled with \
+                                           zeros"
+                                    .into(),
+                            );
                             continue;
                         }
                         Err(error) => {
-                            broken = Some(format!("{}; the rest is zeros", explained(&error)));
+                            broken = Some(format!("{}; filled with zeros", explained(&error)));
                             continue;
                         }
                     },

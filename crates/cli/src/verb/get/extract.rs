@@ -228,12 +228,12 @@ impl Extractor<'_> {
                 dir.fd = Some(fd);
                 return Ok(());
             }
-            Ok(_) => "it was moved while copying".into(),
+            Ok(_) => "it was moved during the copy".into(),
             Err(error) => plain(&error.into()),
         };
         let place = self.place(path);
         let place = Shown::path(&place);
-        Err(Failure::new(format!("{place}: cannot go on in the directory above it: {why}")))
+        Err(Failure::new(format!("{place}: cannot return to the parent directory: {why}")))
     }
 
     fn copy(&mut self, visit: &Visit<'_>, meta: &Metadata) -> Result<(), Trouble> {
@@ -261,7 +261,7 @@ impl Extractor<'_> {
             FileKind::Symlink => {
                 let target = self.job.fs.read_link_ino(meta.ino())?;
                 rustix::fs::symlinkat(&target, self.parent(), &name[..])
-                    .map_err(system("make the symbolic link"))?;
+                    .map_err(system("create the symbolic link"))?;
             }
             FileKind::Directory => {}
             kind => {
@@ -290,11 +290,12 @@ impl Extractor<'_> {
         // Other users have no access until its metadata is set.
         match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(system("make the directory")(error)),
+            Err(error) => return Err(system("create the directory")(error)),
         }
         let fd = rustix::fs::openat(parent, name, DIRECTORY, Mode::empty());
         let fd = fd.map_err(system("open the directory"))?;
-        let stat = rustix::fs::fstat(&fd).map_err(system("look at the directory"))?;
+        let stat =
+            rustix::fs::fstat(&fd).map_err(system("read the attributes of the directory"))?;
         let (device, inode, path_len) = (stat.st_dev, stat.st_ino, visit.path.len());
         let fd = Some(fd);
         self.dirs.push(Open { fd, device, inode, path_len, metadata: meta.clone() });
@@ -312,7 +313,7 @@ impl Extractor<'_> {
     fn file(&mut self, visit: &Visit<'_>, meta: &Metadata, name: &[u8]) -> Result<(), Trouble> {
         let from = self.job.fs.open_ino(meta.ino())?;
         let fd = rustix::fs::openat(self.parent(), name, NEW_FILE, Mode::RUSR | Mode::WUSR)
-            .map_err(system("make the file"))?;
+            .map_err(system("create the file"))?;
         let to = std::fs::File::from(fd);
         let copied = self.content(&from, meta.len(), &to).and_then(|()| {
             self.dress(to.as_fd(), visit.path, meta)
@@ -370,10 +371,10 @@ impl Extractor<'_> {
         match rustix::fs::mknodat(self.parent(), name, file_type, mode, device) {
             Ok(()) => Ok(true),
             Err(Errno::PERM) if meta.device().is_some() => {
-                self.skip("device nodes, which only root can make", visit.path);
+                self.skip("device nodes, which only root can create", visit.path);
                 Ok(false)
             }
-            Err(error) => Err(system("make the node")(error)),
+            Err(error) => Err(system("create the node")(error)),
         }
     }
 
@@ -417,7 +418,7 @@ impl Extractor<'_> {
             let node = rustix::fs::openat(self.parent(), name, flags, Mode::empty())?;
             let found = rustix::fs::fstat(&node)?;
             if FileType::from_raw_mode(found.st_mode) == FileType::Symlink {
-                return Err(io::Error::other("it was replaced while copying"));
+                return Err(io::Error::other("it was replaced during the copy"));
             }
             let link = format!("/proc/self/fd/{}", node.as_raw_fd());
             rustix::fs::chmod(&link, Mode::from_raw_mode(mode))?;
@@ -460,8 +461,11 @@ impl Extractor<'_> {
             Ok(()) => Ok(()),
             Err(Errno::PERM | Errno::OPNOTSUPP | Errno::ACCESS | Errno::NOSPC | Errno::TOOBIG) => {
                 let reason = match name.starts_with(b"user.") {
-                    true => "user attributes, for which the destination has no room",
-                    false => "attributes that this user or the destination cannot have",
+                    true => "user attributes, for which the destination has no space",
+                    false => {
+                        "attributes that this user cannot set or the destination does not \
+                              support"
+                    }
                 };
                 let line = [path, b" ", name].concat();
                 self.skip(reason, &line);

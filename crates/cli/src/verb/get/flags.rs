@@ -80,13 +80,15 @@ impl Flags {
         let flags = match self.skipped {
             0 => None,
             count => Some(format!(
-                "skipped inode flags (files: {count}): this user or the destination cannot have them"
+                "skipped inode flags (files: {count}): this user cannot set them or the \
+                 destination does not support them"
             )),
         };
         let projects = match self.projects {
             0 => None,
             count => Some(format!(
-                "skipped project ids (files: {count}): this user or the destination cannot have them"
+                "skipped project ids (files: {count}): this user cannot set them or the \
+                 destination does not support them"
             )),
         };
         flags.into_iter().chain(projects)

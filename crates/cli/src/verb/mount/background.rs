@@ -29,9 +29,7 @@ pub(super) fn start() -> Result<u8, Failure> {
     let status = server.wait().map_err(failed)?;
     match status.code() {
         Some(code) if code != 0 => Ok(u8::try_from(code).unwrap_or(1)),
-        _ => {
-            Err(Failure::new(format!("the server ended before the mount could be used: {status}")))
-        }
+        _ => Err(Failure::new(format!("the server ended before the mount was ready: {status}"))),
     }
 }
 

@@ -78,7 +78,7 @@ impl Log {
             std::mem::take(&mut rate.left_out)
         };
         if left_out > 0 {
-            self.put(&format!("{left_out} more were not noted"));
+            self.put(&format!("{left_out} more messages were not logged"));
         }
         self.put(text);
     }

@@ -88,12 +88,12 @@ impl Options {
         }
         if all.no_recovery == Some(true) && all.read_only != Some(true) {
             return Err(Failure::new(
-                "noload: a volume is changed through its journal alone; give ro, too",
+                "noload: a volume cannot be changed without its journal: add ro",
             ));
         }
         if all.access_times == Some(AccessTimes::Strict) && all.collect_writes == Some(true) {
             return Err(Failure::new(
-                "strictatime: the kernel keeps no content of files then; leave writeback_cache out",
+                "strictatime: the kernel cannot cache file content: omit writeback_cache",
             ));
         }
         for ranges in [&all.users, &all.groups] {

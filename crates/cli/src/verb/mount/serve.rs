@@ -133,7 +133,7 @@ fn open(
         {
             let image = Shown::path(&image.name);
             Failure::new(format!(
-                "{image}: cannot open: {}: -o ro mounts it to read",
+                "{image}: cannot open: {}: use -o ro to mount it for reading",
                 plain(source)
             ))
         }
@@ -202,7 +202,7 @@ fn serve_volume(
         // The mount must not keep a directory of the starter in use.
         let _ = std::env::set_current_dir("/");
         background::detach()
-            .map_err(|error| Failure::new(format!("cannot go on in the background: {error}")))?;
+            .map_err(|error| Failure::new(format!("cannot continue in the background: {error}")))?;
     }
     notify::ready();
     session.wait();

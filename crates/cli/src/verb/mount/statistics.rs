@@ -1,7 +1,7 @@
 //! Logs statistics of a mount on SIGUSR1.
 //!
 //! ```text
-//!   kill -USR1 PID ──► "disk.img: 120 commits, 4031 fast commits (2118 KiB), …; 3 in full: …"
+//!   kill -USR1 PID ──► "disk.img: 120 commits, 4031 fast commits (2118 KiB), …; 3 full commits: …"
 //! ```
 
 use super::log::Log;
@@ -37,12 +37,13 @@ fn words(stats: &Stats) -> String {
             parts.push(format!("{} records in the byte log ({kib} KiB)", byte_log.records));
         }
         for (why, count) in &journal.full_because {
-            parts.push(format!("{count} in full: {}", why.words()));
+            let commits = if *count == 1 { "commit" } else { "commits" };
+            parts.push(format!("{count} full {commits}: {}", why.words()));
         }
     }
     if let Some(cache) = &stats.cache {
         parts.push(format!(
-            "{} KiB of files in memory, {} KiB of them dirty",
+            "{} KiB of file data cached, {} KiB of it dirty",
             cache.cached >> 10,
             cache.dirty >> 10
         ));

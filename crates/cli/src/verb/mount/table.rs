@@ -29,7 +29,7 @@ pub(super) const ROWS: &[(&[&str], Fate)] = &[
             "defaults", "auto", "noauto", "user", "user=", "users", "nouser", "owner", "group",
             "nofail", "_netdev", "comment=", "x-*", "loop", "nomand", "silent", "loud",
         ],
-        Ignored("mount(8), systemd and fstab read these themselves"),
+        Ignored("mount(8), systemd and readers of fstab act on these"),
     ),
     (
         &[
@@ -57,11 +57,11 @@ pub(super) const ROWS: &[(&[&str], Fate)] = &[
             "nolazytime",
             "nodax",
         ],
-        Ignored("always so, or as the volume's features say"),
+        Ignored("always in effect, or set by the volume's features"),
     ),
     (
         &["nobarrier", "barrier=0", "journal_async_commit", "noauto_da_alloc"],
-        Ignored("they give safety up for speed: flushes are sent and commits waited for anyway"),
+        Ignored("less safety for speed: extant always sends flushes and waits for commits"),
     ),
     (
         &[
@@ -97,29 +97,35 @@ pub(super) const ROWS: &[(&[&str], Fate)] = &[
             "iversion",
             "inlinecrypt",
         ],
-        Ignored("they tune the kernel's own ext4, and change no result"),
+        Ignored("tuning of the kernel's ext4 without effect on results"),
     ),
-    (&["noacl", "nouser_xattr"], Refused("access lists and attributes are always served")),
+    (
+        &["noacl", "nouser_xattr"],
+        Refused(
+            "access control lists and extended attributes are always \
+                                          enabled",
+        ),
+    ),
     (
         &["errors=panic"],
-        Refused("a mount in user space does not halt the machine; give errors=remount-ro"),
+        Refused("a mount in user space cannot halt the machine; use errors=remount-ro"),
     ),
-    (&["data_err=abort"], Refused("a failed write of data is an error of the next fsync alone")),
-    (&["dirsync"], Refused("names are not synced apart from data; give sync")),
+    (&["data_err=abort"], Refused("a failed write of data is reported by the next fsync only")),
+    (&["dirsync"], Refused("directories cannot be synced without data; use sync")),
     (&["grpid", "bsdgroups"], Refused("set the directory's set-group-ID bit instead (chmod g+s)")),
-    (&["resuid=", "resgid="], Refused("no user takes the reserved blocks through a mount")),
+    (&["resuid=", "resgid="], Refused("no user can use reserved blocks through a mount")),
     (&["nouid32"], Refused("owners have 32 bits")),
-    (&["sb="], Refused("to read by a copy of the superblock, name the image IMG?backup=GROUP")),
-    (&["journal_dev="], Refused("name the journal's device: journal_path=DEVICE")),
-    (&["max_dir_size_kb="], Refused("directories have no limit here")),
+    (&["sb="], Refused("to use a backup superblock, name the image IMG?backup=GROUP")),
+    (&["journal_dev="], Refused("name the journal's device with journal_path=DEVICE")),
+    (&["max_dir_size_kb="], Refused("limits on the size of directories are not supported")),
     (
         &["usrjquota=*", "grpjquota=*"],
-        Refused("quota is kept in hidden files alone: extant tune --features quota"),
+        Refused("quota is kept in hidden files only: use extant tune --features quota"),
     ),
-    (&["remount"], Refused("options of a mount do not change; unmount it and mount it again")),
+    (&["remount"], Refused("options of a mount cannot change; unmount and mount again")),
     (
         &["context=", "fscontext=", "defcontext=", "rootcontext="],
-        Refused("labels of SELinux are not passed on"),
+        Refused("SELinux labels are not supported as mount options"),
     ),
     (&["abort", "warn_on_error", "test_dummy_encryption*"], Refused("for tests of the kernel")),
 ];

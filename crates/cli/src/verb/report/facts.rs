@@ -92,7 +92,7 @@ impl Facts {
                 }
                 Err(error) => {
                     facts.problem(format!(
-                        "the journal cannot be replayed, the volume is shown as it stands: {}",
+                        "the journal cannot be replayed, the volume is shown as it is on disk: {}",
                         explained(&error)
                     ));
                     image.open_with(&as_it_stands)?

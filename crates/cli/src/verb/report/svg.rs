@@ -19,14 +19,16 @@ const WIDTH: f64 = 1040.0;
 fn open(height: f64, words: &str) -> String {
     let words = escape(words);
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{words}\">"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" \
+         role=\"img\" aria-label=\"{words}\">"
     )
 }
 
 /// A rectangle, with its title.
 fn rect(class: &str, [x, y, width, height]: [f64; 4], round: f64, title: &str) -> String {
     format!(
-        "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"{round}\"><title>{}</title></rect>",
+        "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" \
+         height=\"{height:.1}\" rx=\"{round}\"><title>{}</title></rect>",
         escape(title)
     )
 }
@@ -34,7 +36,7 @@ fn rect(class: &str, [x, y, width, height]: [f64; 4], round: f64, title: &str) -
 /// All blocks of the volume in one bar.
 pub(super) fn space(facts: &Facts, survey: &Survey) -> String {
     let parts = &survey.parts;
-    let mut out = open(44.0, "what the space is used for");
+    let mut out = open(44.0, "use of the space");
     let free = ("free", "free", parts.free);
     let mut x = 0.0;
     let all: Vec<_> = kinds(parts).into_iter().chain([free]).filter(|kind| kind.2 > 0).collect();
@@ -96,7 +98,8 @@ pub(super) fn map(facts: &Facts, survey: &Survey) -> String {
             let words = escape(&words(facts, cell));
             let _ = write!(
                 hover,
-                "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{BODY:.1}\" height=\"{BODY:.1}\"><title>{words}</title></rect>"
+                "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{BODY:.1}\" \
+                 height=\"{BODY:.1}\"><title>{words}</title></rect>"
             );
         }
         y += CELL;
@@ -188,7 +191,8 @@ pub(super) fn bars(class: &str, bars: &[Bar]) -> String {
         let title = format!("{}: {}", bar.label, bar.words);
         let _ = write!(
             out,
-            "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>{}{}<text class=\"dim\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>{}{}<text class=\"dim\" \
+             x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             FROM - 8.0,
             y + 16.0,
             escape(&bar.label),
@@ -242,7 +246,8 @@ pub(super) fn strip(facts: &Facts, journal: &Journal) -> Option<String> {
         };
         let _ = write!(
             out,
-            "<line class=\"mark\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"18\" y2=\"56\"/><text x=\"{x:.1}\" y=\"{y}\" text-anchor=\"{anchor}\">{}</text>",
+            "<line class=\"mark\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"18\" y2=\"56\"/><text \
+             x=\"{x:.1}\" y=\"{y}\" text-anchor=\"{anchor}\">{}</text>",
             escape(&words)
         );
     };

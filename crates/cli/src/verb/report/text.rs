@@ -69,7 +69,7 @@ fn head(facts: &Facts, out: &mut Out) -> Result<(), Failure> {
     }
     out.text(format_args!("\n"))?;
     match facts.replayed {
-        true => out.text(format_args!("Shown as it will be when the journal has been replayed.\n")),
+        true => out.text(format_args!("Shown with the journal replayed in memory.\n")),
         false => Ok(()),
     }
 }
@@ -273,7 +273,7 @@ fn checksums(facts: &Facts, out: &mut Out) -> Result<(), Failure> {
     title(out, "Checksums", &format!("{metadata}, {data}"))?;
     match facts.sb.error_count {
         0 => Ok(()),
-        count => out.text(format_args!("          {count} errors recorded by who mounted it\n")),
+        count => out.text(format_args!("          {count} errors recorded by mounts\n")),
     }
 }
 

@@ -30,7 +30,7 @@ impl Extractor<'_> {
         name: &[u8],
     ) -> Result<(), Trouble> {
         let stat = rustix::fs::statat(self.parent(), name, AtFlags::SYMLINK_NOFOLLOW);
-        let stat = stat.map_err(system("look at it"))?;
+        let stat = stat.map_err(system("read its attributes"))?;
         let (device, inode) = (stat.st_dev, stat.st_ino);
         let last = if meta.is_file() { self.flags.last(meta) } else { InodeFlags::empty() };
         let place = (visit.depth > 0).then(|| (self.trail.dir(visit.depth), name.into()));
@@ -67,7 +67,7 @@ impl Extractor<'_> {
         let stat = rustix::fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW).map_err(&wrong)?;
         match (stat.st_dev, stat.st_ino) == (first.device, first.inode) {
             true => Ok((fd, name)),
-            false => Err(Trouble::Words("its other name was changed while copying: copy it again")),
+            false => Err(Trouble::Words("its other name changed during the copy: copy it again")),
         }
     }
 

@@ -62,7 +62,8 @@ pub(super) fn page(facts: &Facts) -> String {
     }
     let _ = writeln!(
         out,
-        "<footer>Made by extant {}. A piece is a run of neighbouring blocks. Sizes are those of blocks in use, not of content.</footer>\n</main></body></html>",
+        "<footer>Made by extant {}. A piece is a run of adjacent blocks. Sizes count blocks in \
+         use, not content.</footer>\n</main></body></html>",
         env!("CARGO_PKG_VERSION")
     );
     out
@@ -101,7 +102,8 @@ fn head(facts: &Facts, out: &mut String) {
     let warn = if facts.state == "clean" { "" } else { " warn" };
     let _ = write!(
         out,
-        "<header><h1>{}<span class=\"badge{warn}\">{}</span></h1><p>{label}<code>{}</code> · made {} · written {}",
+        "<header><h1>{}<span class=\"badge{warn}\">{}</span></h1><p>{label}<code>{}</code> · made \
+         {} · written {}",
         escape(&facts.name),
         facts.state,
         uuid(&sb.uuid),
@@ -109,7 +111,7 @@ fn head(facts: &Facts, out: &mut String) {
         moment::seconds(sb.wtime),
     );
     if facts.replayed {
-        out.push_str(" · shown as it will be when the journal has been replayed");
+        out.push_str(" · shown with the journal replayed in memory");
     }
     let features = sb.features.to_string();
     let _ = writeln!(out, "</p><p><small>{}</small></p></header>", escape(&features));
@@ -168,7 +170,7 @@ fn legend(out: &mut String, items: impl Iterator<Item = (&'static str, String)>)
 
 fn space(facts: &Facts, survey: &Survey, out: &mut String) {
     let parts = &survey.parts;
-    section(out, "Space", "What the volume's blocks are used for.");
+    section(out, "Space", "Use of the volume's blocks.");
     out.push_str(&svg::space(facts, survey));
     let free = ("free", "free", parts.free);
     let items = kinds(parts).into_iter().chain([free]).filter(|kind| kind.2 > 0);
@@ -186,7 +188,8 @@ fn map(facts: &Facts, survey: &Survey, out: &mut String) {
     let each = survey.cells.first().map_or(0, |cell| cell.parts.blocks);
     let groups = &survey.groups;
     let mut words = format!(
-        "From the first block to the last, <b>{}</b> a cell, filled from below. The numbers are those of groups",
+        "From the first block to the last, <b>{}</b> a cell, filled from below. The numbers are \
+         those of groups",
         amount::shown(facts.bytes(each))
     );
     let notes =
@@ -308,7 +311,7 @@ fn journal(facts: &Facts, out: &mut String) {
             items.push(("journal", "transactions to replay".to_owned()));
         }
         if info.fast_commits.is_some_and(|state| state != "off") {
-            items.push(("fast", "room for fast commits".to_owned()));
+            items.push(("fast", "area for fast commits".to_owned()));
         }
         legend(out, items.into_iter());
     }
@@ -322,11 +325,8 @@ fn checksums(facts: &Facts, out: &mut String) {
         MetadataSums::None => (0.0, "none"),
     };
     let errors = match facts.sb.error_count {
-        0 => "No error was recorded by who mounted the volume.".to_owned(),
-        count => format!(
-            "<b>{}</b> recorded by who mounted the volume.",
-            counted(count.into(), "error", "errors")
-        ),
+        0 => "No mount recorded an error.".to_owned(),
+        count => format!("<b>{}</b> recorded by mounts.", counted(count.into(), "error", "errors")),
     };
     section(out, "Checksums", &errors);
     let _ = write!(out, "Metadata: {words}");
