@@ -10,7 +10,7 @@
 //! With `--in-steps` the engine commits while the verb runs, and the committed part remains if the
 //! program ends early.
 
-use crate::failure::{Failure, tell};
+use crate::failure::{Failure, print_message};
 use crate::image::{Image, as_path, inner_path};
 use crate::shown::Shown;
 use extant::{Error, Filesystem, InodeFlags, Metadata};
@@ -44,7 +44,7 @@ impl Change {
         options.write(true).one_transaction(!steps.in_steps).use_reserve(true);
         let fs = image.open_with(&options)?;
         if !fs.superblock().has_journal() {
-            tell(format_args!(
+            print_message(format_args!(
                 "{}: the volume has no journal: an interruption can leave the change incomplete",
                 Shown::path(&image.name)
             ));
@@ -126,7 +126,7 @@ impl Change {
     /// Whether two paths are the same name in the same directory, following symlinks on the way.
     pub(crate) fn is_same_name(&self, a: &[u8], b: &[u8]) -> Result<bool, Failure> {
         let ((dir_a, name_a), (dir_b, name_b)) = (split_last(a), split_last(b));
-        let ino = |dir| Ok::<_, Failure>(self.look_behind(dir)?.map(|dir| dir.ino()));
+        let ino = |dir| Ok::<_, Failure>(self.metadata_following_links(dir)?.map(|dir| dir.ino()));
         Ok(name_a == name_b && ino(dir_a)? == ino(dir_b)?)
     }
 
@@ -142,7 +142,10 @@ impl Change {
     }
 
     /// The same, following symlinks.
-    pub(crate) fn look_behind(&self, path: &[u8]) -> Result<Option<Metadata>, Failure> {
+    pub(crate) fn metadata_following_links(
+        &self,
+        path: &[u8],
+    ) -> Result<Option<Metadata>, Failure> {
         found(self.fs.metadata(as_path(path))).map_err(|e| self.failure(path, &e))
     }
 

@@ -76,7 +76,7 @@ impl Cli {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         match self.verb {
             Verb::Mkfs(args) => args.run(),
-            Verb::Build(args) => args.run(),
+            Verb::Build(args) => args.run(Cli::command),
             Verb::Ls(args) => args.run(),
             Verb::Tree(args) => args.run(),
             Verb::Cat(args) => args.run(),

@@ -5,9 +5,8 @@
 //!   extant: disk.img: not an ext2, ext3 or ext4 volume: name a partition as IMG?offset=BYTES
 //! ```
 
-use crate::image::Image;
+use crate::moment;
 use crate::shown::Shown;
-use crate::{moment, signature};
 use extant::{Error, What};
 use extant_base::{FeatureSet, MemberError, MemberProblem};
 use extant_ondisk::features::Incompat;
@@ -20,11 +19,11 @@ use std::process::ExitCode;
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// A message for standard error, without the program's name.
-    Said(String),
+    Message(String),
     /// The same, for a command line that is wrong whatever the volume and the files contain.
     Usage(String),
     /// The error has already been reported.
-    Told,
+    Reported,
     /// The reader of the output closed the pipe.
     Pipe,
 }
@@ -32,7 +31,7 @@ pub(crate) enum Failure {
 impl Failure {
     /// A failure with this message.
     pub(crate) fn new(text: impl Display) -> Failure {
-        Failure::Said(without_number(&text.to_string()))
+        Failure::Message(without_number(&text.to_string()))
     }
 
     /// A wrong command line, with this message.
@@ -40,50 +39,45 @@ impl Failure {
         Failure::Usage(text.to_string())
     }
 
-    /// The volume could not be opened or used.
-    pub(crate) fn of_image(image: &Path, error: &Error) -> Failure {
-        Failure::Said(said_of_image(image, error))
-    }
-
     /// Something at `path` in the volume failed.
     pub(crate) fn of_path(image: &Path, path: &[u8], error: &Error) -> Failure {
         let (image, path) = (Shown::path(image), Shown(path));
-        Failure::Said(format!("{image}: {path}: {}", explained(error)))
+        Failure::Message(format!("{image}: {path}: {}", explained(error)))
     }
 
     /// A file of this machine could not be used.
     pub(crate) fn of_file(action: &str, path: &Path, error: impl Into<io::Error>) -> Failure {
         let error: io::Error = error.into();
-        Failure::Said(format!("{}: cannot {action}: {}", Shown::path(path), plain(&error)))
+        Failure::Message(format!("{}: cannot {action}: {}", Shown::path(path), plain(&error)))
     }
 
     /// Writing the output failed.
     pub(crate) fn of_output(error: io::Error) -> Failure {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Failure::Pipe,
-            _ => Failure::Said(format!("standard output: cannot write: {}", plain(&error))),
+            _ => Failure::Message(format!("standard output: cannot write: {}", plain(&error))),
         }
     }
 
     /// Prints the message and returns the program's exit status.
     pub(crate) fn exit(self) -> ExitCode {
         match self {
-            Failure::Said(text) => {
-                tell(text);
+            Failure::Message(text) => {
+                print_message(text);
                 ExitCode::from(1)
             }
             Failure::Usage(text) => {
-                tell(text);
+                print_message(text);
                 ExitCode::from(2)
             }
-            Failure::Told => ExitCode::from(1),
+            Failure::Reported => ExitCode::from(1),
             Failure::Pipe => ExitCode::SUCCESS,
         }
     }
 }
 
 /// Prints a message on standard error. An error of that is ignored.
-pub(crate) fn tell(text: impl Display) {
+pub(crate) fn print_message(text: impl Display) {
     use std::io::Write;
     let _ = writeln!(io::stderr().lock(), "extant: {text}");
 }
@@ -172,38 +166,25 @@ pub(crate) fn explained(error: &Error) -> String {
     }
 }
 
-/// The message for an error of an image.
-pub(crate) fn said_of_image(image: &Path, error: &Error) -> String {
-    let instead = if is_no_volume(error) { instead_of_volume(image) } else { None };
-    said(image, instead.unwrap_or_else(|| explained(error)))
-}
-
 /// Whether the image has no primary superblock.
 pub(crate) fn is_no_volume(error: &Error) -> bool {
     matches!(error, Error::Corrupt { what: What::SuperblockMagic, at } if at.group.is_none())
 }
 
-/// A message about the other format that `image` contains, if it is a known one.
-fn instead_of_volume(image: &Path) -> Option<String> {
-    let named = Image::parse(image.as_os_str()).ok()?;
-    let text = signature::instead_of_volume(&named.path, named.offset)?;
-    Some(text.replace("IMG", &Shown::path(&named.path).to_string()))
-}
-
 /// The message for a member that is missing while the image is used.
-pub(crate) fn said_of_absence(image: &Path, member: &MemberError) -> String {
+pub(crate) fn absence_message(image: &Path, member: &MemberError) -> String {
     let next = match member.problem {
         MemberProblem::CannotOpen { .. } => "the volume is used without this member",
         problem => next_step(problem),
     };
-    said(image, without_number(&format!("{member}: {next}")))
+    with_name(image, without_number(&format!("{member}: {next}")))
 }
 
 /// The message for a lock that was ignored: the process that holds it has the image open only for
 /// reading.
-pub(crate) fn passed_lock(image: &Path, pid: u32) -> String {
+pub(crate) fn ignored_lock_message(image: &Path, pid: u32) -> String {
     let process = process(pid);
-    said(
+    with_name(
         image,
         format!(
             "{process} has locked the image, but has it open for reading only: \
@@ -220,7 +201,8 @@ fn process(pid: u32) -> String {
     }
 }
 
-fn said(image: &Path, error: String) -> String {
+/// `error` after the name of the image.
+pub(crate) fn with_name(image: &Path, error: String) -> String {
     let image = Shown::path(image).to_string();
     // The error of a member that was named by itself starts with that name.
     match error.strip_prefix(&image).is_some_and(|rest| rest.starts_with(':')) {
@@ -269,14 +251,14 @@ mod tests {
 
     #[test]
     fn damage_that_check_cannot_help_with_has_its_own_advice() {
-        let said =
+        let with_name =
             |what: What| explained(&extant::Site::of_ino(extant::Ino::DATA_SUMS).corrupt(what));
         for what in [What::DataSumsChecksum, What::DataSumsFile] {
-            let text = said(what);
+            let text = with_name(what);
             assert!(text.contains("(ino 5): `extant tune -O ^data_csum IMG`, then"), "{text}");
         }
-        assert!(said(What::DataChecksum).contains("`extant check --data`"));
-        assert!(said(What::ExtentEmpty).ends_with("`extant check` lists all damage"));
+        assert!(with_name(What::DataChecksum).contains("`extant check --data`"));
+        assert!(with_name(What::ExtentEmpty).ends_with("`extant check` lists all damage"));
     }
 
     #[test]

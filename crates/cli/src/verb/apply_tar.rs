@@ -4,7 +4,7 @@ use crate::amount;
 use crate::apply::Apply;
 use crate::bar::{self, BuildBar};
 use crate::change::{Change, Steps};
-use crate::failure::{Failure, tell, without_number};
+use crate::failure::{Failure, print_message, without_number};
 use crate::image::inner_path;
 use crate::out::Out;
 use crate::shown::{Shown, encoded};
@@ -90,7 +90,7 @@ impl Args {
             spinner.clear();
             let tree = tree.map_err(Failure::new)?;
             for problem in tree.take_problems() {
-                tell(without_number(&problem.to_string()));
+                print_message(without_number(&problem.to_string()));
             }
             let bar = bar::copying(tree.data_bytes());
             let mut progress = |bytes| bar.inc(bytes);
@@ -100,8 +100,8 @@ impl Args {
             data_bytes += tree.data_bytes();
             bar.finish_and_clear();
             done.map_err(|failure| match failure {
-                Failure::Said(text) => {
-                    Failure::Said(format!("{text} (from {})", Shown(archive.as_bytes())))
+                Failure::Message(text) => {
+                    Failure::Message(format!("{text} (from {})", Shown(archive.as_bytes())))
                 }
                 failure => failure,
             })?;

@@ -8,7 +8,7 @@
 mod stdout;
 
 use crate::bar::BuildBar;
-use crate::failure::{Failure, tell, without_number};
+use crate::failure::{Failure, print_message, without_number};
 use crate::image::Image;
 use crate::out::Out;
 use crate::shown::Shown;
@@ -16,7 +16,6 @@ use crate::stop::Stop;
 use crate::verb::mkfs::format_options::{FormatOptions, owner};
 use crate::verb::mkfs::{compat_list, source_date_epoch};
 use crate::{amount, shown, signature};
-use clap::CommandFactory;
 use extant::Environment;
 use extant_image::{
     BuildError, Built, Excludes, ImageBuilder, ImageSize, ModeChange, Ownership, SourceError,
@@ -171,14 +170,15 @@ struct Answer {
 }
 
 impl Args {
-    pub(crate) fn run(self) -> Result<u8, Failure> {
+    /// `command_line` is the definition of the whole command line, for an error about it.
+    pub(crate) fn run(self, command_line: fn() -> clap::Command) -> Result<u8, Failure> {
         if self.volume.wants_compat_list() {
             return compat_list();
         }
         let Some(output) = self.output.clone().filter(|_| !self.sources.is_empty()) else {
             let what = if self.sources.is_empty() { "<SRC>..." } else { "-o <OUT>" };
             let text = format!("the required argument {what} is missing");
-            let mut command = crate::cli::Cli::command();
+            let mut command = command_line();
             command.build();
             let command = command.find_subcommand_mut("build").expect("this verb is one of them");
             command.error(clap::error::ErrorKind::MissingRequiredArgument, text).exit();
@@ -203,12 +203,12 @@ impl Args {
             bar.clear();
             unreadable(&error)
         })?;
-        stop.be_careful();
+        stop.defer_signals();
         let built = builder.build(&tree, &output, &bar, &stop.flag);
         bar.clear();
         let problems = tree.take_problems();
         for problem in &problems {
-            tell(without_number(&problem.to_string()));
+            print_message(without_number(&problem.to_string()));
         }
         match built {
             Ok(built) => {
@@ -222,13 +222,16 @@ impl Args {
                 Ok(u8::from(!problems.is_empty()))
             }
             Err(BuildError::Stopped) => {
-                tell(format_args!("{}: interrupted: no image was created", Shown::path(&output)));
+                print_message(format_args!(
+                    "{}: interrupted: no image was created",
+                    Shown::path(&output)
+                ));
                 Ok(stop.exit_status())
             }
             Err(BuildError::Engine(error)) => Err(Failure::of_image(&output, &error)),
             Err(error @ BuildError::Entry { .. }) => {
                 let error = without_number(&error.to_string());
-                Err(Failure::Said(format!("{error} (from {})", self.named_sources())))
+                Err(Failure::Message(format!("{error} (from {})", self.named_sources())))
             }
             Err(error) => Err(Failure::new(error)),
         }
@@ -434,7 +437,7 @@ impl Args {
                  free, built in {seconds:.1} s\nUUID {uuid}\n"
             ))?;
             if !problems.is_empty() {
-                tell(format_args!("{name}: {} entries were skipped", problems.len()));
+                print_message(format_args!("{name}: {} entries were skipped", problems.len()));
             }
         }
         out.finish()

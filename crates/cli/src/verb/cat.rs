@@ -1,7 +1,7 @@
 //! `extant cat`: writes the content of files, one after the other.
 
 use crate::failure::Failure;
-use crate::image::{Image, as_path, looked_up_path};
+use crate::image::{Image, as_path, lookup_path};
 use crate::out::Out;
 use std::ffi::OsString;
 
@@ -38,7 +38,7 @@ impl Args {
         let mut out = Out::new();
         let mut buffer = vec![0; PIECE];
         for path in &self.paths {
-            let path = looked_up_path(path)?;
+            let path = lookup_path(path)?;
             let failed = |error| image.failure(&path, &error);
             let file = fs.open_file(as_path(&path)).map_err(failed)?;
             let mut at = 0;

@@ -1,7 +1,7 @@
 //! `extant check`: checks a volume.
 
-use crate::failure::{Failure, is_no_volume, said_of_image, tell};
-use crate::image::Image;
+use crate::failure::{Failure, is_no_volume, print_message};
+use crate::image::{Image, image_message};
 use crate::out::Out;
 use crate::shown::{Shown, encoded};
 use crate::{amount, bar, signature};
@@ -115,19 +115,19 @@ impl Args {
             if let Some(error) = report.0.findings.iter().map(found).find(is_no_volume)
                 && !report.0.ran
             {
-                let mut text = said_of_image(&image.name, &error);
+                let mut text = image_message(&image.name, &error);
                 if matches!(signature::known(&image.path, image.offset), Ok(None)) {
                     text += "; if the superblock is damaged, IMG?backup=1 uses its copy in block \
                              group 1";
                 }
-                return Err(Failure::Said(text));
+                return Err(Failure::Message(text));
             }
             Ok((image, report))
         });
         match report {
             Ok((image, (report, missing))) => self.answer(&image, &report, missing),
-            Err(Failure::Said(text)) => {
-                tell(&text);
+            Err(Failure::Message(text)) => {
+                print_message(&text);
                 if self.json {
                     let mut out = Out::of_report();
                     out.json(&self.last_line("trouble", 0, Some(text), None))?;
@@ -175,7 +175,7 @@ impl Args {
         for finding in &report.findings {
             match self.json {
                 true => out.json(&line(finding))?,
-                false => out.text(format_args!("{}\n", said(finding)))?,
+                false => out.text(format_args!("{}\n", text_of(finding)))?,
             }
         }
         let code = u8::try_from(report.exit_code()).unwrap_or(TROUBLE);
@@ -191,7 +191,7 @@ impl Args {
             out.json(&self.last_line(status, findings, message, counts))?;
         } else if !self.quiet {
             let name = Shown(self.image.as_bytes()).to_string();
-            for index in image.untold(missing.as_deref().unwrap_or_default()) {
+            for index in image.unreported(missing.as_deref().unwrap_or_default()) {
                 out.text(format_args!(
                     "{name}: member {index} is not in use and was not checked\n"
                 ))?;
@@ -255,7 +255,7 @@ fn line(finding: &Finding) -> FindingLine<'_> {
 }
 
 /// A finding in one line. Text that comes from names on the volume is escaped.
-fn said(finding: &Finding) -> String {
+fn text_of(finding: &Finding) -> String {
     let severity = match finding.severity {
         Severity::Note => "note",
         Severity::Error => "error",

@@ -54,8 +54,8 @@ impl Args {
             each(&change, &inner_path(path)?, self.recursive, &mut |path, node| {
                 let metadata = node.metadata();
                 let mode = Some(self.mode.apply(metadata.permissions(), metadata.is_dir()));
-                let wish = SetAttributes { mode, ..SetAttributes::default() };
-                change.at(path, |_| node.set_attributes(&wish))
+                let changes = SetAttributes { mode, ..SetAttributes::default() };
+                change.at(path, |_| node.set_attributes(&changes))
             })?;
         }
         change.finish()?;

@@ -50,11 +50,11 @@ impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let change = Change::begin(&self.image, self.steps)?;
         let (uid, gid) = owner(&change, &self.owner)?;
-        let wish = SetAttributes { uid, gid, ..SetAttributes::default() };
+        let changes = SetAttributes { uid, gid, ..SetAttributes::default() };
         for path in &self.paths {
             let path = inner_path(path)?;
             if self.no_dereference {
-                change.at(&path, |fs| fs.set_symlink_attributes(as_path(&path), &wish))?;
+                change.at(&path, |fs| fs.set_symlink_attributes(as_path(&path), &changes))?;
                 continue;
             }
             super::chmod::each(&change, &path, self.recursive, &mut |path, node| {
@@ -67,7 +67,7 @@ impl Args {
                         Err(error) => return Err(change.failure(path, &error)),
                     }
                 }
-                change.at(path, |_| node.set_attributes(&wish))
+                change.at(path, |_| node.set_attributes(&changes))
             })?;
         }
         change.finish()?;
@@ -111,7 +111,7 @@ fn number(change: &Change, table: &str, name: &str, field: usize) -> Result<u32,
         }
         return Ok(id);
     }
-    let Some(found) = change.look_behind(table.as_bytes())? else {
+    let Some(found) = change.metadata_following_links(table.as_bytes())? else {
         return Err(change.refuse(
             table.as_bytes(),
             "the file does not exist, so names cannot be looked up: use numbers",

@@ -1,6 +1,6 @@
 //! `extant info`: shows the properties of a volume.
 
-use crate::failure::{Failure, explained, tell};
+use crate::failure::{Failure, explained, print_message};
 use crate::image::Image;
 use crate::journal::JournalInfo;
 use crate::members::LayoutInfo;
@@ -95,7 +95,11 @@ impl Args {
             Ok(fs) => (fs.superblock().clone(), Some(JournalInfo::of(&fs)), 0),
             Err(error) => match bare_superblock(&image) {
                 Some(superblock) => {
-                    tell(format_args!("{}: {}", Shown::path(&image.name), explained(&error)));
+                    print_message(format_args!(
+                        "{}: {}",
+                        Shown::path(&image.name),
+                        explained(&error)
+                    ));
                     (superblock, None, 1)
                 }
                 None => return Err(Failure::of_image(&image.name, &error)),

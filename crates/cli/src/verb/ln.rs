@@ -47,7 +47,7 @@ impl Args {
             return Err(Failure::usage("the target of a symbolic link cannot be empty"));
         }
         let mut link = inner_path(&self.link)?;
-        let is_dir = change.look_behind(&link)?.is_some_and(|there| there.is_dir());
+        let is_dir = change.metadata_following_links(&link)?.is_some_and(|there| there.is_dir());
         if !is_dir && self.link.as_bytes().ends_with(b"/") {
             return Err(change.failure(self.link.as_bytes(), &Error::NotADirectory));
         }

@@ -1,9 +1,9 @@
 //! `extant ls`: lists the names in directories.
 
-use crate::failure::{Failure, explained, tell};
+use crate::failure::{Failure, explained, print_message};
 use crate::image::{Image, as_path, inner_path};
 use crate::out::{Out, style};
-use crate::record::{Ask, Record};
+use crate::record::{Parts, Record};
 use crate::shown::{Shown, Whole};
 use crate::walk::{Visit, Visitor, walk};
 use crate::{amount, moment};
@@ -131,15 +131,15 @@ impl Visitor for Lister<'_> {
         if visit.depth == 0 && lists && is_dir {
             // The directory itself is not a line of the list, but its errors are reported.
             if let Some(error) = visit.error() {
-                self.complain(visit.path, &error);
+                self.report_error(visit.path, &error);
             }
             return Ok(true);
         }
         if self.args.json {
             let path = visit.path;
-            let record = Record::of(self.fs, visit, Ask::default());
+            let record = Record::of(self.fs, visit, Parts::default());
             if let Some(error) = &record.error {
-                self.complain(path, error);
+                self.report_error(path, error);
             }
             self.out.json(&record)?;
             return Ok(false);
@@ -155,7 +155,7 @@ impl Visitor for Lister<'_> {
             false => None,
         };
         if let Some(error) = visit.error() {
-            self.complain(visit.path, &error);
+            self.report_error(visit.path, &error);
         }
         let mode = visit.metadata.as_ref().map_or(0, Metadata::mode);
         let name = visit.name.to_vec();
@@ -166,9 +166,9 @@ impl Visitor for Lister<'_> {
 }
 
 impl Lister<'_> {
-    fn complain(&mut self, path: &[u8], error: &str) {
+    fn report_error(&mut self, path: &[u8], error: &str) {
         self.failed = true;
-        tell(format_args!("{}: {}: {error}", Shown::path(&self.image.name), Shown(path)));
+        print_message(format_args!("{}: {}: {error}", Shown::path(&self.image.name), Shown(path)));
     }
 
     fn cells(&self, visit: &Visit<'_>) -> Vec<String> {

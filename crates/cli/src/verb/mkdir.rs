@@ -55,7 +55,7 @@ impl Args {
                     true => fs.create_dir_all(as_path(&path), &new),
                     false => fs.create_dir(as_path(&path), &new).map(drop),
                 })
-                .map_err(|failure| match change.look_behind(split_last(&path).0) {
+                .map_err(|failure| match change.metadata_following_links(split_last(&path).0) {
                     Ok(None) if !self.parents => {
                         change.refuse(&path, "its parent directory does not exist: -p creates it")
                     }
@@ -65,7 +65,7 @@ impl Args {
                 continue;
             }
             // A requested group takes precedence over that of a set-group-ID directory.
-            let wish = SetAttributes { gid: Some(gid), ..SetAttributes::default() };
+            let changes = SetAttributes { gid: Some(gid), ..SetAttributes::default() };
             // Each one is created in its parent, because a path can be of any depth.
             let mut at = change.at(&path[..there], |fs| fs.node(as_path(&path[..there])))?;
             let mut end = there;
@@ -78,7 +78,7 @@ impl Args {
                     b".." => fs.node(as_path(&path[..end])),
                     _ => {
                         let below = at.lookup(OsStr::from_bytes(name))?;
-                        below.set_attributes(&wish)?;
+                        below.set_attributes(&changes)?;
                         Ok(below)
                     }
                 })?;
@@ -97,7 +97,7 @@ fn end_of_what_is_there(change: &Change, path: &[u8]) -> Result<usize, Failure> 
     let (mut there, mut missing) = (0, ends.len());
     while there < missing {
         let middle = there + (missing - there) / 2;
-        match change.look_behind(&path[..ends[middle]])? {
+        match change.metadata_following_links(&path[..ends[middle]])? {
             Some(_) => there = middle + 1,
             None => missing = middle,
         }

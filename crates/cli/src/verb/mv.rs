@@ -50,8 +50,8 @@ impl Args {
         let change = Change::begin(&self.image, Steps { in_steps: false })?;
         let into_directory = dest.as_bytes().ends_with(b"/");
         let dest = inner_path(dest)?;
-        let behind = change.look_behind(&dest)?;
-        let dest_is_dir = behind.is_some_and(|dest| dest.is_dir());
+        let target = change.metadata_following_links(&dest)?;
+        let dest_is_dir = target.is_some_and(|dest| dest.is_dir());
         let is_dir = !self.no_target_directory && !self.exchange && dest_is_dir;
         if !is_dir && sources.len() > 1 || !dest_is_dir && into_directory {
             return Err(change.failure(&dest, &Error::NotADirectory));
@@ -80,7 +80,7 @@ impl Args {
             if change.is_same_name(source, target)? {
                 return Err(change.refuse(target, "the old and the new name are the same"));
             }
-            let dir = change.look_behind(split_last(source).0)?;
+            let dir = change.metadata_following_links(split_last(source).0)?;
             let folds = dir.is_some_and(|dir| dir.flags().contains(InodeFlags::CASEFOLD));
             // Two names of one file: rename(2) would leave both. In a casefolding directory they
             // may be one name in two spellings, and that name must stay.

@@ -77,7 +77,7 @@ impl Args {
         let into_directory = dest.as_bytes().ends_with(b"/");
         let dest = inner_path(dest)?;
         let is_dir = !self.no_target_directory
-            && change.look_behind(&dest)?.is_some_and(|dest| dest.is_dir());
+            && change.metadata_following_links(&dest)?.is_some_and(|dest| dest.is_dir());
         if !is_dir && sources.len() > 1 {
             return Err(change.refuse(
                 &dest,
@@ -172,7 +172,7 @@ impl Args {
         to.end_at(end)?;
         bar.finish_and_clear();
         let time = |sec, nsec: i64| Timestamp { sec, nsec: nsec.clamp(0, 999_999_999) as u32 };
-        let wish = SetAttributes {
+        let changes = SetAttributes {
             // A write may have cleared the set-ID bits.
             mode: (fresh || self.mode.is_some()).then_some(new.mode),
             // In a set-group-ID directory, a new file has that directory's group.
@@ -181,7 +181,7 @@ impl Args {
             mtime: Some(time(meta.mtime(), meta.mtime_nsec())),
             ..SetAttributes::default()
         };
-        change.at(target, |_| file.set_attributes(&wish))
+        change.at(target, |_| file.set_attributes(&changes))
     }
 
     fn directory(&self, change: &Change, path: &Path, target: &[u8]) -> Result<(), Failure> {
@@ -218,7 +218,7 @@ fn file_name(source: &OsStr) -> Option<&[u8]> {
 
 /// The file at `target`, emptied, or a new one. The flag tells whether it is new.
 fn overwrite(change: &Change, target: &[u8], new: &NewFile) -> Result<(File, bool), Failure> {
-    let fresh = change.look_behind(target)?.is_none();
+    let fresh = change.metadata_following_links(target)?.is_none();
     change.at(target, |fs| {
         let file = match fresh {
             true => fs.create_file(as_path(target), new)?.open()?,
@@ -260,8 +260,8 @@ impl To<'_> {
                 let wrote =
                     self.change.at(self.target, |_| self.file.write_all_at(at, &chunk[..filled]));
                 wrote.map_err(|failure| match failure {
-                    Failure::Said(text) if at > 0 => {
-                        Failure::Said(format!("{text} (after {})", amount::shown(at)))
+                    Failure::Message(text) if at > 0 => {
+                        Failure::Message(format!("{text} (after {})", amount::shown(at)))
                     }
                     failure => failure,
                 })?;

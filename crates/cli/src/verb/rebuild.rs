@@ -1,6 +1,6 @@
 //! `extant rebuild`: replaces a lost member of a mirror.
 
-use crate::failure::{Failure, passed_lock, plain, tell};
+use crate::failure::{Failure, ignored_lock_message, plain, print_message};
 use crate::image::{Image, is_same_file};
 use crate::members::member_in;
 use crate::out::Out;
@@ -125,7 +125,7 @@ impl Args {
 
     /// Options to open the volume with members missing, one of which is being made. `cause`
     /// receives the errno of a failure on the new member.
-    fn options(&self, image: &Image, cause: &Arc<AtomicI32>, is_told: bool) -> OpenOptions {
+    fn options(&self, image: &Image, cause: &Arc<AtomicI32>, is_reported: bool) -> OpenOptions {
         let mut options = image.options();
         options.write(true).degraded(true);
         let (name, image) = (self.member.to_string_lossy().into_owned(), image.clone());
@@ -134,7 +134,7 @@ impl Args {
             Error::Member(member) if member.member == name => {
                 cause.store(error.errno(), Ordering::Relaxed);
             }
-            Error::Member(member) if is_told => image.tell_of(member),
+            Error::Member(member) if is_reported => image.report_member(member),
             _ => {}
         }));
         options
@@ -247,7 +247,10 @@ impl Args {
         } else {
             FileOptions::new().create_new(path, len).map_err(failed)?
         };
-        device.passed_locks().iter().for_each(|&pid| tell(passed_lock(path, pid)));
+        device
+            .passed_locks()
+            .iter()
+            .for_each(|&pid| print_message(ignored_lock_message(path, pid)));
         let device = Slice::from_offset(device, ByteOffset(image.offset)).map_err(failed)?;
         Ok(Part::new(Arc::new(device), path.to_string_lossy()))
     }

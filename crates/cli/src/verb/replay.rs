@@ -1,6 +1,6 @@
 //! `extant replay`: recovers a volume after a crash.
 
-use crate::failure::{Failure, explained, tell};
+use crate::failure::{Failure, explained, print_message};
 use crate::image::Image;
 use crate::out::Out;
 use crate::shown::{Shown, encoded};
@@ -55,14 +55,14 @@ impl Args {
             .recover_in_place(&image.path)
             .map_err(|error| Failure::of_image(&image.name, &error))?;
         for problem in &report.problems {
-            tell(format_args!("{}: {}", Shown::path(&image.name), explained(problem)));
+            print_message(format_args!("{}: {}", Shown::path(&image.name), explained(problem)));
         }
         if !self.quiet {
             let mut out = Out::of_report();
             match self.json {
                 true => out.json(&answer(&image, &report))?,
                 false => {
-                    out.text(format_args!("{}: {}\n", Shown::path(&image.name), said(&report)))?;
+                    out.text(format_args!("{}: {}\n", Shown::path(&image.name), summary(&report)))?;
                 }
             }
             out.finish()?;
@@ -86,7 +86,7 @@ fn answer(image: &Image, report: &RecoveryReport) -> Answer {
     }
 }
 
-fn said(report: &RecoveryReport) -> String {
+fn summary(report: &RecoveryReport) -> String {
     if !report.was_needed {
         return "clean, nothing to replay".into();
     }

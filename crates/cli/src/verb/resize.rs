@@ -32,8 +32,8 @@ pub(crate) struct Args {
     #[arg(value_name = "IMG")]
     image: OsString,
     /// New size: 10G, a change as +1G or -1G, or `min`; default: the size of IMG
-    #[arg(value_name = "SIZE", value_parser = wish, allow_hyphen_values = true)]
-    size: Option<Wish>,
+    #[arg(value_name = "SIZE", value_parser = target, allow_hyphen_values = true)]
+    size: Option<Target>,
     /// Only print the bytes that `min` needs at most. It can do with less, as removed groups free
     /// the space of their tables
     #[arg(long, conflicts_with = "size")]
@@ -47,19 +47,19 @@ pub(crate) struct Args {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Wish {
+enum Target {
     Bytes(u64),
     More(u64),
     Less(u64),
     Minimum,
 }
 
-fn wish(text: &str) -> Result<Wish, String> {
+fn target(text: &str) -> Result<Target, String> {
     match text.as_bytes().first() {
-        _ if text == "min" => Ok(Wish::Minimum),
-        Some(b'+') => amount::bytes(&text[1..]).map(Wish::More),
-        Some(b'-') => amount::bytes(&text[1..]).map(Wish::Less),
-        _ => amount::bytes(text).map(Wish::Bytes),
+        _ if text == "min" => Ok(Target::Minimum),
+        Some(b'+') => amount::bytes(&text[1..]).map(Target::More),
+        Some(b'-') => amount::bytes(&text[1..]).map(Target::Less),
+        _ => amount::bytes(text).map(Target::Bytes),
     }
 }
 
@@ -95,10 +95,10 @@ impl Args {
         }
         let size = match self.size {
             None => Size::Device,
-            Some(Wish::Minimum) => Size::Minimum,
-            Some(Wish::Bytes(bytes)) => Size::Bytes(bytes),
-            Some(Wish::More(bytes)) => Size::Bytes(now(&image)?.saturating_add(bytes)),
-            Some(Wish::Less(bytes)) => Size::Bytes(now(&image)?.saturating_sub(bytes)),
+            Some(Target::Minimum) => Size::Minimum,
+            Some(Target::Bytes(bytes)) => Size::Bytes(bytes),
+            Some(Target::More(bytes)) => Size::Bytes(now(&image)?.saturating_add(bytes)),
+            Some(Target::Less(bytes)) => Size::Bytes(now(&image)?.saturating_sub(bytes)),
         };
         let bar = bar::percent(self.quiet);
         bar.set_message("resizing");

@@ -67,7 +67,8 @@ struct Answer {
     /// Number of others, which are not listed.
     unresolved_omitted: usize,
     /// Members that are partly out of date. Those parts are not compared.
-    behind: Vec<Behind>,
+    #[serde(rename = "behind")]
+    out_of_date: Vec<OutOfDate>,
     /// Remaining damage, counted on the member with the most.
     errors: u64,
 }
@@ -81,7 +82,7 @@ struct Unresolved {
 }
 
 #[derive(Serialize)]
-struct Behind {
+struct OutOfDate {
     index: u16,
     rebuilding: bool,
     bytes: u64,
@@ -144,7 +145,7 @@ impl Args {
         let mut out = Out::of_report();
         let shown = report.unresolved.len().min(self.max_findings);
         let omitted = report.unresolved.len() - shown;
-        let behind = members.iter().filter(|member| member.behind_bytes > 0);
+        let out_of_date = members.iter().filter(|member| member.behind_bytes > 0);
         if self.json {
             let unresolved = report.unresolved[..shown].iter().map(|found| Unresolved {
                 at: found.range.start,
@@ -161,8 +162,8 @@ impl Args {
                 more: report.more,
                 unresolved: unresolved.collect(),
                 unresolved_omitted: omitted,
-                behind: behind
-                    .map(|member| Behind {
+                out_of_date: out_of_date
+                    .map(|member| OutOfDate {
                         index: member.index,
                         rebuilding: member.rebuilding,
                         bytes: member.behind_bytes,
@@ -173,7 +174,7 @@ impl Args {
             return out.finish();
         }
         let name = Shown::path(&image.name);
-        for index in image.untold(&missing) {
+        for index in image.unreported(&missing) {
             out.text(format_args!("{name}: member {index} is not in use and was not compared\n"))?;
         }
         if report.more {
@@ -224,9 +225,9 @@ impl Args {
             }
         }
         if !self.quiet {
-            let mut in_line = "";
-            for member in behind {
-                in_line = " except where they are out of date";
+            let mut exception = "";
+            for member in out_of_date {
+                exception = " except where they are out of date";
                 let (index, bytes) = (member.index, amount::shown(member.behind_bytes));
                 match member.rebuilding {
                     true => out.text(format_args!(
@@ -241,7 +242,7 @@ impl Args {
             match differing_blocks {
                 _ if report.more => {}
                 0 => {
-                    out.text(format_args!("{name}: {members} members, all the same{in_line}\n"))?
+                    out.text(format_args!("{name}: {members} members, all the same{exception}\n"))?
                 }
                 _ => out.text(format_args!(
                     "{name}: {members} members, {differing_blocks} blocks differed, \

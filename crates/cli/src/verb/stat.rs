@@ -1,10 +1,10 @@
 //! `extant stat`: shows everything known about single files.
 
-use crate::failure::{Failure, tell};
+use crate::failure::{Failure, print_message};
 use crate::image::{Image, as_path, inner_path};
 use crate::moment;
 use crate::out::Out;
-use crate::record::{Ask, Record, flag_letters};
+use crate::record::{Parts, Record, flag_letters};
 use crate::shown::{Shown, Whole};
 use crate::verb::ls::mode_letters;
 use crate::walk::Visit;
@@ -66,12 +66,12 @@ impl Args {
             };
             match self.json {
                 true => {
-                    let ask = Ask { hash: self.hash, extents: self.extents };
-                    let record = Record::of(&fs, visit, ask);
+                    let parts = Parts { hash: self.hash, extents: self.extents };
+                    let record = Record::of(&fs, visit, parts);
                     if let Some(error) = &record.error {
                         failed = true;
                         let name = Shown::path(&image.name);
-                        tell(format_args!("{name}: {}: {error}", Shown(&path)));
+                        print_message(format_args!("{name}: {}: {error}", Shown(&path)));
                     }
                     out.json(&record)?;
                 }

@@ -1,9 +1,9 @@
 //! `extant tree`: shows everything below a path.
 
-use crate::failure::{Failure, tell};
+use crate::failure::{Failure, print_message};
 use crate::image::{Image, inner_path};
 use crate::out::{Out, style};
-use crate::record::{Ask, Record};
+use crate::record::{Parts, Record};
 use crate::shown::Shown;
 use crate::walk::{PATH_MAX, Visit, Visitor, walk};
 use extant::{FileKind, Filesystem, Metadata};
@@ -105,10 +105,10 @@ impl Visitor for Printer<'_> {
 impl Printer<'_> {
     fn record(&mut self, visit: Visit<'_>) -> Result<(), Failure> {
         let path = visit.path;
-        let ask = Ask { hash: self.args.hash, extents: false };
-        let record = Record::of(self.fs, visit, ask);
+        let parts = Parts { hash: self.args.hash, extents: false };
+        let record = Record::of(self.fs, visit, parts);
         if let Some(error) = &record.error {
-            self.complain(path, error);
+            self.report_error(path, error);
         }
         self.out.json(&record)
     }
@@ -120,7 +120,7 @@ impl Printer<'_> {
             _ => self.others += 1,
         }
         if let Some(error) = visit.error() {
-            self.complain(visit.path, &error);
+            self.report_error(visit.path, &error);
         }
         self.lasts.truncate(visit.depth.saturating_sub(1));
         let hidden = self.lasts.len().saturating_sub(DRAWN);
@@ -142,14 +142,14 @@ impl Printer<'_> {
                     self.out.text(format_args!(" -> "))?;
                     self.out.name(target.as_os_str().as_bytes(), "")?;
                 }
-                Err(error) => self.complain(visit.path, &crate::failure::explained(&error)),
+                Err(error) => self.report_error(visit.path, &crate::failure::explained(&error)),
             }
         }
         self.out.text(format_args!("\n"))
     }
 
-    fn complain(&mut self, path: &[u8], error: &str) {
+    fn report_error(&mut self, path: &[u8], error: &str) {
         self.failed = true;
-        tell(format_args!("{}: {}: {error}", Shown::path(&self.image.name), Shown(path)));
+        print_message(format_args!("{}: {}: {error}", Shown::path(&self.image.name), Shown(path)));
     }
 }

@@ -104,23 +104,23 @@ impl Args {
         let image = Image::parse(&self.image)?;
         let of_image = |error| Failure::of_image(&image.name, &error);
         let old = image.open()?.superblock().clone();
-        let wish = self.wish(&old)?;
-        if wish == Tune::default() && !self.clear_mmp {
+        let tune = self.tune(&old)?;
+        if tune == Tune::default() && !self.clear_mmp {
             return Err(Failure::usage("no change was requested: see `extant tune --help`"));
         }
         if self.clear_mmp {
             clear_mmp(&image.options(), &image.path).map_err(of_image)?;
         }
-        let now = match wish == Tune::default() {
+        let now = match tune == Tune::default() {
             true => old,
-            false => tune_with(&image.options(), &image.path, &wish).map_err(of_image)?,
+            false => tune_with(&image.options(), &image.path, &tune).map_err(of_image)?,
         };
         self.answer(&image, &now)?;
         Ok(0)
     }
 
-    fn wish(&self, old: &Superblock) -> Result<Tune, Failure> {
-        let mut wish = Tune {
+    fn tune(&self, old: &Superblock) -> Result<Tune, Failure> {
+        let mut tune = Tune {
             label: self.label.clone(),
             uuid: self.uuid.map(|choice| choice.bytes(&Environment::default())),
             reserved_blocks: self.reserved_blocks,
@@ -137,28 +137,28 @@ impl Args {
             ..Tune::default()
         };
         if let Some(percent) = self.reserved {
-            wish.reserved_blocks = Some((old.blocks_count as f64 * percent / 100.0) as u64);
+            tune.reserved_blocks = Some((old.blocks_count as f64 * percent / 100.0) as u64);
         }
         if let Some(bytes) = self.journal {
-            wish.journal_blocks = Some(blocks(bytes, old.block_size)?);
+            tune.journal_blocks = Some(blocks(bytes, old.block_size)?);
         }
         if let Some(options) = &self.mount_options {
             // One at a time, so that an error names the option.
             for word in options.split(',') {
                 let option = || format!("-o {}", Shown(word.as_bytes()));
-                wish = wish.mount_options(word).map_err(|error| of_option(&option(), &error))?;
+                tune = tune.mount_options(word).map_err(|error| of_option(&option(), &error))?;
             }
         }
         for features in &self.features {
             for word in features.split([',', ' ']).filter(|word| !word.is_empty()) {
                 let option = || format!("-O {}", Shown(word.as_bytes()));
-                wish = wish.features(word).map_err(|error| of_option(&option(), &error))?;
+                tune = tune.features(word).map_err(|error| of_option(&option(), &error))?;
             }
         }
         if self.has_journal || (self.journal.is_some() && !old.has_journal()) {
-            wish = wish.features("has_journal").map_err(|error| of_option("-j", &error))?;
+            tune = tune.features("has_journal").map_err(|error| of_option("-j", &error))?;
         }
-        Ok(wish)
+        Ok(tune)
     }
 
     fn answer(&self, image: &Image, now: &Superblock) -> Result<(), Failure> {

@@ -1,6 +1,6 @@
 //! `extant unmount`: ends a mount and returns when the volume is clean.
 
-use crate::failure::{Failure, explained, tell};
+use crate::failure::{Failure, explained, print_message};
 use crate::image::Image;
 use crate::mounts::{Mounted, place_of};
 use crate::shown::Shown;
@@ -34,12 +34,12 @@ pub(crate) struct Args {
 }
 
 /// The message for a dead mount that was removed.
-pub(super) fn said_of_dead(dir: &Path) -> String {
+pub(super) fn dead_mount_message(dir: &Path) -> String {
     format!("{}: unmounted: the server of this mount had ended", Shown::path(dir))
 }
 
 /// How long to wait before a message says why.
-const PATIENCE: Duration = Duration::from_secs(3);
+const MESSAGE_AFTER: Duration = Duration::from_secs(3);
 
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
@@ -55,7 +55,7 @@ impl Args {
             _ => Failure::new(format!("{}: {error}", Shown::path(&self.dir))),
         })?;
         if is_dead {
-            tell(said_of_dead(&self.dir));
+            print_message(dead_mount_message(&self.dir));
         }
         if self.lazy || second::mounted_at(&image).is_some() {
             return Ok(0);
@@ -71,16 +71,19 @@ impl Args {
 /// Waits until the server has closed the image.
 fn wait_until_free(image: &Path) -> Result<(), Failure> {
     let start = Instant::now();
-    let mut said = false;
+    let mut announced = false;
     loop {
         match FileOptions::new().open(image) {
             Err(Error::Busy) => {}
             // The image was moved or removed in the meantime, so nothing more can be checked.
             _ => return Ok(()),
         }
-        if !said && start.elapsed() > PATIENCE {
-            tell(format_args!("{}: waiting until all data is written …", Shown::path(image)));
-            said = true;
+        if !announced && start.elapsed() > MESSAGE_AFTER {
+            print_message(format_args!(
+                "{}: waiting until all data is written …",
+                Shown::path(image)
+            ));
+            announced = true;
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -103,8 +106,8 @@ fn check_clean(image: &Image) -> Result<(), Failure> {
         // Another process has opened it already, or the state cannot be read from one member alone.
         Ok(_) | Err(Error::Busy | Error::Member(_)) => Ok(()),
         Err(error) => {
-            tell(format_args!("{}: {}", Shown::path(&image.name), explained(&error)));
-            Err(Failure::Told)
+            print_message(format_args!("{}: {}", Shown::path(&image.name), explained(&error)));
+            Err(Failure::Reported)
         }
     }
 }

@@ -157,7 +157,7 @@ fn a_new_file_keeps_its_group_in_a_directory_with_set_group_id() {
 }
 
 #[test]
-fn what_flags_forbid_is_said() {
+fn a_change_that_flags_forbid_is_refused_with_the_reason() {
     let dir = with_files(&["/fixed", "/log"]);
     let at = dir.path();
     // e2fsprogs sets the flags, because no verb here can.

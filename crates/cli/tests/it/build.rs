@@ -151,7 +151,7 @@ fn what_cannot_be_built_is_named() {
 }
 
 #[test]
-fn an_image_that_somebody_changes_is_not_replaced() {
+fn an_image_that_another_program_changes_is_not_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path();
     fs::create_dir(at.join("tree")).unwrap();

@@ -231,7 +231,7 @@ fn names_are_made_moved_and_removed() {
 }
 
 #[test]
-fn an_owner_that_is_asked_for_wins_over_a_set_group_id_directory() {
+fn a_given_owner_wins_over_a_set_group_id_directory() {
     let dir = built();
     let at = dir.path();
     succeed(at, &["mkdir", "-m", "2775", "--owner", "1:50", "a.img", "/team"]);
@@ -350,9 +350,9 @@ fn an_archive_may_link_to_what_only_the_volume_has() {
     link(&mut builder, "x", "none");
     builder.finish().unwrap();
     let why = fail(at, 1, &["apply-tar", "a.img", "n.tar"]);
-    let told = "a.img: /none: no such file or directory: entry x is a hard link to this file \
+    let reported = "a.img: /none: no such file or directory: entry x is a hard link to this file \
                 (from n.tar)";
-    assert_eq!(why, told);
+    assert_eq!(why, reported);
     // `build` has no existing volume below it.
     let why = fail(at, 1, &["build", "n.tar", "-q", "-o", "b.img"]);
     assert!(why.starts_with("n.tar: entry x at byte 0: hard link to none"), "{why}");
@@ -398,11 +398,11 @@ fn a_volume_gets_another_size() {
     succeed(at, &["resize", "a.img", "200M"]);
     assert_eq!(fs::metadata(&image).unwrap().len(), 200 << 20);
     assert_clean(&image);
-    let told = succeed(at, &["resize", "--print-minimum", "a.img"]);
+    let reported = succeed(at, &["resize", "--print-minimum", "a.img"]);
     let json = succeed(at, &["resize", "--print-minimum", "--json", "a.img"]);
-    assert!(json.contains(&format!("\"minimum_bytes\":{}", told.trim())), "{json}");
+    assert!(json.contains(&format!("\"minimum_bytes\":{}", reported.trim())), "{json}");
     succeed(at, &["resize", "-q", "a.img", "min"]);
-    assert!(fs::metadata(&image).unwrap().len() <= told.trim().parse().unwrap());
+    assert!(fs::metadata(&image).unwrap().len() <= reported.trim().parse().unwrap());
     assert!(fs::metadata(&image).unwrap().len() < 16 << 20);
     assert_clean(&image);
     succeed(at, &["resize", "a.img", "+1M"]);

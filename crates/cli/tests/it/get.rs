@@ -324,9 +324,9 @@ fn projects_are_kept_where_the_destination_has_them() {
     assert_eq!(text("said.txt"), "0\n");
     let why = "this user cannot set them or the destination does not support them";
     assert_eq!(text("bare.txt"), format!("extant: skipped project ids (files: 3): {why}\n0\n"));
-    let told = text("projects.txt");
+    let reported = text("projects.txt");
     let projects: Vec<&str> =
-        told.lines().filter_map(|line| line.split_whitespace().next()).collect();
+        reported.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(projects, ["7", "0", "8", "4000000000", "0"]);
 }
 
@@ -375,16 +375,16 @@ fn inode_flags_are_kept_where_linux_takes_them() {
         let args = [&["get", "a.img", "/", dest.to_str().unwrap()], more].concat();
         run(path, &args)
     };
-    let told = "extant: skipped project ids (files: 1): this user cannot set them or the destination \
+    let reported = "extant: skipped project ids (files: 1): this user cannot set them or the destination \
          does not support them\n";
-    assert_eq!(get("kept", &[]), (0, String::new(), told.to_owned()));
+    assert_eq!(get("kept", &[]), (0, String::new(), reported.to_owned()));
     assert_eq!(names.map(|name| inode_flags(&out("kept").join(name))), before);
     let ino = |name: &str| fs::metadata(out("kept").join(name)).unwrap().ino();
     assert_eq!(ino("d/still"), ino("other/again"));
     assert!(
         fs::write(out("kept/d/still"), "x").is_err() && fs::write(out("kept/d/x"), "").is_err()
     );
-    assert_eq!(get("bare", &["--no-flags"]), (0, String::new(), told.to_owned()));
+    assert_eq!(get("bare", &["--no-flags"]), (0, String::new(), reported.to_owned()));
     assert_eq!(names.map(|name| inode_flags(&out("bare").join(name))), [0; 6]);
     // Alone, with a second name that is not in the copy.
     let only = out("alone");
@@ -395,7 +395,7 @@ fn inode_flags_are_kept_where_linux_takes_them() {
 }
 
 #[test]
-fn inode_flags_that_cannot_be_kept_are_told_once() {
+fn inode_flags_that_cannot_be_kept_are_reported_once() {
     if !judge::require(&[Judge::E2fsprogs]) {
         return;
     }
@@ -415,9 +415,9 @@ fn inode_flags_that_cannot_be_kept_are_told_once() {
     if said.starts_with("unshare: ") {
         return eprintln!("{said}: not judged");
     }
-    let told = "extant: skipped inode flags (files: 2): this user cannot set them or the destination \
+    let reported = "extant: skipped inode flags (files: 2): this user cannot set them or the destination \
          does not support them\n";
-    assert_eq!((output.status.code(), &said[..]), (Some(0), told));
+    assert_eq!((output.status.code(), &said[..]), (Some(0), reported));
     assert!(fs::read(dir.path().join("out/big")).unwrap() == pattern(300_000));
 }
 

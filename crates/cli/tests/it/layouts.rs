@@ -26,7 +26,7 @@ fn mirrored() -> TempDir {
     made(&["a.img", "--layout", "raid1", "b.img"], BOTH)
 }
 
-fn summed() -> TempDir {
+fn with_data_csum() -> TempDir {
     made(&["a.img", "--layout", "raid1", "b.img", "-O", "data_csum"], BOTH)
 }
 
@@ -90,8 +90,8 @@ fn each_mirror_is_a_volume_by_itself() {
     // One member alone can be read, with a message that it is not complete.
     let (code, out, err) = run(at, &["ls", "b.img"]);
     assert!(code == 0 && out.contains('f'), "{out}");
-    let told = "extant: b.img: is one of 2 members, and member 0 is missing: ";
-    assert!(err.starts_with(told) && err.lines().count() == 1, "{err}");
+    let reported = "extant: b.img: is one of 2 members, and member 0 is missing: ";
+    assert!(err.starts_with(reported) && err.lines().count() == 1, "{err}");
     succeed(at, &["ls", "b.img?degraded"]);
     assert_eq!(states(at, BOTH), ["in use", "in use"]);
     let text = succeed(at, &["info", BOTH]);
@@ -262,8 +262,8 @@ fn the_newest_of_three_is_not_written_over_by_a_stale_one() {
 }
 
 #[test]
-fn scrub_mends_what_a_checksum_decides() {
-    let dir = summed();
+fn scrub_repairs_what_a_checksum_decides() {
+    let dir = with_data_csum();
     let at = dir.path();
     assert_eq!(succeed(at, &["scrub", BOTH]), format!("{BOTH}: 2 members, all the same\n"));
     for member in ["a.img", "b.img"] {
@@ -340,7 +340,7 @@ fn scrub_takes_no_unfinished_rebuild_for_damage() {
 }
 
 #[test]
-fn scrub_tells_neighbours_as_one_and_no_more_than_wanted() {
+fn scrub_reports_adjacent_blocks_as_one_and_no_more_than_requested() {
     let dir = mirrored();
     let at = dir.path();
     // Blocks of 1 KiB. The content is in one piece.
@@ -442,7 +442,7 @@ fn what_makes_no_layout_is_named() {
 fn check_and_scrub_name_the_members_that_are_not_in_use() {
     let dir = mirrored();
     let at = dir.path();
-    let told = |args: &[&str], status: i32| {
+    let reported = |args: &[&str], status: i32| {
         let (code, out, err) = run(at, args);
         assert_eq!(code, status, "{args:?}: {err}");
         (out, err)
@@ -450,11 +450,11 @@ fn check_and_scrub_name_the_members_that_are_not_in_use() {
     let json = "\"missing_members\":[1]";
     // Not named: reported, with the next step.
     for verb in [&["check", "a.img"][..], &["scrub", "--read-only", "a.img"]] {
-        let (out, err) = told(verb, 0);
+        let (out, err) = reported(verb, 0);
         assert!(err.starts_with("extant: a.img: is one of 2 members, and member 1 is"), "{err}");
         assert!(err.lines().count() == 1 && !out.contains("not in use"), "{out}{err}");
     }
-    assert!(told(&["check", "--json", "a.img"], 0).0.contains(json));
+    assert!(reported(&["check", "--json", "a.img"], 0).0.contains(json));
     assert!(succeed(at, &["check", "--json", BOTH]).contains("\"missing_members\":[]"));
     // Left out on request: part of the result.
     for verb in ["check", "scrub"] {
@@ -472,11 +472,11 @@ fn check_and_scrub_name_the_members_that_are_not_in_use() {
         &["info", BOTH],
         &["report", BOTH],
     ] {
-        let (out, err) = told(verb, 0);
+        let (out, err) = reported(verb, 0);
         assert!(err.contains("b.img: is out of date") && err.lines().count() == 1, "{err}");
         assert!(!out.contains("not in use"), "{out}");
     }
-    assert!(told(&["scrub", "--json", degraded], 0).0.contains(json));
+    assert!(reported(&["scrub", "--json", degraded], 0).0.contains(json));
 }
 
 #[test]

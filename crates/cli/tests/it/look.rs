@@ -294,7 +294,7 @@ fn replay_brings_home_what_was_committed() {
 }
 
 #[test]
-fn a_reader_who_leaves_ends_it_quietly() {
+fn a_closed_pipe_ends_the_program_without_a_message() {
     let dir = built();
     let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("extant"))
         .current_dir(dir.path())
@@ -309,7 +309,7 @@ fn a_reader_who_leaves_ends_it_quietly() {
 }
 
 #[test]
-fn a_judgement_stands_when_its_reader_leaves() {
+fn the_exit_status_of_a_check_does_not_depend_on_its_reader() {
     let dir = built();
     let path = dir.path();
     let mut bytes = fs::read(path.join("a.img")).unwrap();
@@ -364,8 +364,8 @@ fn a_check_of_data_says_what_it_verified() {
 
     succeed(path, &["mkfs", "-q", "b.img", "--size", "32M", "-O", "data_csum"]);
     succeed(path, &["put", "-r", "b.img", "src/.", "/"]);
-    let summed = succeed(path, &["check", "--data", "b.img"]);
-    assert!(summed.ends_with(" blocks of data verified\n"), "{summed}");
+    let with_data_csum = succeed(path, &["check", "--data", "b.img"]);
+    assert!(with_data_csum.ends_with(" blocks of data verified\n"), "{with_data_csum}");
     let last = lines(&succeed(path, &["check", "--json", "--data", "b.img"]));
     assert!(last[0]["data_blocks"].as_u64().is_some_and(|blocks| blocks > 0));
     assert_eq!(last[0]["files"], files, "the volume's own are not counted");

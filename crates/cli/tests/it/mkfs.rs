@@ -129,7 +129,7 @@ fn a_volume_inside_a_file_is_named_by_its_offset() {
 }
 
 #[test]
-fn info_tells_what_was_made() {
+fn info_shows_what_was_created() {
     let dir = tempfile::tempdir().unwrap();
     let id = "3f2b91c4-58a0-4d7c-9a1e-6c0d5e8f7a21";
     let args = ["mkfs", "a.img", "--size", "64M", "-b", "4k", "-U", id, "-L", "data", "--json"];

@@ -49,7 +49,7 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
-fn json_tells_known_facts() {
+fn json_contains_known_facts() {
     let dir = known();
     let report = json(&succeed(dir.path(), &["report", "a.img", "--json", "--top", "3"]));
     let info = json(&succeed(dir.path(), &["info", "a.img", "--json"]));

@@ -135,13 +135,13 @@ type Records = Vec<(Vec<u8>, Vec<u8>)>;
 impl Visitor for Archive<'_> {
     fn visit(&mut self, visit: Visit<'_>) -> Result<bool, Failure> {
         if let Some(error) = visit.error() {
-            self.job.complain(visit.path, error);
+            self.job.report_error(visit.path, error);
         }
         let Some(meta) = &visit.metadata else { return Ok(false) };
         // A repeated name would give two entries, and the second might be written through the
         // first.
         if let Some(why) = refused(&visit) {
-            self.job.complain(visit.path, why);
+            self.job.report_error(visit.path, why);
             return Ok(false);
         }
         let name = self.name(&visit, meta);
@@ -227,7 +227,7 @@ impl Archive<'_> {
                         records.push((xattr_keyword(&key), value));
                     }
                 }
-                Err(error) => self.job.complain(visit.path, explained(&error)),
+                Err(error) => self.job.report_error(visit.path, explained(&error)),
             }
         }
         let first = match meta.links() > 1 && !meta.is_dir() {
@@ -255,7 +255,7 @@ impl Archive<'_> {
                         set_link(&mut header, target.as_os_str().as_bytes(), &mut records)
                     }
                     Err(error) => {
-                        self.job.complain(visit.path, explained(&error));
+                        self.job.report_error(visit.path, explained(&error));
                         return Ok(false);
                     }
                 }
@@ -276,7 +276,7 @@ impl Archive<'_> {
             }
             FileKind::Socket => {
                 // As in tar, which has no type for it.
-                self.job.tell(format_args!(
+                self.job.print_message(format_args!(
                     "{}: {}: skipped: a tar archive cannot contain a socket",
                     Shown::path(&self.job.image.name),
                     Shown(visit.path)
@@ -305,7 +305,7 @@ impl Archive<'_> {
         let (pieces, file) = match pieces {
             Ok(found) => found,
             Err(error) => {
-                self.job.complain(visit.path, explained(&error));
+                self.job.report_error(visit.path, explained(&error));
                 return Ok(false);
             }
         };
@@ -420,7 +420,7 @@ impl Archive<'_> {
             total += len;
         }
         if let Some(why) = broken {
-            self.job.complain(visit.path, why);
+            self.job.report_error(visit.path, why);
         }
         let padding = total.next_multiple_of(BLOCK) - total;
         let padded = self.to.write_all(&[0; BLOCK as usize][..padding as usize]);
@@ -497,11 +497,11 @@ mod tests {
         for len in [1, 80, 88, 89, 90, 980, 990, 10_000] {
             let mut text = Vec::new();
             record(&mut text, b"key", &vec![b'x'; len]);
-            let said: usize = std::str::from_utf8(text.split(|&b| b == b' ').next().unwrap())
+            let count: usize = std::str::from_utf8(text.split(|&b| b == b' ').next().unwrap())
                 .unwrap()
                 .parse()
                 .unwrap();
-            assert_eq!(said, text.len());
+            assert_eq!(count, text.len());
         }
     }
 

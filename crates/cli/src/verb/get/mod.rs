@@ -11,7 +11,7 @@ mod flags;
 mod project;
 
 use crate::bar;
-use crate::failure::{Failure, tell};
+use crate::failure::{Failure, print_message};
 use crate::image::{Image, as_path, inner_path};
 use crate::shown::Shown;
 use crate::walk::Visit;
@@ -89,14 +89,18 @@ impl Job<'_> {
         path.get(self.prefix..).unwrap_or_default()
     }
 
-    fn complain(&mut self, path: &[u8], error: impl std::fmt::Display) {
+    fn report_error(&mut self, path: &[u8], error: impl std::fmt::Display) {
         self.failed = true;
-        self.tell(format_args!("{}: {}: {error}", Shown::path(&self.image.name), Shown(path)));
+        self.print_message(format_args!(
+            "{}: {}: {error}",
+            Shown::path(&self.image.name),
+            Shown(path)
+        ));
     }
 
     /// Prints a message without disturbing the bar.
-    fn tell(&self, text: impl std::fmt::Display) {
-        self.bar.suspend(|| tell(text));
+    fn print_message(&self, text: impl std::fmt::Display) {
+        self.bar.suspend(|| print_message(text));
     }
 }
 

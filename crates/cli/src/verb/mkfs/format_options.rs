@@ -67,9 +67,9 @@ impl FormatOptions {
             (None, Some(set)) => set.mkfs(),
             (None, None) => MkfsOptions::new(),
         };
-        for wish in &self.features {
+        for list in &self.features {
             // One at a time, so that an error names the feature.
-            for word in wish.split([',', ' ']).filter(|word| !word.is_empty()) {
+            for word in list.split([',', ' ']).filter(|word| !word.is_empty()) {
                 let option = || format!("-O {}", Shown(word.as_bytes()));
                 options = options.features(word).map_err(|e| of_option(&option(), &e))?;
             }

@@ -9,7 +9,7 @@
 pub(crate) mod format_options;
 pub(crate) mod uuid;
 
-use crate::failure::{Failure, explained, passed_lock, tell};
+use crate::failure::{Failure, explained, ignored_lock_message, print_message};
 use crate::image::{Image, is_same_file};
 use crate::out::Out;
 use crate::shown::Shown;
@@ -164,7 +164,7 @@ impl Args {
         let made = mkfs::format(target.device, &options.zeroed(target.zeroed), &environment);
         match made {
             Ok(made) => {
-                stop.be_careless();
+                stop.end_on_signals();
                 self.answer(&image, &made)?;
                 Ok(0)
             }
@@ -266,7 +266,7 @@ impl Args {
                 };
                 let len = image.offset.checked_add(size);
                 let len = len.ok_or_else(|| Failure::usage("--size does not fit in 64 bits"))?;
-                stop.be_careful();
+                stop.defer_signals();
                 let device = FileOptions::new().create_new(path, len).map_err(engine)?;
                 stop.remove_when_ended(path);
                 let device = slice(Arc::new(device), image, Some(size)).inspect_err(|_| {
@@ -288,7 +288,10 @@ impl Args {
         }
         if meta.file_type().is_block_device() || image.offset > 0 {
             let device = FileOptions::new().write(true).open(path).map_err(engine)?;
-            device.passed_locks().iter().for_each(|&pid| tell(passed_lock(path, pid)));
+            device
+                .passed_locks()
+                .iter()
+                .for_each(|&pid| print_message(ignored_lock_message(path, pid)));
             let device = slice(Arc::new(device), image, size)?;
             fits(device.len()).map_err(engine)?;
             if !matches!(record_of(&device), Ok(None)) {
@@ -306,7 +309,10 @@ impl Args {
         }
         fits(len).map_err(engine)?;
         let device = FileOptions::new().create(path, len).map_err(engine)?;
-        device.passed_locks().iter().for_each(|&pid| tell(passed_lock(path, pid)));
+        device
+            .passed_locks()
+            .iter()
+            .for_each(|&pid| print_message(ignored_lock_message(path, pid)));
         Ok(Target { device: Arc::new(device), zeroed: true, new_files: Vec::new() })
     }
 

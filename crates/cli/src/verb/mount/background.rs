@@ -18,11 +18,11 @@ pub(super) fn start() -> Result<u8, Failure> {
         .stdout(Stdio::piped())
         .spawn()
         .map_err(failed)?;
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     if let Some(mut stdout) = server.stdout.take() {
-        let _ = stdout.read_to_end(&mut said);
+        let _ = stdout.read_to_end(&mut output);
     }
-    if said == READY {
+    if output == READY {
         return Ok(0);
     }
     // The server printed the reason on our standard error.

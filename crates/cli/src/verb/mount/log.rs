@@ -1,6 +1,6 @@
 //! The log of a mount's errors: standard error, a file, or the system's log.
 
-use crate::failure::{Failure, tell};
+use crate::failure::{Failure, print_message};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::net::UnixDatagram;
@@ -85,7 +85,7 @@ impl Log {
 
     fn put(&self, text: &str) {
         match &self.place {
-            Place::Stderr => tell(text),
+            Place::Stderr => print_message(text),
             Place::File(file) => {
                 let _ = writeln!(&mut &*file, "extant: {text}");
             }

@@ -9,7 +9,7 @@
 //! servers would be two writers.
 
 use super::options::Options;
-use crate::failure::{Failure, tell};
+use crate::failure::{Failure, print_message};
 use crate::image::Image;
 use crate::mounts::Mounted;
 use crate::shown::Shown;
@@ -55,7 +55,7 @@ pub(super) fn bind(
     }
     rustix::mount::mount_bind(&first.dir, dir)
         .map_err(|errno| Failure::of_file("mount on it", dir, errno))?;
-    tell(format_args!(
+    print_message(format_args!(
         "{name}: already mounted on {at}: {} is a bind mount of it",
         Shown::path(dir)
     ));

@@ -10,18 +10,23 @@ use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// Logs statistics of the volume `name` for each byte from `asked`.
-pub(super) fn note_on_signal(mut asked: UnixStream, fs: Filesystem, log: Arc<Log>, name: String) {
+/// Logs statistics of the volume `name` for each byte from `requested`.
+pub(super) fn note_on_signal(
+    mut requested: UnixStream,
+    fs: Filesystem,
+    log: Arc<Log>,
+    name: String,
+) {
     std::thread::spawn(move || {
         let mut byte = [0];
-        while asked.read_exact(&mut byte).is_ok() {
-            log.note(&format!("{name}: {}", words(&fs.stats())));
+        while requested.read_exact(&mut byte).is_ok() {
+            log.note(&format!("{name}: {}", text(&fs.stats())));
         }
     });
 }
 
 /// The statistics in one line.
-fn words(stats: &Stats) -> String {
+fn text(stats: &Stats) -> String {
     let mut parts = Vec::new();
     if let Some(journal) = &stats.journal {
         parts.push(format!("{} commits", journal.commits));

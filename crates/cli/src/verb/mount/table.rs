@@ -13,17 +13,17 @@
 
 /// Treatment of an option that `options.rs` does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum Treatment {
     /// It has no effect. The text says why that is harmless.
     Ignored(&'static str),
     /// It is an error. The text gives the reason and the alternative.
     Refused(&'static str),
 }
 
-use Fate::{Ignored, Refused};
+use Treatment::{Ignored, Refused};
 
 /// Options and their treatment: the whole option, `name=` for any value, or `start*`.
-pub(super) const ROWS: &[(&[&str], Fate)] = &[
+pub(super) const ROWS: &[(&[&str], Treatment)] = &[
     (
         &[
             "defaults", "auto", "noauto", "user", "user=", "users", "nouser", "owner", "group",
@@ -131,9 +131,10 @@ pub(super) const ROWS: &[(&[&str], Fate)] = &[
 ];
 
 /// The table's entry for `option` as the user wrote it.
-pub(super) fn fate(option: &str) -> Option<Fate> {
-    let rows =
-        || ROWS.iter().flat_map(|(names, fate)| names.iter().map(move |name| (*name, *fate)));
+pub(super) fn treatment(option: &str) -> Option<Treatment> {
+    let rows = || {
+        ROWS.iter().flat_map(|(names, treatment)| names.iter().map(move |name| (*name, *treatment)))
+    };
     let exact = rows().find(|(name, _)| *name == option);
     let of_kind = || {
         rows().find(|(name, _)| match (name.strip_suffix('*'), name.strip_suffix('=')) {
@@ -144,7 +145,7 @@ pub(super) fn fate(option: &str) -> Option<Fate> {
             _ => false,
         })
     };
-    exact.or_else(of_kind).map(|(_, fate)| fate)
+    exact.or_else(of_kind).map(|(_, treatment)| treatment)
 }
 
 /// The table in the form that help prints.
@@ -155,8 +156,8 @@ pub(super) fn help() -> String {
         (true, "Refused, since ignoring them would do something else than requested"),
     ] {
         text.push_str(&format!("\n{title}:\n"));
-        for (names, fate) in ROWS {
-            let why = match fate {
+        for (names, treatment) in ROWS {
+            let why = match treatment {
                 Ignored(why) if !is_refused => why,
                 Refused(why) if is_refused => why,
                 _ => continue,

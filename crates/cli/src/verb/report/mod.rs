@@ -14,7 +14,7 @@ mod svg;
 mod text;
 
 use crate::bar;
-use crate::failure::{Failure, tell};
+use crate::failure::{Failure, print_message};
 use crate::image::Image;
 use crate::out::Out;
 use crate::shown::Shown;
@@ -103,8 +103,8 @@ impl Args {
             let (name, count) = (Shown::path(&image.name), facts.problems_count);
             let first = facts.problems.first().map(String::as_str).unwrap_or_default();
             match count {
-                1 => tell(format_args!("{name}: {first}")),
-                _ => tell(format_args!("{name}: {count} problems, the first: {first}")),
+                1 => print_message(format_args!("{name}: {first}")),
+                _ => print_message(format_args!("{name}: {count} problems, the first: {first}")),
             }
         }
         Ok(u8::from(facts.problems_count > 0))

@@ -6,7 +6,7 @@
 //! ```
 
 use super::facts::{
-    Facts, MetadataSums, counted, grouped, kinds, percent_shown, pieces_per_mib, span, used,
+    Facts, MetadataChecksums, counted, grouped, kinds, percent_shown, pieces_per_mib, span, used,
 };
 use crate::amount;
 use crate::failure::Failure;
@@ -257,12 +257,12 @@ fn journal(facts: &Facts, out: &mut Out) -> Result<(), Failure> {
 }
 
 fn checksums(facts: &Facts, out: &mut Out) -> Result<(), Failure> {
-    let metadata = match facts.metadata_sums() {
-        MetadataSums::All => "all metadata (CRC32C)",
-        MetadataSums::Descriptors => "group descriptors only (CRC16)",
-        MetadataSums::None => "none of metadata",
+    let metadata = match facts.metadata_checksums() {
+        MetadataChecksums::All => "all metadata (CRC32C)",
+        MetadataChecksums::Descriptors => "group descriptors only (CRC16)",
+        MetadataChecksums::None => "none of metadata",
     };
-    let data = match (&facts.survey, facts.has_data_sums()) {
+    let data = match (&facts.survey, facts.has_data_csum()) {
         (_, false) => "none of data".into(),
         (None, true) => "data".into(),
         (Some(survey), true) => {
