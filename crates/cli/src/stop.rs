@@ -52,8 +52,8 @@ impl Stop {
         self.ends_at_once.store(false, Ordering::SeqCst);
     }
 
-    /// After [`Stop::defer_signals`]: a signal removes the file at `path` and ends the program, until
-    /// [`Stop::end_on_signals`].
+    /// After [`Stop::defer_signals`]: a signal removes the file at `path` and ends the program,
+    /// until [`Stop::end_on_signals`].
     pub(crate) fn remove_when_ended(&self, path: &Path) {
         let (path, flag, ends_at_once) =
             (path.to_owned(), self.flag.clone(), self.ends_at_once.clone());
