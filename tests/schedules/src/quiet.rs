@@ -72,7 +72,7 @@ fn every_order(forms: Forms) {
             let _body = inode.body.lock().unwrap();
             let settled = (forms.settle)(&inode);
             let now = *inode.folio.lock().unwrap();
-            assert_eq!(now, settled, "somebody wrote over what was settled");
+            assert_eq!(now, settled, "an overwrite follows the settled change");
         }
         writer.join().unwrap();
         overwriter.join().unwrap();
@@ -80,12 +80,12 @@ fn every_order(forms: Forms) {
 }
 
 #[test]
-fn nobody_writes_over_what_is_settled() {
+fn no_overwrite_follows_a_settled_change() {
     every_order(RIGHT);
 }
 
 #[test]
-#[should_panic(expected = "somebody wrote")]
+#[should_panic(expected = "an overwrite follows")]
 fn to_ask_before_the_folio_is_locked_is_too_early() {
     let overwrite = |inode: &Inode| {
         if may(inode) {
@@ -96,7 +96,7 @@ fn to_ask_before_the_folio_is_locked_is_too_early() {
 }
 
 #[test]
-#[should_panic(expected = "somebody wrote")]
+#[should_panic(expected = "an overwrite follows")]
 fn to_be_loud_after_settling_is_too_late() {
     let settle = |inode: &Inode| {
         let settled = *inode.folio.lock().unwrap();

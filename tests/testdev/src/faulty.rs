@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_range_fails_whoever_touches_it() {
+    fn a_bad_range_fails_every_access_to_it() {
         let device = Faulty::new(MemoryDevice::new(4096));
         device.fail_range(IoOp::Read, 512..1024);
         let read = |at| device.read_at(ByteOffset(at), &mut [0; 512]);

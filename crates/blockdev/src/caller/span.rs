@@ -90,7 +90,7 @@ impl<'m> Span<'m> {
         Span { start, len, access, is_shared: true, _keep: keep, _memory: PhantomData }
     }
 
-    /// Exclusive memory: no other code uses it while the span lives, whoever owns it.
+    /// Exclusive memory: no other code uses it while the span lives, not even its owner.
     ///
     /// # Safety
     /// As [`Span::shared`]. In addition, while the span lives no other code changes the bytes and,

@@ -177,7 +177,8 @@ impl Filesystem {
     /// clones, and files open on the volume, can only read.
     ///
     /// Dropping the last clone does the same but cannot report errors. With
-    /// [`OpenOptions::one_transaction`](crate::OpenOptions::one_transaction), only this call keeps the changes.
+    /// [`OpenOptions::one_transaction`](crate::OpenOptions::one_transaction), only this call keeps
+    /// the changes.
     ///
     /// # Errors
     /// `Device`; `Aborted` after an earlier failed write. The volume is recovered when it is opened
@@ -253,7 +254,8 @@ impl Filesystem {
     }
 
     /// The feature that this engine cannot maintain, if the volume was to be opened for writing and
-    /// is open read-only because of it: see [`OpenOptions::read_only_if_needed`](crate::OpenOptions::read_only_if_needed).
+    /// is open read-only because of it: see
+    /// [`OpenOptions::read_only_if_needed`](crate::OpenOptions::read_only_if_needed).
     pub fn read_only_reason(&self) -> Option<Feature> {
         self.opened.read_only_reason
     }

@@ -97,7 +97,8 @@ const OF_OTHERS: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
 const PROJECT_EXTRA: u16 = 32;
 
 impl Volume {
-    /// See [`Filesystem::set_attributes`](crate::Filesystem::set_attributes). Locks: takes `Inode`, then handles.
+    /// See [`Filesystem::set_attributes`](crate::Filesystem::set_attributes). Locks: takes `Inode`,
+    /// then handles.
     pub(crate) fn set_attributes(&self, inode: &Inode, wish: &SetAttributes) -> Result<()> {
         self.change_attributes(inode, wish)?;
         self.sync_if_flagged(inode)
@@ -144,7 +145,8 @@ impl Volume {
         done
     }
 
-    /// See [`Node::set_generation`](crate::Node::set_generation). Locks: takes `Inode`, then a handle.
+    /// See [`Node::set_generation`](crate::Node::set_generation). Locks: takes `Inode`, then a
+    /// handle.
     pub(crate) fn set_generation(&self, inode: &Inode, generation: u32) -> Result<()> {
         self.context().check_writable()?;
         if self.has_ro_compat(RoCompat::METADATA_CSUM) {

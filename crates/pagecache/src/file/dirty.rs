@@ -179,9 +179,9 @@ impl FileCache {
     }
 
     /// Starts write-back of the dirty run at the start of `range`. Its bytes do not change until
-    /// [`Taken::release_buffers`], and its folios stay in the cache. Fully dirty folios of at least 256 KiB
-    /// are lent under their shared locks. Everything else is copied; a copied block can become
-    /// dirty again meanwhile. The run ends at the first block that is clean or already under
+    /// [`Taken::release_buffers`], and its folios stay in the cache. Fully dirty folios of at least
+    /// 256 KiB are lent under their shared locks. Everything else is copied; a copied block can
+    /// become dirty again meanwhile. The run ends at the first block that is clean or already under
     /// write-back.
     ///
     /// # Errors

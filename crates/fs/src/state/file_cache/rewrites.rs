@@ -28,8 +28,8 @@ impl Rewrites {
         self.blocks.is_empty()
     }
 
-    /// Adds `range`. `reservation` has at least one cluster for each of its blocks that is not in the
-    /// set yet.
+    /// Adds `range`. `reservation` has at least one cluster for each of its blocks that is not in
+    /// the set yet.
     pub(crate) fn add(&mut self, range: Range<u32>, mut reservation: Reservation, clusters: u64) {
         let new: u64 = self.blocks.gaps(&range).map(|gap| u64::from(gap.end - gap.start)).sum();
         reservation.give_back(clusters.saturating_sub(new));
