@@ -21,6 +21,7 @@ mod file_calls;
 mod file_costs;
 mod file_cuts;
 mod forged;
+mod golden;
 mod fsync_costs;
 mod hostile;
 mod in_use;
