@@ -57,7 +57,7 @@ const MEMORY_OF_BLOCKDEV: &[&str] = &[
     "shared_words::",
     "pool::",
     "memory_that_others_change_is_copied",
-    "each_request_has_its_own_error",
+    "requests_fail_one_by_one",
     "what_may_only_be_read_is_not_filled",
 ];
 
@@ -136,4 +136,38 @@ fn run(command: &mut Command, what: &str) -> Result<(), String> {
         _ => "failed".into(),
     };
     Err(format!("miri: {what} {how}; its output is above"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// Whether a source of `folder` has a test whose name starts with `filter`, or a module of that
+    /// name.
+    fn has(folder: &Path, filter: &str) -> bool {
+        std::fs::read_dir(folder).expect("the crate has sources").flatten().any(|entry| {
+            let path = entry.path();
+            if let Some(module) = filter.strip_suffix("::") {
+                let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+                return stem.as_deref() == Some(module) || path.is_dir() && has(&path, filter);
+            }
+            match path.is_dir() {
+                true => has(&path, filter),
+                false => std::fs::read_to_string(&path)
+                    .is_ok_and(|text| text.contains(&format!("fn {filter}"))),
+            }
+        })
+    }
+
+    #[test]
+    fn every_filter_names_tests() {
+        for part in PARTS {
+            let name = part.package.trim_start_matches("extant-");
+            let sources = format!("{}/../crates/{name}/src", env!("CARGO_MANIFEST_DIR"));
+            for filter in part.quick.iter().chain(part.all).chain(part.skipped) {
+                assert!(has(Path::new(&sources), filter), "{}: {filter}", part.package);
+            }
+        }
+    }
 }

@@ -123,8 +123,8 @@ pub(crate) fn explained(error: &Error) -> String {
         Error::Busy => "mounted, or in use by another program: unmount it or end that program \
                         first".into(),
         Error::Locked { pid } => format!(
-            "{} has locked the image and may write to it: end that process, or run \
-             this command as root",
+            "{} has locked the image and may write to it: end that process, or use a copy of \
+             the image; root can look at what other users' processes have open",
             process(*pid)
         ),
         Error::Held { holder } => {

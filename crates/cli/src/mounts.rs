@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 
 /// A mount made by extant.
 pub(crate) struct Mounted {
+    /// Its ID in the table of mounts.
+    pub(crate) id: u64,
     /// The directory on which it is mounted.
     pub(crate) dir: PathBuf,
     /// What is mounted, as `IMG?offset=BYTES`.
@@ -42,14 +44,15 @@ impl Mounted {
 
     fn parse(line: &[u8]) -> Option<Mounted> {
         let mut fields = line.split(|&byte| byte == b' ');
-        let device = String::from_utf8(fields.nth(2)?.to_vec()).ok()?;
+        let id = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+        let device = String::from_utf8(fields.nth(1)?.to_vec()).ok()?;
         let is_whole = fields.next()? == b"/";
         let dir = path_of(fields.next()?);
         let read_only = fields.next()?.split(|&byte| byte == b',').any(|word| word == b"ro");
         let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
         let (kind, source) = (rest.next()?, path_of(rest.next()?));
         let is_ours = kind == b"fuse.extant" || kind == b"fuseblk.extant";
-        is_ours.then(|| Mounted { dir, image: image_of(&source, &device), read_only, is_whole })
+        is_ours.then(|| Mounted { id, dir, image: image_of(&source, &device), read_only, is_whole })
     }
 
     /// Whether its server ended without unmounting it.

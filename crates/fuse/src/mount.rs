@@ -188,10 +188,13 @@ impl std::error::Error for MountError {}
 /// Unmounts what is mounted on `dir`, whichever process serves it. With `lazily`, new callers no
 /// longer see the mount at once, and it ends when its last file is closed.
 ///
+/// `id` is the mount's ID in `/proc/self/mountinfo`. If it is given, another mount on top of that
+/// one is not removed.
+///
 /// # Errors
-/// `Busy` while files are open there; `NotMounted`.
-pub fn unmount(dir: &Path, lazily: bool) -> Result<(), MountError> {
-    Mounted { dir: dir.to_path_buf(), id: None }.unmount(lazily)
+/// `Busy` while files are open there; `NotMounted`, also if another mount covers the one with `id`.
+pub fn unmount(dir: &Path, id: Option<u64>, lazily: bool) -> Result<(), MountError> {
+    Mounted { dir: dir.to_path_buf(), id }.unmount(lazily)
 }
 
 /// A mount that this process made, and its directory.

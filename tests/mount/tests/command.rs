@@ -261,8 +261,30 @@ fn the_image_names_its_mount_for_unmount() {
         assert!(done.err().contains(&*dir.to_string_lossy()), "{}", done.err());
     }
     run(place.command(&["unmount"]).arg(&other), LIMIT).unwrap().success().unwrap();
+    // Another mount covers that of the image: it is not unmounted in its place.
+    let mut tmpfs = Command::new("mount");
+    assert!(tmpfs.args(["-t", "tmpfs", "none"]).arg(&place.dir).status().unwrap().success());
+    fs::write(place.dir.join("on top"), b"").unwrap();
+    let done = by_image();
+    let there = place.dir.join("on top").exists();
+    assert!(Command::new("umount").arg(&place.dir).status().unwrap().success());
+    assert!(there && done.err().contains("another mount covers"), "{}", done.err());
     by_image().success().unwrap();
     place.expect_clean();
+}
+
+#[test]
+fn a_layout_names_its_mount_for_unmount() {
+    require!(Root, Fuse);
+    let place = Place::new();
+    let (one, two) = (place.scratch.file("one"), place.scratch.file("two"));
+    let mkfs = ["mkfs", "--quiet", "--size", "16M", "--layout", "raid1"];
+    let made = run(place.command(&mkfs).args([&one, &two]), LIMIT).unwrap();
+    made.success().unwrap();
+    let name = format!("{}?member={}", one.display(), two.display());
+    run(place.command(&["mount", &name]).arg(&place.dir), LIMIT).unwrap().success().unwrap();
+    run(&mut place.command(&["unmount", &name]), LIMIT).unwrap().success().unwrap();
+    assert_eq!(place.server(), None);
 }
 
 #[test]

@@ -186,3 +186,23 @@ fn the_transfers_of_one_call_all_arrive_and_stop_behind_a_failure() {
         assert_eq!((given, failed), (3, 1));
     }
 }
+
+/// Miri runs this one.
+#[test]
+fn requests_fail_one_by_one() {
+    let pool = BufPool::default();
+    for way in WAYS {
+        let mut queue = Queue::new(Arc::new(MemoryDevice::new(16384)), 8, way);
+        for n in 0..6 {
+            let memory = Memory::Owned(pool.take(4096));
+            let access = if n == 5 { Access::Write } else { Access::Read };
+            queue.submit(Request { tag: n, access, at: ByteOffset(n * 4096), memory });
+        }
+        let mut failed = Vec::new();
+        while let Some(done) = queue.wait() {
+            failed.extend(done.result.is_err().then_some(done.request.tag));
+        }
+        failed.sort_unstable();
+        assert_eq!(failed, [4, 5], "past the end");
+    }
+}

@@ -213,6 +213,9 @@ impl Args {
                 "{new}: generation {generation}, and {img}, generation {source}, may each have changes that \
                  the other lacks: copy what you need from {new}, then use --force; or exchange them"
             )),
+            MemberProblem::Duplicate { index } if self.force => Failure::new(format_args!(
+                "{new}: the device that {img} uses as member {index}: name another device"
+            )),
             MemberProblem::Duplicate { index } => Failure::new(format_args!(
                 "{new}: member {index}, which is in use by {img}: use --force to overwrite it"
             )),

@@ -48,8 +48,14 @@ impl Args {
         let dir = &mounted.dir;
         let image = Image::parse(mounted.image.as_os_str())?;
         let is_dead = mounted.is_dead();
-        extant_fuse::unmount(dir, self.lazy || is_dead).map_err(|error| match error {
+        let done = extant_fuse::unmount(dir, Some(mounted.id), self.lazy || is_dead);
+        done.map_err(|error| match error {
             MountError::Busy(_) => Failure::new(error),
+            MountError::NotMounted(_) => Failure::new(format!(
+                "{}: another mount covers that of {}: unmount it first",
+                Shown::path(dir),
+                Shown::path(&image.name)
+            )),
             _ => Failure::new(format!("{}: {error}", Shown::path(dir))),
         })?;
         if is_dead {
@@ -69,9 +75,11 @@ impl Args {
     /// directory.
     fn mounted(&self) -> Result<Mounted, Failure> {
         let name = Shown::path(&self.place);
-        let place = place_of(&self.place)
-            .map_err(|error| Failure::of_file("unmount it", &self.place, error))?;
-        if let Some(mounted) = Mounted::on(&place)? {
+        // The name of an image may go on after its path: `IMG?member=DIR/OTHER`.
+        let place = place_of(&self.place);
+        if let Ok(place) = &place
+            && let Some(mounted) = Mounted::on(place)?
+        {
             return Ok(mounted);
         }
         let image = Image::parse(self.place.as_os_str())?;
@@ -79,13 +87,16 @@ impl Args {
         match (of_image.pop(), of_image.pop()) {
             (Some(mounted), None) => Ok(mounted),
             (Some(last), Some(other)) => Err(Failure::new(format!(
-                "{name}: is mounted on {} and on {}: name the directory",
+                "{name} is mounted on {} and on {}: name the directory",
                 Shown::path(&other.dir),
                 Shown::path(&last.dir)
             ))),
-            _ => Err(Failure::new(format!(
-                "{name}: not a mount of extant, nor an image that it mounted"
-            ))),
+            _ => Err(match place {
+                Ok(_) => Failure::new(format!(
+                    "{name}: not a mount of extant, nor an image that it mounted"
+                )),
+                Err(error) => Failure::of_file("unmount it", &self.place, error),
+            }),
         }
     }
 }

@@ -173,6 +173,15 @@ impl Filesystem {
         done
     }
 
+    /// Makes all earlier changes of names in directories durable. Data of files that was not synced
+    /// stays in memory.
+    ///
+    /// # Errors
+    /// `Device`, `Aborted`.
+    pub fn sync_names(&self) -> Result<()> {
+        self.volume().context().noting(|| self.volume().commit_names())
+    }
+
     /// Makes everything durable and leaves a volume that needs no recovery. From then on other
     /// clones, and files open on the volume, can only read.
     ///

@@ -156,10 +156,10 @@ impl Volume {
         Ok(done)
     }
 
-    /// As [`made`](Self::made), for a change of names in `dirs`.
-    fn made_in<T>(&self, dirs: &[&Node], done: T) -> Answer<T> {
+    /// As [`made`](Self::made), for a change of names.
+    fn made_names<T>(&self, done: T) -> Answer<T> {
         if self.options.dir_sync && !self.options.sync {
-            dirs.iter().try_for_each(|dir| dir.sync_all()).map_err(errno)?;
+            self.fs.sync_names().map_err(errno)?;
         }
         self.made(done)
     }
@@ -260,13 +260,13 @@ impl Operations for Volume {
     fn unlink(&self, _: &Caller, dir: NodeId, name: &OsStr) -> Answer<()> {
         let dir = self.node(dir)?;
         dir.unlink(name).map_err(errno)?;
-        self.made_in(&[&dir], ())
+        self.made_names(())
     }
 
     fn remove_dir(&self, _: &Caller, dir: NodeId, name: &OsStr) -> Answer<()> {
         let dir = self.node(dir)?;
         dir.rmdir(name).map_err(errno)?;
-        self.made_in(&[&dir], ())
+        self.made_names(())
     }
 
     fn rename(
@@ -284,7 +284,7 @@ impl Operations for Volume {
     fn link(&self, _: &Caller, node: NodeId, dir: NodeId, name: &OsStr) -> Answer<Entry> {
         let (node, dir) = (self.node(node)?, self.node(dir)?);
         self.retry_if_full(|| dir.link(name, &node).map_err(errno))?;
-        self.made_in(&[&dir], ())?;
+        self.made_names(())?;
         Ok(self.entry(node, KEPT))
     }
 

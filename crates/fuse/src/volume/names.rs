@@ -131,7 +131,7 @@ impl Volume {
 
     fn made_entry(&self, dir: &Node, node: extant::Result<Node>) -> Answer<Entry> {
         let node = node.map_err(errno)?;
-        self.made_in(&[dir], ())?;
+        self.made_names(())?;
         Ok(self.entry(node, kept_in(dir)))
     }
 
@@ -153,6 +153,6 @@ impl Volume {
         };
         let (dir, new_dir) = (self.node(dir)?, self.node(new_dir)?);
         dir.rename(name, &new_dir, new_name, flags).map_err(errno)?;
-        self.made_in(&[&dir, &new_dir], ())
+        self.made_names(())
     }
 }

@@ -114,10 +114,8 @@ impl Mirror {
         }
         self.record_intent(0..0, false)?;
         let records = self.records.lock();
-        if let Some(own) = own.as_ref().filter(|own| over && self.is_active(own.index))
-            && self.reaches_members(&part, own, &records)?
-        {
-            return Err(part.refuse(MemberProblem::Duplicate { index: own.index }));
+        if over && let Some(index) = self.member_on(&part, &records)? {
+            return Err(part.refuse(MemberProblem::Duplicate { index }));
         }
         let (index, first) = {
             let mut state = self.state.lock();
@@ -159,26 +157,25 @@ impl Mirror {
         Ok(index)
     }
 
-    fn is_active(&self, index: u16) -> bool {
-        self.state.lock().active_mask() & (1 << index) != 0
-    }
-
-    /// Whether `part` is the device of an active member, however it was opened: a record that all
-    /// members get appears on it. Its record was `own`. A copy of a member keeps that record.
-    fn reaches_members(
-        &self,
-        part: &Part,
-        own: &Member,
-        records: &MutexGuard<'_, ()>,
-    ) -> Result<bool> {
-        {
+    /// The active member whose device `part` is, however it was opened: a record that all active
+    /// members get now appears on it. A copy of a member keeps its older record.
+    ///
+    /// Errors: `Device`. A part without a valid record is no member.
+    fn member_on(&self, part: &Part, records: &MutexGuard<'_, ()>) -> Result<Option<u16>> {
+        let generation = {
             let mut state = self.state.lock();
             state.generation += 1;
             state.settled = false;
-        }
+            state.generation
+        };
         self.record(records)?;
-        let now = part.record().ok().flatten();
-        Ok(now.is_none_or(|now| now.generation != own.generation))
+        match part.record() {
+            Ok(Some(now)) if now.uuid == self.uuid && now.generation == generation => {
+                Ok(Some(now.index))
+            }
+            Err(error @ Error::Device { .. }) => Err(error),
+            _ => Ok(None),
+        }
     }
 
     /// Refuses a part with record `own` that may have changes which this mirror lacks.

@@ -1,6 +1,6 @@
 //! Power cuts of a device that is written through a window.
 
-use crate::{CrashPlan, CrashState, Op, Recorder};
+use crate::{CrashPlan, CrashState, Faulty, Op, Recorder};
 use extant_base::ByteOffset;
 use extant_blockdev::{BlockDevice, Dax, MemoryDevice};
 use std::collections::HashSet;
@@ -116,4 +116,22 @@ fn a_fence_says_nothing_about_writes() {
     };
     assert!(at(2).contains(".b.."));
     assert_eq!(at(5), HashSet::from(["wb..".into()]));
+}
+
+#[test]
+fn a_window_through_wrapping_devices_shows_the_same_bytes() {
+    let device = Recorder::new(Faulty::new(MemoryDevice::new(8192)));
+    let dax = window(&device, 1024, 2048);
+    dax.store(7, b"stored").unwrap();
+    dax.write_back(7, 6).unwrap();
+    dax.fence().unwrap();
+    let mut read = [0; 6];
+    device.read_at(ByteOffset(1024 + 7), &mut read).unwrap();
+    assert_eq!(&read, b"stored");
+    device.write_at(ByteOffset(1024 + 100), b"written").unwrap();
+    let mut loaded = [0; 7];
+    dax.load(100, &mut loaded).unwrap();
+    assert_eq!(&loaded, b"written");
+    assert!(dax.load(2048, &mut [0]).is_err(), "past the window");
+    assert!(device.dax(ByteOffset(8190), 3).is_none(), "past the device");
 }

@@ -69,7 +69,7 @@ fn unmount_dead(image: &Image, dir: &Path) -> Result<(), Failure> {
                 .is_ok_and(|other| is_same_file(&other.path, &image.path))
         };
         if (Some(&mounted.dir) == place.as_ref() || is_same()) && mounted.is_dead() {
-            extant_fuse::unmount(&mounted.dir, true)
+            extant_fuse::unmount(&mounted.dir, None, true)
                 .map_err(|error| Failure::new(format!("{}: {error}", Shown::path(&mounted.dir))))?;
             print_message(dead_mount_message(&mounted.dir));
         }

@@ -101,9 +101,16 @@ impl Volume {
     /// As [`Volume::sync_if_flagged`], for a call's changes of names in directories. Unlike a sync,
     /// it does not write back dirty data of files.
     pub(crate) fn sync_names_if_flagged(&self, dirs: &[&Inode]) -> Result<()> {
-        if !dirs.iter().any(|dir| dir.syncs.load(Ordering::Relaxed))
-            || self.journal().is_one_transaction()
-        {
+        match dirs.iter().any(|dir| dir.syncs.load(Ordering::Relaxed)) {
+            true => self.commit_names(),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes all earlier changes of names durable. Unlike a sync, it does not write back dirty data
+    /// of files. Does nothing while the volume is a single all-or-nothing transaction.
+    pub(crate) fn commit_names(&self) -> Result<()> {
+        if self.journal().is_one_transaction() {
             return Ok(());
         }
         self.context().announce()?;
