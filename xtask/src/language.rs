@@ -6,9 +6,9 @@
 //!   "told"                                             a string: not examined
 //! ```
 //!
-//! STYLE names the term for each refused word. A directory that still has defects has a limit: the
-//! number that it has today. The check fails if there are more, and also if there are fewer, so
-//! that the limit is lowered with them. Limits only decrease.
+//! A directory that still has defects has a limit: the number that it has today. The check fails if
+//! there are more, and also if there are fewer, so that the limit is lowered with them. Limits only
+//! decrease.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Checks that the modules of a crate use only their own stratum and those below.
 //!
 //! ```text
-//!   use crate::space::Space     in crates/fs/src/map/change.rs     an arrow  map ──► space
+//!   use crate::space::Space     in crates/fs/src/inodes/map/change.rs     an arrow  map ──► space
 //!
 //!   strata of a crate, from the lowest:   context │ space │ inode … │ …      arrows point down
 //!   modules that reach each other                                            a cycle, a defect

@@ -97,8 +97,8 @@ const OF_OTHERS: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
 const PROJECT_EXTRA: u16 = 32;
 
 impl Volume {
-    /// See [`Filesystem::set_attributes`](crate::Filesystem::set_attributes). Locks: takes `Inode`,
-    /// then handles.
+    /// See [`Filesystem::set_attributes`](crate::Filesystem::set_attributes). Locks: takes `Write`,
+    /// `WriteBack`, `Inode`, then handles.
     pub(crate) fn set_attributes(&self, inode: &Inode, wish: &SetAttributes) -> Result<()> {
         self.change_attributes(inode, wish)?;
         self.sync_if_flagged(inode)

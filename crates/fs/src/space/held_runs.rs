@@ -12,8 +12,8 @@
 //! long range that is overwritten is contiguous again.
 //!
 //! Held blocks count as reserved. If the data comes from the page cache, they were reserved before:
-//! see `cached/rewrites.rs`. Unlike preallocations of growing files, held runs are not released
-//! when space runs out.
+//! see `files/cached/rewrites.rs`. Unlike preallocations of growing files, held runs are not
+//! released when space runs out.
 
 use crate::space::Space;
 use crate::space::blocks::{BlockRun, Request, Search};

@@ -87,7 +87,7 @@ impl Volume {
         }
     }
 
-    /// See `File::allocate`. Locks: takes `Inode`, then handles.
+    /// See `File::allocate`. Locks: takes `Write`, `WriteBack`, `Inode`, then handles.
     pub(crate) fn fallocate(
         &self,
         inode: &Inode,

@@ -59,7 +59,7 @@ impl Volume {
 
     /// Truncates a regular file to `size` bytes, or extends it with a hole.
     ///
-    /// Errors: as `File::set_len`. Locks: takes `Inode`, then handles.
+    /// Errors: as `File::set_len`. Locks: as [`Volume::quiesce`], then handles.
     pub(crate) fn set_len(&self, inode: &Inode, size: u64) -> Result<()> {
         self.context().check_writable()?;
         let mut body = self.quiesce(inode);

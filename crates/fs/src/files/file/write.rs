@@ -54,7 +54,8 @@ impl Volume {
     ///
     /// Errors: `ReadOnly`, `NotPermitted`, `Encrypted`, `FileTooLarge`, `NoSpace`, `Corrupt`,
     /// `Device`.
-    /// Locks: takes `Inode`, then a handle.
+    /// Locks: takes `Write`, `Inode`, then `Folio` or a handle; for an overwrite perhaps
+    /// `Folio` or `Inode` (shared) alone.
     pub(crate) fn write_file(
         &self,
         inode: &Inode,

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Every figure is the worst case of its step. A step that does not fit the running transaction
-//! stops or restarts its handle, see `map/steps.rs`.
+//! stops or restarts its handle, see `steps.rs`.
 
 use crate::inodes::map::Run;
 use crate::inodes::map::steps::{STEP_REVOKES, STEP_RUNS};
