@@ -26,7 +26,7 @@ pub(crate) const WRONG_FORMS: &[WrongForm] = &[
     form(
         "no thread is woken when handles may start again",
         "journal/commit/transactions.rs",
-        ["state.locked = false;\n        ", "self.opened.notify_all();", ""],
+        ["NewHandles::Admitted;\n        }\n        ", "self.opened.notify_all();", ""],
     ),
     form(
         "the leader is not woken when the last handle stops",

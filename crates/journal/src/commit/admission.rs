@@ -10,7 +10,7 @@
 use crate::cache::block::Seq;
 use crate::commit::contribution::{Credits, HandleChanges, HandlePosition};
 use crate::commit::leader::Handles;
-use crate::commit::transactions::{State, Transactions};
+use crate::commit::transactions::{NewHandles, State, Transactions};
 use extant_base::lock::Patience;
 use extant_base::{Error, Result};
 
@@ -34,12 +34,13 @@ impl Transactions {
         let mut patience = Patience::default();
         loop {
             self.cache.refuse_if_aborted()?;
-            if state.closed {
-                return Err(Error::ReadOnly);
-            }
-            if state.locked {
-                self.opened.wait_soon(&mut state, &mut patience);
-                continue;
+            match state.new_handles {
+                NewHandles::Admitted => {}
+                NewHandles::Waiting => {
+                    self.opened.wait_soon(&mut state, &mut patience);
+                    continue;
+                }
+                NewHandles::Refused => return Err(Error::ReadOnly),
             }
             match self.admit(&state, credits)? {
                 Admission::Granted => return Ok(state.running.enter(credits, self.next_nr())),

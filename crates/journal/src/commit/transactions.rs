@@ -76,18 +76,27 @@ impl std::fmt::Debug for JournalOptions {
     }
 }
 
+/// What happens to a handle that starts now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NewHandles {
+    /// It joins the running transaction.
+    Admitted,
+    /// It waits: the running transaction is about to be written.
+    Waiting,
+    /// It is refused: the journal was closed.
+    Refused,
+}
+
 /// Shared by all threads. The lock is held briefly, never across I/O.
 pub(crate) struct State {
     pub(crate) running: Running,
-    /// The running transaction admits no handles: it is about to be written.
-    pub(super) locked: bool,
+    pub(super) new_handles: NewHandles,
     /// A thread is committing.
     pub(crate) committing: bool,
     pub(crate) space: LogSpace,
     pub(crate) gathering: Gathering,
     /// Up to which handle fast commits have recorded changes.
     pub(crate) recorded: RecordedMark,
-    pub(super) closed: bool,
 }
 
 /// The transactions of one journal.
@@ -155,12 +164,11 @@ impl Transactions {
         };
         let state = State {
             running: Running::new(1, notes_limit),
-            locked: false,
+            new_handles: NewHandles::Admitted,
             committing: false,
             space: LogSpace::new(&area, log.empty_head()),
             gathering: Gathering::default(),
             recorded: RecordedMark::default(),
-            closed: false,
         };
         cache.running.store(1, Ordering::Release);
         Transactions {
@@ -215,7 +223,7 @@ impl Transactions {
         let mut state = self.state.lock();
         self.merge(&mut state, credits, place, done);
         state.running.handles -= 1;
-        if state.running.handles == 0 && state.locked {
+        if state.running.handles == 0 && state.new_handles != NewHandles::Admitted {
             self.idle.notify_all();
         }
     }
@@ -255,23 +263,27 @@ impl Transactions {
 
     /// Admits no handles to the running transaction, and waits until those in it stop.
     pub(crate) fn lock_running(&self, state: &mut MutexGuard<'_, State>) {
-        state.locked = true;
+        if state.new_handles == NewHandles::Admitted {
+            state.new_handles = NewHandles::Waiting;
+        }
         let mut patience = Patience::default();
         while state.running.handles > 0 {
             self.idle.wait_soon(state, &mut patience);
         }
     }
 
-    /// Admits handles again.
+    /// Admits handles again, unless the journal was closed.
     pub(crate) fn unlock_running(&self, state: &mut State) {
-        state.locked = false;
+        if state.new_handles == NewHandles::Waiting {
+            state.new_handles = NewHandles::Admitted;
+        }
         self.opened.notify_all();
     }
 
     /// Admits no handles from now on.
     pub(crate) fn refuse_handles(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
-        state.closed = true;
+        state.new_handles = NewHandles::Refused;
         self.opened.notify_all();
         state
     }
