@@ -17,7 +17,7 @@ impl Filesystem {
     /// `Corrupt`; `Device`. After an error nothing has changed, except perhaps the size and the
     /// kind of map.
     pub fn set_attributes(&self, path: impl AsRef<Path>, wish: &SetAttributes) -> Result<()> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let inode = self.resolve(path.as_ref(), Last::Follow)?;
             self.volume().set_attributes(&inode, wish)
         })
@@ -32,7 +32,7 @@ impl Filesystem {
         path: impl AsRef<Path>,
         wish: &SetAttributes,
     ) -> Result<()> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
             self.volume().set_attributes(&inode, wish)
         })
@@ -45,6 +45,8 @@ impl Node {
     /// # Errors
     /// As [`Filesystem::set_attributes`].
     pub fn set_attributes(&self, wish: &SetAttributes) -> Result<()> {
-        self.volume().context().noting(|| self.volume().set_attributes(self.inode(), wish))
+        self.volume()
+            .context()
+            .recording_errors(|| self.volume().set_attributes(self.inode(), wish))
     }
 }

@@ -318,7 +318,7 @@ impl<M: CallerMemory<'static> + Send> Shared<M> {
     fn finish(&self, transfer: Transfer<M>) {
         let Transfer { tag, file, step, mut memory, access, taken, .. } = transfer;
         let (volume, sync) = (file.volume(), step.sync);
-        let result = volume.context().noting(|| match access {
+        let result = volume.context().recording_errors(|| match access {
             Access::Read => {
                 let done = volume.finish_write(file.held(), step);
                 memory.revert(taken - done.as_ref().unwrap_or(&0));

@@ -78,17 +78,17 @@ impl Volume {
     ) -> Result<()> {
         let kind = body.file_kind();
         if self.has_map(body) {
-            self.context().pass_over(match self.content_is_metadata(body) {
+            self.context().skip_damage(match self.content_is_metadata(body) {
                 false => self.unmap(ino, body, handle, 0..LOGICAL_END),
                 true => self.unmap_content(handle, ino, body, 0),
             })?;
         }
         if let Some(block) = body.disk.translator.take() {
-            self.context().pass_over(self.free_metadata(ino, body, handle, block))?;
+            self.context().skip_damage(self.free_metadata(ino, body, handle, block))?;
         }
         // A value inode has no attributes, whatever its slot contains.
         if !body.disk.flags.contains(InodeFlags::EA_INODE) {
-            self.context().pass_over(self.xattr_release_all(handle, ino, body))?;
+            self.context().skip_damage(self.xattr_release_all(handle, ino, body))?;
         }
         let now = u32::try_from(self.environment().now().sec).unwrap_or(u32::MAX);
         body.disk.links = 0;
@@ -102,7 +102,11 @@ impl Volume {
         };
         body.store(self, ino, handle)?;
         self.inodes().forget(ino);
-        self.context().pass_over(self.space().free_inode(handle, ino, kind == FileKind::Directory))
+        self.context().skip_damage(self.space().free_inode(
+            handle,
+            ino,
+            kind == FileKind::Directory,
+        ))
     }
 
     /// Truncates a regular file to `new_size` bytes, or extends it with a hole.

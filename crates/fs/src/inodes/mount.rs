@@ -12,7 +12,7 @@ use extant_ondisk::superblock::{Superblock, VolumeState};
 impl Volume {
     /// Makes all changes from before the call durable.
     pub(crate) fn sync(&self) -> Result<()> {
-        self.context().noting(|| self.sync_all())
+        self.context().recording_errors(|| self.sync_all())
     }
 
     /// Makes the names in all directories durable, as they were before the call. This is a full
@@ -70,7 +70,7 @@ impl Volume {
         if !self.context().is_open_to_write() {
             return Ok(());
         }
-        let done = self.context().noting_abort(self.make_whole());
+        let done = self.context().recording_abort(self.make_whole());
         self.stop_cache();
         done?;
         self.context().release_hold()?;

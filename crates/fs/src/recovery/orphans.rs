@@ -39,19 +39,19 @@ pub(super) fn process(stage: &mut Stage, report: &mut RecoveryReport) -> Result<
         return Ok(());
     }
     let list = process_list(stage, report);
-    passed_over(stage, report, list)?;
+    skip_damaged_list(stage, report, list)?;
     if stage.volume.context().superblock().read().last_orphan != 0 {
         stage.volume.context().superblock().write().last_orphan = 0;
     }
     if stage.volume.has_compat(Compat::ORPHAN_FILE) {
         let file = process_file(stage, report);
-        passed_over(stage, report, file)?;
+        skip_damaged_list(stage, report, file)?;
     }
     Ok(())
 }
 
 /// Reports damage and continues; returns any other error.
-fn passed_over(stage: &Stage, report: &mut RecoveryReport, done: Result<()>) -> Result<()> {
+fn skip_damaged_list(stage: &Stage, report: &mut RecoveryReport, done: Result<()>) -> Result<()> {
     match done {
         Err(error @ Error::Corrupt { .. }) => {
             stage.volume.context().note_error(&error);
@@ -90,7 +90,7 @@ fn process_file(stage: &mut Stage, report: &mut RecoveryReport) -> Result<()> {
         if done.is_err() {
             cleared = clear(&stage.volume);
         }
-        passed_over(stage, report, done)?;
+        skip_damaged_list(stage, report, done)?;
         cleared?;
         stage.settle_if_large()?;
     }

@@ -162,7 +162,7 @@ impl Space {
             if self.group(nr).is_bad(Map::Blocks) {
                 continue;
             }
-            self.context.pass_over(self.free_in(handle, nr, span))?;
+            self.context.skip_damage(self.free_in(handle, nr, span))?;
         }
         Ok(())
     }

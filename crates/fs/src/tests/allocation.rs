@@ -215,7 +215,7 @@ fn a_full_volume_is_not_walked() {
 }
 
 #[test]
-fn a_damaged_bitmap_is_noticed_once_and_passed_over() {
+fn a_damaged_bitmap_is_reported_once_and_skipped() {
     let mut bench = Bench::made(24, small_groups(1024, ""));
     let nr = GroupNr(1);
     let goal = bench.volume.geometry().first_block(nr).unwrap().0 + 4000;

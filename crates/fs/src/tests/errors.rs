@@ -5,7 +5,8 @@ use extant_base::{BlockNr, Error, Ino, Site, What};
 use extant_testkit::e2fsprogs;
 
 fn met(bench: &Bench, what: What, at: Site) {
-    let error = bench.volume.context().noting(|| Err::<(), Error>(at.corrupt(what))).unwrap_err();
+    let error =
+        bench.volume.context().recording_errors(|| Err::<(), Error>(at.corrupt(what))).unwrap_err();
     assert_eq!(error.errno(), 117);
 }
 
@@ -14,7 +15,7 @@ fn the_first_and_the_last_error_are_written_down() {
     let bench = Bench::mke2fs(8, "-b 1024");
     met(&bench, What::InodeChecksum, Site::of_ino(Ino::new(12).unwrap()));
     met(&bench, What::ExtentEmpty, Site::of_ino(Ino::ROOT).block(BlockNr(99)));
-    let other: Result<(), Error> = bench.volume.context().noting(|| Err(Error::NotFound));
+    let other: Result<(), Error> = bench.volume.context().recording_errors(|| Err(Error::NotFound));
     assert!(other.is_err());
     bench.volume.sync().unwrap();
     let says = e2fsprogs::dumpe2fs(&bench.path).unwrap();

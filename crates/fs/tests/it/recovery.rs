@@ -284,7 +284,7 @@ fn a_mutated_log_gets_an_answer_and_does_no_harm() {
 /// Fast commits whose records were changed and whose checksums are right again: only the engine's
 /// own checks protect the volume.
 #[test]
-fn records_that_make_no_sense_are_passed_over() {
+fn records_that_make_no_sense_are_skipped() {
     require!(Root, Loop, E2fsprogs);
     for (seed, name) in
         ["fc-quick-3", "fc-newdir", "fc-truncate", "fc-nocsum-quick-22", "fc-bigalloc-quick-22"]

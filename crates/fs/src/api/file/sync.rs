@@ -31,7 +31,7 @@ impl File {
         let range = offset..offset.saturating_add(len);
         self.volume()
             .context()
-            .noting(|| self.volume().write_back(&self.inode, range, &u64::MAX))?;
+            .recording_errors(|| self.volume().write_back(&self.inode, range, &u64::MAX))?;
         Ok(())
     }
 
@@ -42,8 +42,9 @@ impl File {
         }
         volume.context().announce()?;
         if let Some(cached) = self.inode.cached.get() {
-            let done =
-                volume.context().noting(|| volume.write_back(&self.inode, 0..u64::MAX, &u64::MAX));
+            let done = volume
+                .context()
+                .recording_errors(|| volume.write_back(&self.inode, 0..u64::MAX, &u64::MAX));
             if let Err(error) = &done {
                 cached.pages.note_error(error);
             }

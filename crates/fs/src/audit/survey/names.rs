@@ -201,7 +201,7 @@ pub(super) fn own_files(fs: &Filesystem, cells: &Cells, options: &Options) -> Pr
             true => Content::Journal,
             false => Content::Metadata,
         };
-        let mapped = volume.context().noting(|| {
+        let mapped = volume.context().recording_errors(|| {
             let body = volume.peek_inode(ino, Ask::Internal)?;
             match volume.has_map(&body) {
                 true => {
@@ -388,10 +388,11 @@ impl Walk<'_> {
     /// Reports a second name of a directory as damage.
     fn look_again(&self, dir: &Arc<Dir>, name: &[u8], ino: Ino, found: &mut NamesFound) {
         let volume = self.fs.volume();
-        let looked = volume.context().noting(|| match volume.peek_listed(ino)?.file_kind() {
-            FileKind::Directory => Err(Site::of_ino(ino).corrupt(What::DirectoryLoop)),
-            _ => Ok(()),
-        });
+        let looked =
+            volume.context().recording_errors(|| match volume.peek_listed(ino)?.file_kind() {
+                FileKind::Directory => Err(Site::of_ino(ino).corrupt(What::DirectoryLoop)),
+                _ => Ok(()),
+            });
         if let Err(error) = looked {
             found.problems.add(self.options.problems, || Some(dir.path(Some(name))), error);
         }
@@ -414,7 +415,7 @@ impl Walk<'_> {
         let body: &Body = match &held {
             Some(body) => body,
             None => {
-                peeked = volume.context().noting(|| volume.peek_listed(ino))?;
+                peeked = volume.context().recording_errors(|| volume.peek_listed(ino))?;
                 &peeked
             }
         };
@@ -449,7 +450,7 @@ impl Walk<'_> {
         if name.is_some() {
             dir.below.fetch_add(1, Relaxed);
         }
-        if let Err(error) = volume.context().noting(|| map) {
+        if let Err(error) = volume.context().recording_errors(|| map) {
             found.problems.add(self.options.problems, || Some(dir.path(name)), error);
         }
         let enter = kind == FileKind::Directory && self.budget.load(Relaxed) > 0;

@@ -35,7 +35,7 @@ impl Volume {
         let reached = offset.saturating_add(hit as u64);
         let hit = (reached >> log2 << log2).saturating_sub(offset) as usize;
         let (offset, buf) = (offset.saturating_add(hit as u64), &mut buf[hit..]);
-        let more = self.context().noting(|| {
+        let more = self.context().recording_errors(|| {
             let body = inode.read();
             self.read_missing(inode, &body, offset, buf, how, stream)
         });

@@ -51,7 +51,7 @@ impl Owner for Volume {
         let Some(inode) = self.inodes().find(file.ino()) else { return Ok(0) };
         match inode.cached.get() {
             Some(cached) if Arc::ptr_eq(&cached.pages, file) => {
-                self.context().noting(|| self.write_back(&inode, range, demand))
+                self.context().recording_errors(|| self.write_back(&inode, range, demand))
             }
             _ => Ok(0),
         }

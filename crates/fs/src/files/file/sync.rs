@@ -28,10 +28,10 @@ impl Volume {
         let mut synced = inode.read().synced;
         match *which(&mut synced) {
             Some(step) if !self.journal().is_off() => {
-                self.context().noting_abort(self.journal().commit_with_data(step, Some(self)))
+                self.context().recording_abort(self.journal().commit_with_data(step, Some(self)))
             }
             _ => {
-                self.context().noting_abort(self.journal().sync())?;
+                self.context().recording_abort(self.journal().sync())?;
                 let now = self.journal().durable_point();
                 let mut body = inode.write();
                 which(&mut body.synced).get_or_insert(now);
@@ -56,7 +56,7 @@ impl Volume {
         match step {
             Some(step) if !self.is_durable(step) => {
                 self.context().announce()?;
-                self.context().noting_abort(self.journal().commit_with_data(step, Some(self)))
+                self.context().recording_abort(self.journal().commit_with_data(step, Some(self)))
             }
             _ => Ok(()),
         }
@@ -109,7 +109,7 @@ impl Volume {
         self.context().announce()?;
         match self.context().fast_commits() && self.journal().is_all_recorded() {
             true => Ok(()),
-            false => self.context().noting_abort(self.journal().sync()),
+            false => self.context().recording_abort(self.journal().sync()),
         }
     }
 }

@@ -149,14 +149,14 @@ impl<'a> Replay<'a> {
             Record::Head { .. } | Record::Pad | Record::Tail { .. } | Record::Anchor(_) => Ok(()),
         };
         match done {
-            Err(error) if is_of_the_record(&error) => self.pass_over(error),
+            Err(error) if is_of_the_record(&error) => self.skip_record(error),
             done => return done,
         }
         Ok(())
     }
 
     /// Reports an error of a record.
-    fn pass_over(&mut self, error: Error) {
+    fn skip_record(&mut self, error: Error) {
         self.volume.context().note_error(&error);
         self.report.problems.push(error);
     }

@@ -65,7 +65,7 @@ impl Dir<'_> {
             position.ahead = at.0.saturating_add(super::linear::SCAN_AHEAD);
         }
         position.next += 1;
-        if position.moves.passes_over(at) {
+        if position.moves.skips(at) {
             return Ok(true);
         }
         match self.block(at) {
