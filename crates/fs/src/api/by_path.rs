@@ -7,7 +7,7 @@
 use crate::api::filesystem::Filesystem;
 use crate::api::inode_hold::InodeHold;
 use crate::api::node::Node;
-use crate::inodes::lookup::Ask;
+use crate::inodes::lookup::Lookup;
 use crate::tree::names::create::{Content, NewFile};
 use crate::tree::names::hold::Held;
 use crate::tree::names::rename::RenameFlags;
@@ -65,7 +65,7 @@ impl Filesystem {
     pub fn node_of_handle(&self, ino: Ino) -> Result<Node> {
         // Peeking first keeps a free inode out of the table of inodes in use.
         let held =
-            self.volume().peek_inode(ino, Ask::Name).and_then(|_| self.volume().hold_ino(ino));
+            self.volume().peek_inode(ino, Lookup::Name).and_then(|_| self.volume().hold_ino(ino));
         match held {
             Ok(held) => Ok(Node::new(held.keep(self))),
             Err(error @ Error::Device { .. }) => Err(error),

@@ -330,7 +330,7 @@ impl Filesystem {
     pub fn metadata_of_ino(&self, ino: Ino) -> Result<Metadata> {
         self.volume()
             .context()
-            .recording_errors(|| Ok(self.volume().hold_ino(ino)?.look(self.volume())))
+            .recording_errors(|| Ok(self.volume().hold_ino(ino)?.metadata(self.volume())))
     }
 
     /// Whether the path names a file. Symlinks are followed.
@@ -476,7 +476,7 @@ impl Filesystem {
     fn metadata_of(&self, path: &Path, last: Last) -> Result<Metadata> {
         self.volume()
             .context()
-            .recording_errors(|| Ok(self.resolve(path, last)?.look(self.volume())))
+            .recording_errors(|| Ok(self.resolve(path, last)?.metadata(self.volume())))
     }
 
     pub(crate) fn resolve(&self, path: &Path, last: Last) -> Result<Held<'_>> {

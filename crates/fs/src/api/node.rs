@@ -111,7 +111,7 @@ impl Node {
 
     /// The inode's metadata.
     pub fn metadata(&self) -> Metadata {
-        self.inode().look(self.volume())
+        self.inode().metadata(self.volume())
     }
 
     /// The times and flags for a decision about [`Node::set_accessed`]. Unlike [`Node::metadata`],

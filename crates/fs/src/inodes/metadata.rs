@@ -30,7 +30,7 @@ pub struct Metadata {
 
 impl Inode {
     /// Its metadata now. A later change sets another time, if the clock's resolution allows.
-    pub(crate) fn look(&self, volume: &Volume) -> Metadata {
+    pub(crate) fn metadata(&self, volume: &Volume) -> Metadata {
         let body = self.read();
         self.be_loud();
         Metadata::of(volume, self.ino, &body)

@@ -60,17 +60,17 @@ impl OpenOptions {
     }
 
     fn open_named(&self, device: Arc<dyn BlockDevice>, name: &[u8]) -> Result<Filesystem> {
-        match self.open_as_asked(Arc::clone(&device), name, None) {
+        match self.try_open(Arc::clone(&device), name, None) {
             // Nothing was written: features are checked first.
             Err(Error::Unsupported { feature }) if self.write && self.read_only_if_needed => {
                 let to_read = OpenOptions { write: false, ..self.clone() };
-                to_read.open_as_asked(device, name, Some(feature))
+                to_read.try_open(device, name, Some(feature))
             }
             opened => opened,
         }
     }
 
-    fn open_as_asked(
+    fn try_open(
         &self,
         device: Arc<dyn BlockDevice>,
         name: &[u8],

@@ -11,7 +11,7 @@
 //! Rule: an entry that names no inode in use ends the list, because nothing after it can be
 //! trusted. The rest of the list is left to a checker, and the volume is marked as having errors.
 
-use crate::inodes::lookup::Ask;
+use crate::inodes::lookup::Lookup;
 use crate::inodes::map::LOGICAL_END;
 use crate::recovery::RecoveryReport;
 use crate::recovery::stage::Stage;
@@ -194,7 +194,7 @@ impl OrphanRecords {
     pub(super) fn store(&self, volume: &Volume) -> Result<()> {
         let mut next = 0;
         for ino in self.list.iter().rev().filter(|ino| !self.gone.contains(*ino)) {
-            let inode = volume.inode_as(*ino, Ask::Internal)?;
+            let inode = volume.inode_as(*ino, Lookup::Internal)?;
             let mut body = inode.write();
             if body.dtime != next {
                 body.disk.dtime = next;
@@ -230,7 +230,7 @@ fn finish_off(
         free_pieces(stage, ino, &body, keep)?;
     }
     let volume = &stage.volume;
-    let inode = volume.inode_as(ino, Ask::Orphan)?;
+    let inode = volume.inode_as(ino, Lookup::Orphan)?;
     {
         let mut body = inode.write();
         let handle = volume.journal().start(Credits::blocks(64))?;
@@ -273,7 +273,7 @@ fn free_pieces(stage: &mut Stage, ino: Ino, body: &Body, keep: u32) -> Result<()
     // The last piece is freed together with the inode.
     for start in starts.into_iter().rev() {
         let volume = &stage.volume;
-        let inode = volume.inode_as(ino, Ask::Orphan)?;
+        let inode = volume.inode_as(ino, Lookup::Orphan)?;
         {
             let mut body = inode.write();
             let handle = volume.journal().start(Credits::blocks(64))?;
@@ -297,7 +297,7 @@ impl Volume {
         if !self.is_inode_marked(ino)? {
             return Err(Site::of_ino(ino).corrupt(What::OrphanList));
         }
-        let inode = self.inode_as(ino, Ask::Orphan)?;
+        let inode = self.inode_as(ino, Lookup::Orphan)?;
         let body = inode.read().clone();
         Ok(body)
     }

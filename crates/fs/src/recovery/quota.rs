@@ -7,7 +7,7 @@
 //! Fast commits do not record quota usage, and orphans are freed without quota accounting. A scan
 //! of all inodes is right whatever happened before, even after an interrupted recovery.
 
-use crate::inodes::lookup::Ask;
+use crate::inodes::lookup::Lookup;
 use crate::recovery::RecoveryReport;
 use crate::state::quota::{QuotaFile, quota_inodes};
 use crate::tree::usage::Usage;
@@ -56,7 +56,7 @@ pub(crate) fn usage(volume: &Volume) -> Result<Usage> {
             if volume.is_hidden(ino) {
                 continue;
             }
-            match volume.peek_inode(ino, Ask::Internal) {
+            match volume.peek_inode(ino, Lookup::Internal) {
                 Ok(body) if body.flags.contains(InodeFlags::EA_INODE) => {}
                 Ok(body) => usage.charge(volume, ino, &body)?,
                 Err(Error::Corrupt { .. }) => {}

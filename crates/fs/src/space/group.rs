@@ -146,11 +146,11 @@ pub(crate) enum Bitmap {
 }
 
 impl Bitmap {
-    /// Calls `look` with the bitmap's bytes, one whole block. Locks: takes `Leaf` around it.
-    pub(crate) fn with<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
+    /// Calls `visit` with the bitmap's bytes, one whole block. Locks: takes `Leaf` around it.
+    pub(crate) fn with<T>(&self, visit: impl FnOnce(&[u8]) -> T) -> T {
         match self {
-            Bitmap::Stored(block) => look(&block.read()),
-            Bitmap::Computed(bytes) => look(bytes),
+            Bitmap::Stored(block) => visit(&block.read()),
+            Bitmap::Computed(bytes) => visit(bytes),
         }
     }
 }

@@ -45,9 +45,9 @@ impl Model {
         Model((0..volume.geometry().blocks_count()).map(|_| AtomicU64::new(0)).collect())
     }
 
-    fn swap(&self, run: BlockRun, value: u64, look: impl Fn(u64, u64)) {
+    fn swap(&self, run: BlockRun, value: u64, visit: impl Fn(u64, u64)) {
         for block in run.start.0..run.start.0 + u64::from(run.len) {
-            look(block, self.0[block as usize].swap(value, Ordering::SeqCst));
+            visit(block, self.0[block as usize].swap(value, Ordering::SeqCst));
         }
     }
 
@@ -163,8 +163,8 @@ fn every_cluster_can_be_had_before_space_runs_out() {
         }
     }
     assert_eq!(volume.space().free_clusters(), 0);
-    let asked = runs.first().unwrap();
-    assert_eq!((asked.start, asked.len), (BlockNr(5000), 700), "the goal is free and is hit");
+    let first = runs.first().unwrap();
+    assert_eq!((first.start, first.len), (BlockNr(5000), 700), "the goal is free and is hit");
     assert!(runs.len() < blocks as usize / 300, "runs stay long to the end: {}", runs.len());
     for run in runs {
         bench

@@ -94,9 +94,9 @@ fn each_cut(run: &Run, seed: u64, mut judge: impl FnMut(Arc<MemoryDevice>, &str)
     for state in plan.cuts(run.began..=log.len()).states() {
         // Without a journal, the superblock's block is written like others, and can be lost or torn
         // like them.
-        let is_asked = |op: &usize| log[*op].is_fua() || log[*op].range().0 != ByteOffset(1024);
-        let is_promised = run.journaled || state.torn.iter().chain(&state.lost).all(is_asked);
-        if state.completed >= run.began && is_promised {
+        let is_required = |op: &usize| log[*op].is_fua() || log[*op].range().0 != ByteOffset(1024);
+        let can_happen = run.journaled || state.torn.iter().chain(&state.lost).all(is_required);
+        if state.completed >= run.began && can_happen {
             let what = state.to_string();
             judge(Arc::new(state.image), &what);
         }

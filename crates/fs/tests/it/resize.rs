@@ -235,7 +235,7 @@ fn a_shrunk_volume_holds_what_it_held() {
 /// The states of a change of size after power cuts.
 struct Cuts {
     /// How many states were checked.
-    looked: usize,
+    states: usize,
     /// How many of them had the new size.
     new_size: usize,
     /// How many had a size between the old and the new one.
@@ -269,7 +269,7 @@ fn cut_anywhere(
     let operations = recorder.position();
     let every = (operations / states).max(1);
     let mut cuts = plan.states();
-    let mut seen_cuts = Cuts { looked: 0, new_size: 0, between: 0, operations };
+    let mut seen_cuts = Cuts { states: 0, new_size: 0, between: 0, operations };
     let mut last = usize::MAX;
     // Most states are in the copying of data. All of the last ones, in which the size changes, are
     // checked.
@@ -294,8 +294,8 @@ fn cut_anywhere(
         }
         seen_cuts.new_size += usize::from(blocks == done.to_blocks);
         seen_cuts.between += usize::from(between);
-        seen_cuts.looked += 1;
-        if (between || seen_cuts.looked % 8 == 1) && seen(&fs) != before {
+        seen_cuts.states += 1;
+        if (between || seen_cuts.states % 8 == 1) && seen(&fs) != before {
             return Err(at("the content changed".into()));
         }
         let out = scratch.file("cut.img");
@@ -334,8 +334,8 @@ fn a_cut_leaves_the_old_size_or_the_new_one() {
             let long = std::env::var_os("EXTANT_SOAK").is_some();
             let states = if long { 400 } else { 10 };
             let cuts = cut_anywhere(options, (from, from.max(to)), Size::Bytes(to), states)?;
-            let Cuts { looked, new_size, operations, .. } = cuts;
-            Ok(format!("{looked} states of {operations}, {new_size} of them of the new size"))
+            let Cuts { states, new_size, operations, .. } = cuts;
+            Ok(format!("{states} states of {operations}, {new_size} of them of the new size"))
         },
     );
 }
@@ -346,6 +346,6 @@ fn a_cut_of_a_resize_to_the_minimum_leaves_a_whole_volume_and_another_run_ends_a
     require!(Root, Loop, E2fsprogs);
     let options = "-b 1024 -g 2048 -J size=1";
     let cuts = cut_anywhere(options, (40 * MIB, 40 * MIB), Size::Minimum, 60).unwrap();
-    println!("{} states, {} between, {} new", cuts.looked, cuts.between, cuts.new_size);
+    println!("{} states, {} between, {} new", cuts.states, cuts.between, cuts.new_size);
     assert!(cuts.between > 0 && cuts.new_size > 0, "no cut between two rounds");
 }

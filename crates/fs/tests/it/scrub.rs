@@ -19,15 +19,15 @@ type Kind = (&'static str, u64);
 
 /// One location of each kind in the volume of [`made`], in bytes.
 fn kinds(image: &std::path::Path, block: u64, summed: bool) -> Vec<Kind> {
-    let asked = |command: &str| e2fsprogs::debugfs(image, command).unwrap();
+    let debugfs = |command: &str| e2fsprogs::debugfs(image, command).unwrap();
     let numbers = |text: &str| -> Vec<u64> {
         text.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect()
     };
     let blocks = |name: &str| -> Vec<u64> {
-        let text = asked(&format!("blocks {name}"));
+        let text = debugfs(&format!("blocks {name}"));
         text.split_whitespace().filter_map(|n| n.parse().ok()).collect()
     };
-    let stats = asked("stats");
+    let stats = debugfs("stats");
     let after = |text: &str, word: &str| {
         let rest = text.split(word).nth(1).unwrap_or_else(|| panic!("{word} in {text}"));
         numbers(rest)[0]
@@ -35,12 +35,12 @@ fn kinds(image: &std::path::Path, block: u64, summed: bool) -> Vec<Kind> {
     let group = stats.split("Group  0:").nth(1).expect("a group");
     let per_group = after(&stats, "Blocks per group:");
     let first = after(&stats, "First block:");
-    let torn = asked("ex /torn");
+    let torn = debugfs("ex /torn");
     let map =
         torn.lines().find(|line| line.trim_start().starts_with("0/")).expect("a block of the map");
     let map = numbers(map)[6];
-    let xattr = after(&asked("stat /file30"), "File ACL:");
-    let place = asked("imap /file5");
+    let xattr = after(&debugfs("stat /file30"), "File ACL:");
+    let place = debugfs("imap /file5");
     let inode = after(&place, "at block ") * block
         + place.split("offset 0x").nth(1).map_or(0, |hex| {
             u64::from_str_radix(hex.trim().trim_end_matches('.'), 16).expect("an offset")
@@ -158,9 +158,9 @@ fn a_scrub_tells_of_what_it_cannot_judge_and_copies_no_damage_on_trust() {
         flip(1 - trusted, place("block of a directory"));
         let right = byte(&devices[trusted], data * 4096 + 5);
         let opened = mirror(&devices);
-        let looked = scrub(&opened, &Scrub::default(), &mut |_, _, _| ()).unwrap();
-        let known = looked.unresolved.iter().filter(|block| block.is_known).count();
-        assert_eq!((looked.unresolved.len(), known, looked.mended_blocks), (4, 3, 0), "{looked:?}");
+        let report = scrub(&opened, &Scrub::default(), &mut |_, _, _| ()).unwrap();
+        let known = report.unresolved.iter().filter(|block| block.is_known).count();
+        assert_eq!((report.unresolved.len(), known, report.mended_blocks), (4, 3, 0), "{report:?}");
         let options = Scrub { write: true, trust: None, ..Scrub::default() };
         let report = scrub(&opened, &options, &mut |_, _, _| ()).unwrap();
         let left: Vec<_> = report.unresolved.iter().map(|found| found.range.start).collect();

@@ -166,7 +166,7 @@ fn cut(options: &str, wish: &Tune, states: usize) -> Result<String, String> {
     judge("done", &image_of(&*device))?;
     let plan = recorder.crash_plan(&base).seed(9).samples(2).exhaustive_up_to(2);
     let every = (plan.states().count() / states).max(1);
-    let (mut looked, mut news) = (0, 0);
+    let (mut states, mut news) = (0, 0);
     for state in plan.states().step_by(every) {
         let what = state.to_string();
         let bytes = image_of(&state.image);
@@ -174,7 +174,7 @@ fn cut(options: &str, wish: &Tune, states: usize) -> Result<String, String> {
         let recovered = OpenOptions::new().recover_device_in_place(Arc::clone(&device));
         recovered.map_err(|e| format!("{what}: recovery: {e}"))?;
         let is_new = judge(&what, &image_of(&*device))?;
-        (looked, news) = (looked + 1, news + usize::from(is_new));
+        (states, news) = (states + 1, news + usize::from(is_new));
         let (raw, _) = RawSuperblock::ref_from_prefix(&bytes[1024..]).unwrap();
         // e2fsck treats a torn superblock as a damaged one.
         let is_summed = raw.s_feature_ro_compat.get() & RoCompat::METADATA_CSUM.bits() != 0;
@@ -184,7 +184,7 @@ fn cut(options: &str, wish: &Tune, states: usize) -> Result<String, String> {
             judge(&format!("{what}, e2fsck"), &fs::read(&out).map_err(|e| e.to_string())?)?;
         }
     }
-    Ok(format!("{looked} states, {news} of them new"))
+    Ok(format!("{states} states, {news} of them new"))
 }
 
 fn mended_by_e2fsck(out: &Path, bytes: &[u8]) -> Result<(), String> {

@@ -140,7 +140,7 @@ impl File {
 
     /// The file's attributes.
     pub fn metadata(&self) -> Metadata {
-        self.inode.look(self.volume())
+        self.inode.metadata(self.volume())
     }
 
     /// Reads bytes from `offset` on. Returns how many: fewer than `buf` holds only at the file's

@@ -72,7 +72,7 @@ fn check_file(view: &View<'_>, volume: &Volume) {
     // As many checksum blocks as cover about one group of blocks.
     let at_once = (u64::from(volume.geometry().blocks_per_group()) / words).max(1);
     let items = usize::try_from(blocks.div_ceil(at_once)).unwrap_or(usize::MAX);
-    let look = |bytes: &mut Vec<u8>, item: usize| {
+    let check_blocks = |bytes: &mut Vec<u8>, item: usize| {
         let first = item as u64 * at_once;
         for index in first..(first + at_once).min(blocks) {
             let Ok(nr) = volume.place_of_sums(index) else { continue };
@@ -85,7 +85,7 @@ fn check_file(view: &View<'_>, volume: &Volume) {
             }
         }
     };
-    parallel::each(view.threads, items, Vec::new, look);
+    parallel::each(view.threads, items, Vec::new, check_blocks);
 }
 
 fn check_data(view: &View<'_>, volume: &Volume, within: Option<&[Range<u64>]>) -> u64 {

@@ -16,7 +16,7 @@ use super::queue::Queue;
 use super::top::Top;
 use super::{DirRow, FileRow, Files, Options, Pass, Problems, Progress, merge, put};
 use crate::api::filesystem::Filesystem;
-use crate::inodes::lookup::Ask;
+use crate::inodes::lookup::Lookup;
 use crate::inodes::map::used::Used;
 use crate::state::inode::Body;
 use crate::volume::Volume;
@@ -91,7 +91,7 @@ struct Dir {
 
 enum Task {
     List(Arc<Dir>),
-    Look(Arc<Dir>, Vec<(Vec<u8>, Ino)>),
+    Count(Arc<Dir>, Vec<(Vec<u8>, Ino)>),
 }
 
 /// One bit per inode: whether it was found.
@@ -160,7 +160,7 @@ pub(super) fn survey(
         budget: &AtomicU64::new(budget(volume)),
     };
     let mut all = NamesFound::new(options.top);
-    walk.look_at_root(&root, &mut all);
+    walk.count_root(&root, &mut all);
     drop(root);
     let others: Vec<NamesFound> = std::thread::scope(|scope| {
         let run = || walk.run();
@@ -202,7 +202,7 @@ pub(super) fn own_files(fs: &Filesystem, cells: &Cells, options: &Options) -> Pr
             false => Content::Metadata,
         };
         let mapped = volume.context().recording_errors(|| {
-            let body = volume.peek_inode(ino, Ask::Internal)?;
+            let body = volume.peek_inode(ino, Lookup::Internal)?;
             match volume.has_map(&body) {
                 true => {
                     blocks_of(volume, cells, &budget, ino, &body, content, &mut Mapped::default())
@@ -217,7 +217,7 @@ pub(super) fn own_files(fs: &Filesystem, cells: &Cells, options: &Options) -> Pr
     // The resize inode maps the blocks that are reserved for more descriptors. They are counted as
     // metadata of their groups; the double-indirect block at the root of this map is elsewhere.
     if sb.features.compat.contains(Compat::RESIZE_INODE)
-        && let Ok(body) = volume.peek_inode(Ino::RESIZE, Ask::Internal)
+        && let Ok(body) = volume.peek_inode(Ino::RESIZE, Lookup::Internal)
     {
         let root = body.disk.i_block[52..56].try_into().expect("a pointer is four bytes");
         let root = u64::from(u32::from_le_bytes(root));
@@ -309,8 +309,8 @@ impl Walk<'_> {
                     self.list(&dir, &mut found);
                     dir
                 }
-                Task::Look(dir, names) => {
-                    self.look_at(&dir, names, &mut found);
+                Task::Count(dir, names) => {
+                    self.count_names(&dir, names, &mut found);
                     dir
                 }
             };
@@ -319,10 +319,10 @@ impl Walk<'_> {
         found
     }
 
-    fn look_at_root(&self, root: &Arc<Dir>, found: &mut NamesFound) {
+    fn count_root(&self, root: &Arc<Dir>, found: &mut NamesFound) {
         self.met.is_new(Ino::ROOT);
         // Listing the root reports the same damage, so the error is dropped.
-        let _ = self.look(root, None, Ino::ROOT, found);
+        let _ = self.count_inode(root, None, Ino::ROOT, found);
     }
 
     /// Reads the names of a directory.
@@ -348,24 +348,24 @@ impl Walk<'_> {
                 let names = std::mem::take(&mut batch);
                 if self.options.threads > 1 && self.queue.is_short() {
                     dir.open.fetch_add(1, Relaxed);
-                    self.queue.put(Task::Look(Arc::clone(dir), names));
+                    self.queue.put(Task::Count(Arc::clone(dir), names));
                 } else {
-                    self.look_at(dir, names, found);
+                    self.count_names(dir, names, found);
                 }
             }
         }
-        self.look_at(dir, batch, found);
+        self.count_names(dir, batch, found);
     }
 
-    fn look_at(&self, dir: &Arc<Dir>, names: Vec<(Vec<u8>, Ino)>, found: &mut NamesFound) {
+    fn count_names(&self, dir: &Arc<Dir>, names: Vec<(Vec<u8>, Ino)>, found: &mut NamesFound) {
         for (name, ino) in names {
             // A further name of an inode that was found before. For a directory that is damage,
             // reported below.
             if !self.met.is_new(ino) {
-                self.look_again(dir, &name, ino, found);
+                self.report_second_name(dir, &name, ino, found);
                 continue;
             }
-            match self.look(dir, Some(&name), ino, found) {
+            match self.count_inode(dir, Some(&name), ino, found) {
                 Ok(Some(blocks)) => {
                     dir.open.fetch_add(1, Relaxed);
                     let below = Dir::new(Some(Arc::clone(dir)), name, ino);
@@ -386,21 +386,21 @@ impl Walk<'_> {
     }
 
     /// Reports a second name of a directory as damage.
-    fn look_again(&self, dir: &Arc<Dir>, name: &[u8], ino: Ino, found: &mut NamesFound) {
+    fn report_second_name(&self, dir: &Arc<Dir>, name: &[u8], ino: Ino, found: &mut NamesFound) {
         let volume = self.fs.volume();
-        let looked =
+        let done =
             volume.context().recording_errors(|| match volume.peek_listed(ino)?.file_kind() {
                 FileKind::Directory => Err(Site::of_ino(ino).corrupt(What::DirectoryLoop)),
                 _ => Ok(()),
             });
-        if let Err(error) = looked {
+        if let Err(error) = done {
             found.problems.add(self.options.problems, || Some(dir.path(Some(name))), error);
         }
     }
 
     /// Counts the inode of `name` in `dir`, or of `dir` itself without a name. Returns its blocks
     /// if it is a directory to enter.
-    fn look(
+    fn count_inode(
         &self,
         dir: &Arc<Dir>,
         name: Option<&[u8]>,

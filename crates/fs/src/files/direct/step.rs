@@ -116,7 +116,7 @@ impl Step {
             self.reached = offset;
             self.error = Some(error);
         } else if let (Access::Write, Some(expected)) = (done.request.access, &mut self.expected) {
-            expected.look(offset, &done.request.memory);
+            expected.verify(offset, &done.request.memory);
         }
         if let (Access::Write, Memory::Owned(buf)) = (done.request.access, done.request.memory) {
             self.chunks.push((offset, buf));

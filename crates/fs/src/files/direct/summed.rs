@@ -29,11 +29,11 @@ pub(crate) struct Expected {
 
 impl Expected {
     /// Verifies what was read from `offset` on.
-    pub(crate) fn look(&mut self, offset: usize, memory: &Memory<'_>) {
+    pub(crate) fn verify(&mut self, offset: usize, memory: &Memory<'_>) {
         let mut words = self.words[offset / self.block..].iter();
         let (mut sum, mut left) = (!0, self.block);
         let mut missed = false;
-        let mut look = |mut bytes: &[u8]| {
+        let mut add = |mut bytes: &[u8]| {
             while !bytes.is_empty() {
                 let (part, rest) = bytes.split_at(left.min(bytes.len()));
                 sum = crc32c(sum, part);
@@ -46,8 +46,8 @@ impl Expected {
             }
         };
         match memory {
-            Memory::Lent(spans) => spans.iter().for_each(|span| span.look(&mut look)),
-            Memory::Owned(bytes) => look(bytes),
+            Memory::Lent(spans) => spans.iter().for_each(|span| span.look(&mut add)),
+            Memory::Owned(bytes) => add(bytes),
         }
         self.missed |= missed;
     }

@@ -1,6 +1,6 @@
 //! Finds, from the inodes, the blocks that have checksums or are about to get them.
 
-use crate::inodes::lookup::Ask;
+use crate::inodes::lookup::Lookup;
 use crate::inodes::map::Target;
 use crate::state::inode::Body;
 use crate::volume::Volume;
@@ -43,7 +43,7 @@ impl Volume {
             if self.is_hidden(ino) {
                 continue;
             }
-            match self.peek_inode(ino, Ask::Internal) {
+            match self.peek_inode(ino, Lookup::Internal) {
                 Ok(body) => self.walk_inode(ino, &body, passed)?,
                 Err(error @ Error::Corrupt { .. }) => passed.damage(error)?,
                 Err(error) => return Err(error),

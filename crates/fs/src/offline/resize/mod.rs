@@ -147,8 +147,8 @@ fn resize_file(
             _ => u64::MAX,
         },
     };
-    let asked_for_device = size == Size::Device;
-    if !file.is_block_device() && file.len() > bytes && !asked_for_device {
+    let is_device_size = size == Size::Device;
+    if !file.is_block_device() && file.len() > bytes && !is_device_size {
         file.set_len(bytes)?;
         file.flush()?;
     }

@@ -11,7 +11,7 @@
 //! ends up marked.
 
 use super::{Replay, Touched};
-use crate::inodes::lookup::Ask;
+use crate::inodes::lookup::Lookup;
 use crate::inodes::map::used::Used;
 use extant_base::{Ino, Result};
 use extant_ondisk::inode::{FileKind, InodeFlags, LINK_MAX};
@@ -40,12 +40,12 @@ impl Replay<'_> {
 
     /// Whether the inode has links on disk.
     fn was_named(&self, ino: Ino) -> Result<bool> {
-        Ok(self.volume.inode_as(ino, Ask::Internal)?.read().links > 0)
+        Ok(self.volume.inode_as(ino, Lookup::Internal)?.read().links > 0)
     }
 
     fn settle_links(&mut self, ino: Ino, known: Touched) -> Result<()> {
         let volume = self.volume;
-        let inode = volume.inode_as(ino, Ask::Internal)?;
+        let inode = volume.inode_as(ino, Lookup::Internal)?;
         let mut body = inode.write();
         let had_links = body.links > 0;
         let links = match (body.file_kind(), known.subdirectories) {
@@ -69,7 +69,7 @@ impl Replay<'_> {
 
     fn release(&mut self, ino: Ino) -> Result<()> {
         let volume = self.volume;
-        let inode = volume.inode_as(ino, Ask::Internal)?;
+        let inode = volume.inode_as(ino, Lookup::Internal)?;
         let mut body = inode.write();
         let handle = self.handle()?;
         volume.release_inode(&handle, ino, &mut body)?;
@@ -87,7 +87,7 @@ impl Replay<'_> {
         }
         handle.stop()?;
         for ino in living {
-            let inode = volume.inode_as(*ino, Ask::Internal)?;
+            let inode = volume.inode_as(*ino, Lookup::Internal)?;
             let body = inode.read();
             let handle = self.handle()?;
             for block in body.file_acl.into_iter().chain(body.translator) {

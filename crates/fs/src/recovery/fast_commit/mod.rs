@@ -21,7 +21,7 @@ mod inode;
 mod names;
 mod ranges;
 
-use crate::inodes::lookup::Ask;
+use crate::inodes::lookup::Lookup;
 use crate::recovery::RecoveryReport;
 use crate::recovery::orphans::OrphanRecords;
 use crate::state::inode::Inode;
@@ -169,7 +169,7 @@ impl<'a> Replay<'a> {
         if !self.volume.is_inode_marked(ino)? {
             return Ok(None);
         }
-        match self.volume.inode_as(ino, Ask::Internal) {
+        match self.volume.inode_as(ino, Lookup::Internal) {
             Ok(inode) => Ok(Some(inode)),
             // A slot that was never written.
             Err(Error::Corrupt { what: What::InodeMode | What::InodeNotMarked, .. }) => Ok(None),

@@ -72,7 +72,7 @@ impl DerefMut for Body {
 
 impl Body {
     /// Whether its flags demand that changes are durable when a call returns.
-    pub(crate) fn asks_for_sync(&self) -> bool {
+    pub(crate) fn requires_sync(&self) -> bool {
         let of_names = InodeFlags::SYNC | InodeFlags::DIRSYNC;
         match self.file_kind() {
             FileKind::Directory => self.flags.intersects(of_names),

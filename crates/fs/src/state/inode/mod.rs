@@ -86,7 +86,7 @@ impl Inode {
             nameable: AtomicBool::new(false),
             cached: body.cached.clone().map_or_else(OnceLock::new, OnceLock::from),
             quiet_until: AtomicU64::new(0),
-            syncs: AtomicBool::new(body.asks_for_sync()),
+            syncs: AtomicBool::new(body.requires_sync()),
             write_back_at_close: AtomicBool::new(false),
             closed_dirty: AtomicU64::new(0),
             closed_written: AtomicU64::new(0),
@@ -137,7 +137,7 @@ impl Inode {
 
     /// Updates `syncs` from the flags of `body`.
     pub(crate) fn note_sync(&self, body: &Body) {
-        let syncs = body.asks_for_sync();
+        let syncs = body.requires_sync();
         if self.syncs.load(Ordering::Relaxed) != syncs {
             self.syncs.store(syncs, Ordering::Relaxed);
         }

@@ -186,7 +186,7 @@ impl Volume {
             if !seen.insert(at) {
                 return Err(Site::of_ino(at).corrupt(What::DirectoryLoop));
             }
-            let inode = self.inode_as(at, crate::inodes::lookup::Ask::Orphan)?;
+            let inode = self.inode_as(at, crate::inodes::lookup::Lookup::Orphan)?;
             let body = inode.read();
             if body.disk.links == 0 {
                 // Removed: it has no ancestors, and nothing can be moved into it.
