@@ -32,7 +32,7 @@ impl Inode {
     /// Its metadata now. A later change sets another time, if the clock's resolution allows.
     pub(crate) fn metadata(&self, volume: &Volume) -> Metadata {
         let body = self.read();
-        self.be_loud();
+        self.disable_fast_overwrite();
         Metadata::of(volume, self.ino, &body)
     }
 }

@@ -40,8 +40,8 @@ pub(super) fn transfers<T>(
     runs
 }
 
-/// Reads every block in `wanted` (sorted by `place`, all on the volume) and passes it to `visit`, on
-/// all threads. Each thread has a state of its own; all states are returned.
+/// Reads every block in `wanted` (sorted by `place`, all on the volume) and passes it to `visit`,
+/// on all threads. Each thread has a state of its own; all states are returned.
 pub(super) fn each_block<T: Sync, S: Send>(
     view: &View<'_>,
     wanted: &[T],

@@ -50,7 +50,7 @@ impl Volume {
         let (Some(cached), Place::At(offset)) = (inode.cached.get(), place) else {
             return Ok(false);
         };
-        let until = inode.quiet_until.load(Ordering::Acquire);
+        let until = inode.fast_overwrite_until.load(Ordering::Acquire);
         if until == 0 {
             return Ok(false);
         }
@@ -63,11 +63,11 @@ impl Volume {
         let mut bytes = Bytes { content, done: 0 };
         // A thread that holds the inode to change what may be written either is seen by this check
         // or waits for the folio.
-        let may = || inode.quiet_until.load(Ordering::Acquire) != 0;
+        let is_enabled = || inode.fast_overwrite_until.load(Ordering::Acquire) != 0;
         let cache = self.page_cache();
         let permit =
             cache.map(|cache| cache.acquire_permit(content.len() as u64, how)).transpose()?;
-        let n = cached.pages.overwrite_hit(offset, &mut bytes, how, &may);
+        let n = cached.pages.overwrite_hit(offset, &mut bytes, how, &is_enabled);
         drop(permit);
         if n < content.len() {
             return Ok(false);
@@ -130,14 +130,14 @@ impl Volume {
     }
 
     /// Enables fast overwrites of this inode until the clock's next tick.
-    pub(crate) fn be_quiet(&self, inode: &Inode, body: &Body) {
+    pub(crate) fn enable_fast_overwrite(&self, inode: &Inode, body: &Body) {
         let fixed = InodeFlags::APPEND | InodeFlags::IMMUTABLE | InodeFlags::VERITY;
         // An overwrite of covered blocks has to reserve space first.
-        let quiet =
+        let allowed =
             body.no_capability && !inode.directs.any_writes() && !self.covers(inode.ino, body);
-        if quiet && !body.flags.intersects(fixed) && self.goes_through_cache(body) {
+        if allowed && !body.flags.intersects(fixed) && self.goes_through_cache(body) {
             let until = nanoseconds(body.mtime).saturating_add(TICK_NS);
-            inode.quiet_until.store(until, Ordering::Release);
+            inode.fast_overwrite_until.store(until, Ordering::Release);
         }
     }
 

@@ -272,7 +272,7 @@ impl Volume {
     /// Takes the bytes `range` out of the cache. While the caller holds the inode lock, no fast
     /// overwrite can make them dirty again. `false` if some are dirty.
     fn is_out_of_cache(&self, inode: &Inode, range: &Range<u64>) -> bool {
-        inode.be_loud();
+        inode.disable_fast_overwrite();
         match inode.cached.get() {
             Some(cached) => cached.pages.invalidate(self.in_whole_blocks(range.clone())),
             None => true,

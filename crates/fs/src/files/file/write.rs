@@ -173,7 +173,7 @@ impl Volume {
             let written = match inline {
                 Ok(None) if self.goes_through_cache(body) => {
                     let n = self.write_folios(inode, body, pos, part, how)?;
-                    self.be_quiet(inode, body);
+                    self.enable_fast_overwrite(inode, body);
                     return Ok(done + n);
                 }
                 Ok(None) => {

@@ -53,7 +53,7 @@ pub(crate) struct Inode {
     pub(crate) cached: OnceLock<Arc<Cached>>,
     /// Until this time, in nanoseconds since 1970, fast overwrites are enabled: writes over its
     /// folios need not change the inode. 0: disabled. Set under the inode's lock.
-    pub(crate) quiet_until: AtomicU64,
+    pub(crate) fast_overwrite_until: AtomicU64,
     /// Its flags demand that changes are durable when a call returns: `SYNC`, for a directory also
     /// `DIRSYNC`. Set under the inode's lock.
     pub(crate) syncs: AtomicBool,
@@ -85,7 +85,7 @@ impl Inode {
             unlinked: AtomicBool::new(false),
             nameable: AtomicBool::new(false),
             cached: body.cached.clone().map_or_else(OnceLock::new, OnceLock::from),
-            quiet_until: AtomicU64::new(0),
+            fast_overwrite_until: AtomicU64::new(0),
             syncs: AtomicBool::new(body.requires_sync()),
             write_back_at_close: AtomicBool::new(false),
             closed_dirty: AtomicU64::new(0),
@@ -122,7 +122,7 @@ impl Inode {
     #[track_caller]
     pub(crate) fn write(&self) -> WriteGuard<'_, Body> {
         let mut body = self.body.write();
-        self.be_loud();
+        self.disable_fast_overwrite();
         self.note_sync(&body);
         if body.cached.is_none() {
             body.cached = self.cached.get().cloned();
@@ -145,9 +145,9 @@ impl Inode {
 
     /// Disables fast overwrites: the next write over its folios takes the inode's lock. The write's
     /// permission, or the time that it sets, may have changed.
-    pub(crate) fn be_loud(&self) {
-        if self.quiet_until.load(Ordering::Relaxed) != 0 {
-            self.quiet_until.store(0, Ordering::Release);
+    pub(crate) fn disable_fast_overwrite(&self) {
+        if self.fast_overwrite_until.load(Ordering::Relaxed) != 0 {
+            self.fast_overwrite_until.store(0, Ordering::Release);
         }
     }
 
