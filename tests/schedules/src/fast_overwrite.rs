@@ -7,9 +7,9 @@
 //!   writer      inode [ bytes ► enable ]
 //! ```
 //!
-//! A change disables fast overwrites before it takes the folio's lock, and an overwrite checks under
-//! that lock. So either the change sees the overwrite, or the overwrite sees that it is disabled.
-//! `disable_fast_overwrite` and `is_enabled` are the engine's own lines.
+//! A change disables fast overwrites before it takes the folio's lock, and an overwrite checks
+//! under that lock. So either the change sees the overwrite, or the overwrite sees that it is
+//! disabled. `disable_fast_overwrite` and `is_enabled` are the engine's own lines.
 
 use crate::fast_overwrite_code::is_enabled;
 use loom::sync::atomic::AtomicU64;

@@ -275,9 +275,9 @@ impl Volume {
     }
 
     fn check_project(&self, body: &Body, projid: u32) -> Result<()> {
-        let room =
+        let has_field =
             self.geometry().inode_size() > INODE_SIZE_MIN && body.extra_isize >= PROJECT_EXTRA;
-        match self.has_ro_compat(RoCompat::PROJECT) && room {
+        match self.has_ro_compat(RoCompat::PROJECT) && has_field {
             true => Ok(()),
             false if projid == 0 => Ok(()),
             false => Err(Error::NotSupported("a project on this volume or inode")),

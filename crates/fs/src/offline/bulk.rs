@@ -117,7 +117,7 @@ impl Loader {
     }
 
     /// Whether an attribute of the greatest possible length could still be stored.
-    fn has_room(&self) -> bool {
+    fn has_space(&self) -> bool {
         let longest = self.volume().block_size().blocks_for(64 << 10) + 8;
         let inodes = self.volume().space().free_inodes();
         self.free_blocks() > longest && inodes > 0
@@ -354,7 +354,7 @@ impl Loader {
             volume.xattr_set_all(handle, ino, &mut body, &list).map_err(|error| {
                 // Either the volume is full, or the inode and its block are.
                 match error {
-                    Error::NoSpace if self.has_room() => Error::NotSupported(
+                    Error::NoSpace if self.has_space() => Error::NotSupported(
                         "the attributes do not fit an inode and one block: use the ea_inode feature",
                     ),
                     error => error,

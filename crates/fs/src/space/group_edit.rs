@@ -162,10 +162,10 @@ impl<'a> GroupEdit<'a> {
     /// hold in this group. Returns whether the owner holds anything now.
     pub(super) fn hold_behind(&mut self, span: Span, hold: Hold) -> bool {
         let GroupState { free: Some(free), held, .. } = &mut *self.state else { return false };
-        if !held.has_room_for(hold.owner) {
+        if !held.may_hold(hold.owner) {
             return false;
         }
-        let behind = free.at(span.end(), hold.room);
+        let behind = free.at(span.end(), hold.spare);
         let behind = behind.unwrap_or(Span { start: span.end(), len: 0 });
         if behind.len > 0 {
             free.take(behind);

@@ -32,16 +32,16 @@ use extant_ondisk::bitmap;
 /// Groups in which one call may find nothing before it accepts any run.
 const VISITS: u32 = 64;
 /// Clusters that should be free after a held run: the file's next held run goes there.
-const HELD_ROOM: u32 = 512;
+const SPARE_AFTER_HELD: u32 = 512;
 
 /// A search inside one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pick {
     /// `want` clusters at `goal`; else as [`Pick::Whole`].
-    At { goal: u32, want: u32, room: u32 },
-    /// The shortest run that holds `want` clusters and `room` after them; else the shortest one for
+    At { goal: u32, want: u32, spare: u32 },
+    /// The shortest run that holds `want` clusters and `spare` after them; else the shortest one for
     /// `want`.
-    Whole { want: u32, room: u32 },
+    Whole { want: u32, spare: u32 },
     /// The longest run if it has at least `least` clusters, cut to `want`.
     Longest { least: u32, want: u32 },
     /// The first free clusters at or after this one, up to `want`.
@@ -53,11 +53,13 @@ impl Pick {
     /// allows it.
     pub(super) fn from(self, free: &FreeExtents, stripes: Option<Stripes>) -> Option<Span> {
         match self {
-            Pick::At { goal, want, room } => free
+            Pick::At { goal, want, spare } => free
                 .at(goal, want)
                 .filter(|span| span.len == want)
-                .or_else(|| Pick::Whole { want, room }.from(free, stripes)),
-            Pick::Whole { want, room } => whole(want, room, stripes, |least| free.best_fit(least)),
+                .or_else(|| Pick::Whole { want, spare }.from(free, stripes)),
+            Pick::Whole { want, spare } => {
+                whole(want, spare, stripes, |least| free.best_fit(least))
+            }
             Pick::Longest { least, want } => {
                 free.longest(want).filter(|_| free.longest_len() >= least)
             }
@@ -74,15 +76,15 @@ impl Pick {
         let cut = |span: Span, want: u32| Span { len: span.len.min(want), ..span };
         let best = |least| runs().filter(|run| run.len >= least).min_by_key(|run| run.len);
         match self {
-            Pick::At { goal, want, room } => {
+            Pick::At { goal, want, spare } => {
                 bitmap::next_zero_run(map, goal.min(clusters)..clusters)
                     .map(|run| Span { start: run.start, len: run.end - run.start })
                     .filter(|run| run.start == goal && run.len >= want)
                     .map(|run| cut(run, want))
-                    .or_else(|| Pick::Whole { want, room }.scan(map, clusters, stripes))
+                    .or_else(|| Pick::Whole { want, spare }.scan(map, clusters, stripes))
             }
-            Pick::Whole { want, room } => {
-                whole(want, room, stripes, |least| best(least).map(|run| cut(run, least)))
+            Pick::Whole { want, spare } => {
+                whole(want, spare, stripes, |least| best(least).map(|run| cut(run, least)))
             }
             Pick::Longest { least, want } => runs()
                 .max_by_key(|run| run.len)
@@ -94,16 +96,16 @@ impl Pick {
     }
 }
 
-/// `want` clusters that start at a stripe, with `room` after them if some run holds both.
+/// `want` clusters that start at a stripe, with `spare` after them if some run holds both.
 /// `best_fit` gives the shortest run of a length, cut to that length. If no run contains the start
 /// of a stripe, the clusters start where a run does.
 fn whole(
     want: u32,
-    room: u32,
+    spare: u32,
     stripes: Option<Stripes>,
     best_fit: impl Fn(u32) -> Option<Span>,
 ) -> Option<Span> {
-    let roomy = want.saturating_add(room);
+    let with_spare = want.saturating_add(spare);
     if let Some(stripes) = stripes {
         let aligned = |least: u32| {
             let run = best_fit(least)?;
@@ -112,13 +114,16 @@ fn whole(
         };
         // The shortest run may start at a stripe. A run that is longer by a stripe contains a
         // start.
-        let lens =
-            [roomy, roomy.saturating_add(stripes.spare()), want.saturating_add(stripes.spare())];
+        let lens = [
+            with_spare,
+            with_spare.saturating_add(stripes.spare()),
+            want.saturating_add(stripes.spare()),
+        ];
         if let Some(found) = lens.into_iter().find_map(aligned) {
             return Some(found);
         }
     }
-    best_fit(roomy).map(|run| Span { len: want, ..run }).or_else(|| best_fit(want))
+    best_fit(with_spare).map(|run| Span { len: want, ..run }).or_else(|| best_fit(want))
 }
 
 /// The groups that one request may use, and the group where it starts.
@@ -163,17 +168,17 @@ impl Space {
             return self.climb_in_order(handle, &mut climb, bit, want);
         }
         let stripes = self.stripes_in(first).filter(|stripes| {
-            let held = hold.map_or(0, |hold| hold.room);
+            let held = hold.map_or(0, |hold| hold.spare);
             want.saturating_add(held) > stripes.spare()
         });
         climb.on_stripes = stripes.is_some();
-        let room = hold.map_or(if only_hold { HELD_ROOM } else { 0 }, |hold| hold.room);
+        let spare = hold.map_or(if only_hold { SPARE_AFTER_HELD } else { 0 }, |hold| hold.spare);
         // The goal of a file's first blocks is one of many good places. Later blocks follow those
         // before them.
         let is_first = request.growth.is_some_and(|growth| growth.is_first);
         let at = match stripes {
-            Some(stripes) if is_first && stripes.next(bit) != bit => Pick::Whole { want, room },
-            _ => Pick::At { goal: bit, want, room },
+            Some(stripes) if is_first && stripes.next(bit) != bit => Pick::Whole { want, spare },
+            _ => Pick::At { goal: bit, want, spare },
         };
         if first.0 < climb.end
             && let Some(span) = self.allocate_in(handle, &climb, first, at)?
@@ -181,12 +186,15 @@ impl Space {
             return Ok(Some((first, span)));
         }
         // Groups whose runs also contain the start of a stripe come first.
-        let most = want.saturating_add(room).saturating_add(stripes.map_or(0, Stripes::spare));
-        let (roomy, sure, perhaps) = (sure_level(most), sure_level(want), level_of(want));
-        let whole = Pick::Whole { want, room };
+        let most = want.saturating_add(spare).saturating_add(stripes.map_or(0, Stripes::spare));
+        let (with_spare, sure, perhaps) = (sure_level(most), sure_level(want), level_of(want));
+        let whole = Pick::Whole { want, spare };
         // Search equal levels once.
-        let steps =
-            [Some(roomy), (sure < roomy).then_some(sure), (perhaps < sure).then_some(perhaps)];
+        let steps = [
+            Some(with_spare),
+            (sure < with_spare).then_some(sure),
+            (perhaps < sure).then_some(perhaps),
+        ];
         let steps = steps.into_iter().flatten().map(|level| (level, whole));
         let shorter = (1..=perhaps).rev().map(|level| {
             let least = 1 << (level - 1);
@@ -382,9 +390,9 @@ mod tests {
             );
             let len = |span: Option<Span>| span.map(|span| span.len);
             for pick in [
-                Pick::At { goal: place, want, room: 0 },
-                Pick::Whole { want, room: 0 },
-                Pick::Whole { want, room: 20 },
+                Pick::At { goal: place, want, spare: 0 },
+                Pick::Whole { want, spare: 0 },
+                Pick::Whole { want, spare: 20 },
                 Pick::Longest { least: 1, want },
                 Pick::Longest { least: 30, want },
             ] {
@@ -396,13 +404,13 @@ mod tests {
                 }
             }
             let stripes = Stripes::of(place % 7, 7);
-            for pick in [Pick::Whole { want, room: 0 }, Pick::Whole { want, room: 20 }] {
+            for pick in [Pick::Whole { want, spare: 0 }, Pick::Whole { want, spare: 20 }] {
                 let found = [pick.from(&free, stripes), pick.scan(&map, CLUSTERS, stripes)];
                 let begins = found.map(|span| span.map(|span| is_at_stripe(span, stripes)));
                 assert_eq!(begins[0], begins[1], "{pick:?} {found:?}");
                 assert!(found.iter().flatten().all(|span| span.len == want));
-                let has_room = free.longest_len() >= want + 6;
-                assert!(!has_room || begins[0] == Some(true), "{pick:?} {found:?}");
+                let fits = free.longest_len() >= want + 6;
+                assert!(!fits || begins[0] == Some(true), "{pick:?} {found:?}");
             }
         }
     }

@@ -52,7 +52,7 @@ pub(crate) enum Owner {
 pub(super) struct Hold {
     pub(super) owner: Owner,
     /// Most clusters to hold.
-    pub(super) room: u32,
+    pub(super) spare: u32,
 }
 
 /// The growth of a regular file.
@@ -95,7 +95,7 @@ impl Held {
     }
 
     /// Whether `owner` may hold clusters here.
-    pub(super) fn has_room_for(&self, owner: Owner) -> bool {
+    pub(super) fn may_hold(&self, owner: Owner) -> bool {
         let held = self.0.as_ref().map_or(0, |holds| holds.spans.len());
         held < HOLDS_A_GROUP || self.of(owner).is_some()
     }
@@ -276,14 +276,14 @@ impl Space {
         let growth = request.growth.filter(|_| request.below == u64::MAX)?;
         let group = self.context.geometry().clusters_per_group();
         if growth.is_first && growth.end <= SMALL_BLOCKS {
-            let room = SMALL_RUN.min(group / 16).saturating_sub(want);
-            return Some(Hold { owner: Owner::Small(small_run()), room });
+            let spare = SMALL_RUN.min(group / 16).saturating_sub(want);
+            return Some(Hold { owner: Owner::Small(small_run()), spare });
         }
         let size = self.context.block_size();
         let cluster_log2 = size.log2() + self.context.geometry().log_cluster_ratio();
         let chunk = chunk_bytes(u64::from(growth.end) << size.log2()) >> cluster_log2;
-        let room = (chunk.min(u64::from(group / 4)) as u32).saturating_sub(want);
-        Some(Hold { owner: Owner::Stream(growth.ino), room })
+        let spare = (chunk.min(u64::from(group / 4)) as u32).saturating_sub(want);
+        Some(Hold { owner: Owner::Stream(growth.ino), spare })
     }
 
     /// Takes up to `want` clusters from `owner`'s hold if it is where the request wants them:

@@ -118,8 +118,8 @@ impl Volume {
     /// The file has no blocks yet. The caller stores the inode. Attributes set before stay, so the
     /// capacity is the space that they leave; those set later come after it. Errors: `Corrupt`.
     pub(crate) fn inline_write(&self, ino: Ino, body: &mut Body, content: &[u8]) -> Result<bool> {
-        let room = I_BLOCK_SIZE + self.inline_value_max(ino, body)?;
-        if content.len() > room || !self.inline_begin(ino, body)? {
+        let capacity = I_BLOCK_SIZE + self.inline_value_max(ino, body)?;
+        if content.len() > capacity || !self.inline_begin(ino, body)? {
             return Ok(false);
         }
         let (head, tail) = content.split_at(content.len().min(I_BLOCK_SIZE));

@@ -317,8 +317,8 @@ impl Problems {
 
     fn merge(&mut self, limit: usize, other: Problems) {
         self.count += other.count;
-        let room = limit.saturating_sub(self.kept.len());
-        self.kept.extend(other.kept.into_iter().take(room));
+        let left = limit.saturating_sub(self.kept.len());
+        self.kept.extend(other.kept.into_iter().take(left));
     }
 }
 

@@ -79,7 +79,11 @@ impl Volume {
     /// Called before the next part of a write of `len` bytes goes into folios. Don't-cache bytes
     /// wait here until they fit under their cap; at most
     /// [`Rank::Write`](extant_base::lock::Rank::Write) may be held.
-    pub(crate) fn make_room(&self, len: usize, how: Use) -> Result<Option<WritePermit<'_>>> {
+    pub(crate) fn acquire_write_permit(
+        &self,
+        len: usize,
+        how: Use,
+    ) -> Result<Option<WritePermit<'_>>> {
         let cache = self.page_cache();
         cache.map(|cache| cache.acquire_permit(STEP.min(len as u64), how)).transpose()
     }

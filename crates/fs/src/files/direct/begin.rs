@@ -64,8 +64,8 @@ impl Volume {
             if body.flags.contains(InodeFlags::APPEND) {
                 return Err(Error::NotPermitted);
             }
-            let room = self.max_file_size(&body).saturating_sub(pos);
-            if room < len as u64 {
+            let left = self.max_file_size(&body).saturating_sub(pos);
+            if left < len as u64 {
                 return Ok(Begun::Buffered(len));
             }
             if !self.takes_direct(&body) {

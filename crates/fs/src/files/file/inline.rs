@@ -31,8 +31,8 @@ impl Volume {
             self.inline_parts(ino, body)?; // damaged content is not overwritten
         }
         let end = pos + content.len() as u64;
-        let room = (I_BLOCK_SIZE + self.inline_value_max(ino, body)?) as u64;
-        if end > room || body.size > room {
+        let capacity = (I_BLOCK_SIZE + self.inline_value_max(ino, body)?) as u64;
+        if end > capacity || body.size > capacity {
             self.leave_inline(ino, body)?;
             return Ok(None);
         }

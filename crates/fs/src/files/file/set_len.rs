@@ -91,8 +91,8 @@ impl Volume {
         self.drop_capability(ino, body)?;
         if body.disk.has_inline_data() {
             self.inline_parts(ino, body)?;
-            let room = (I_BLOCK_SIZE + self.inline_value_max(ino, body)?) as u64;
-            if size > room {
+            let capacity = (I_BLOCK_SIZE + self.inline_value_max(ino, body)?) as u64;
+            if size > capacity {
                 self.leave_inline(ino, body)?;
             }
         }

@@ -81,8 +81,8 @@ impl Volume {
         let mut has_flushed = false;
         let (mut done, mut len) = (0, content.len());
         while done < len {
-            let room = match self.make_room(len - done, how) {
-                Ok(room) => room,
+            let permit = match self.acquire_write_permit(len - done, how) {
+                Ok(permit) => permit,
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             };
@@ -104,7 +104,7 @@ impl Volume {
             let pos = start.unwrap_or_default() + done as u64;
             let written = self.write_some(inode, &mut body, pos, content.part(done, len), how);
             drop(body);
-            drop(room);
+            drop(permit);
             let n = match written {
                 Ok(n) => n,
                 Err(Error::NoSpace) if !has_flushed && self.space().has_promised() => {
@@ -132,9 +132,9 @@ impl Volume {
 
     /// Prepares a write at `place`. Returns where it starts, and how many bytes at most.
     fn begin_write(&self, ino: Ino, body: &mut Body, place: Place) -> Result<(u64, u64)> {
-        let room = self.check_write(body, place)?;
+        let range = self.check_write(body, place)?;
         self.drop_capability(ino, body)?;
-        Ok(room)
+        Ok(range)
     }
 
     /// Checks whether bytes may be written at `place`. Returns where they start, and how many at
@@ -151,7 +151,7 @@ impl Volume {
         };
         match self.max_file_size(body).saturating_sub(start) {
             0 => Err(Error::FileTooLarge),
-            room => Ok((start, room)),
+            max => Ok((start, max)),
         }
     }
 

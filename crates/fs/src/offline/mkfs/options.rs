@@ -196,10 +196,10 @@ impl MkfsOptions {
     /// # Errors
     /// `Invalid` when it is longer.
     pub fn label(mut self, label: &str) -> Result<Self> {
-        let Some(room) = self.label.get_mut(..label.len()) else {
+        let Some(field) = self.label.get_mut(..label.len()) else {
             return Err(Error::Invalid("a label has at most 16 bytes"));
         };
-        room.copy_from_slice(label.as_bytes());
+        field.copy_from_slice(label.as_bytes());
         Ok(self)
     }
 
@@ -208,10 +208,10 @@ impl MkfsOptions {
     /// # Errors
     /// `Invalid` when it is longer.
     pub fn last_mounted(mut self, path: &str) -> Result<Self> {
-        let Some(room) = self.last_mounted.get_mut(..path.len()) else {
+        let Some(field) = self.last_mounted.get_mut(..path.len()) else {
             return Err(Error::Invalid("a path of last mount has at most 64 bytes"));
         };
-        room.copy_from_slice(path.as_bytes());
+        field.copy_from_slice(path.as_bytes());
         Ok(self)
     }
 

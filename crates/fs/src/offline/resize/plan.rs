@@ -42,7 +42,7 @@ pub(super) fn fit(old: &Superblock, wish: u64) -> Result<u64> {
             return Ok(blocks);
         }
         if last.0 == 0 {
-            return Err(Error::Invalid("a volume of that size has no room for its own metadata"));
+            return Err(Error::Invalid("a volume of that size has no space for its own metadata"));
         }
         blocks -= have;
         if blocks == old.blocks_count {
@@ -226,7 +226,7 @@ impl Needs {
         }
         // Extent trees grow if free space is fragmented, and the last step of a move needs some
         // space.
-        let room = 32 + self.clusters / 256;
-        fixed + self.clusters + room <= stay
+        let spare = 32 + self.clusters / 256;
+        fixed + self.clusters + spare <= stay
     }
 }

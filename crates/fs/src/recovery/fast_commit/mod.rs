@@ -70,7 +70,7 @@ struct Replay<'a> {
     orphans: OrphanRecords,
     /// Blocks that may still be mapped. Between two commits hardly any block is allocated twice, so
     /// a log that maps several times as many blocks as the volume has is crafted.
-    room: u64,
+    blocks_left: u64,
     report: &'a mut RecoveryReport,
 }
 
@@ -99,7 +99,7 @@ pub(super) fn apply(
         touched: BTreeMap::new(),
         kept: Vec::new(),
         orphans: OrphanRecords::read(volume, report)?,
-        room: volume.geometry().blocks_count().saturating_mul(4),
+        blocks_left: volume.geometry().blocks_count().saturating_mul(4),
         report,
     };
     replay.keep(log.excluded())?;

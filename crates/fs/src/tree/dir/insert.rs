@@ -113,21 +113,21 @@ impl Volume {
         }
         check_new_name(name)?;
         let wanted = Wanted::new(&dir, name)?;
-        let room = match dir.form {
+        let space = match dir.form {
             Form::Inline => {
                 free(dir.find(name)?)?;
                 None
             }
-            Form::Linear => dir.room_for(&wanted, name)?,
-            Form::Indexed => match dir.indexed_room(&wanted, name) {
+            Form::Linear => dir.find_space(&wanted, name)?,
+            Form::Indexed => match dir.find_indexed_space(&wanted, name) {
                 Err(error) if is_bad_index(&error) && self.checksums().seed().is_none() => {
                     free(dir.find(name)?)?;
                     None
                 }
-                room => room?.0,
+                space => space?.0,
             },
         };
-        Ok(room.map_or(Spot::Search, Spot::Room))
+        Ok(space.map_or(Spot::Search, Spot::Entry))
     }
 
     /// As [`Volume::dir_insert`], at the spot that [`Volume::dir_spot`] found under the same lock.
@@ -144,8 +144,8 @@ impl Volume {
     ) -> Result<()> {
         body.moves.change();
         match spot {
-            Spot::Room(room) => {
-                self.dir(ino, body)?.insert_at(handle, room, NewName { name, target, kind })
+            Spot::Entry(space) => {
+                self.dir(ino, body)?.insert_at(handle, space, NewName { name, target, kind })
             }
             Spot::Search => self.dir_insert(handle, ino, body, name, target, kind),
         }
@@ -163,8 +163,8 @@ impl Volume {
         if dir.blocks == 0 {
             return Err(dir.site().corrupt(What::DirectorySize));
         }
-        if let Some(room) = dir.room_for(wanted, new.name)? {
-            return dir.insert_at(handle, room, new);
+        if let Some(space) = dir.find_space(wanted, new.name)? {
+            return dir.insert_at(handle, space, new);
         }
         if dir.blocks == 1 && self.has_compat(Compat::DIR_INDEX) {
             self.linear_to_htree(handle, ino, body)?;
@@ -179,7 +179,7 @@ impl Volume {
             DirBlockMut::new(&mut bytes, dir.format, seed, dir.site_of(&block)).init_empty();
         }
         block.set_verified_as(Role::DirLeaf(ino).kind());
-        dir.insert_at(handle, Room { block, offset: 0 }, new)
+        dir.insert_at(handle, EntrySpace { block, offset: 0 }, new)
     }
 
     fn insert_indexed(
@@ -192,11 +192,11 @@ impl Volume {
     ) -> Result<()> {
         for _ in 0..STEPS_MAX {
             let dir = self.dir(ino, body)?;
-            let probe = match dir.indexed_room(wanted, new.name)? {
-                (Some(room), _) => return dir.insert_at(handle, room, new),
+            let probe = match dir.find_indexed_space(wanted, new.name)? {
+                (Some(space), _) => return dir.insert_at(handle, space, new),
                 (None, probe) => probe,
             };
-            self.htree_make_room(handle, ino, body, &probe)?;
+            self.htree_split(handle, ino, body, &probe)?;
         }
         Err(Error::NoSpace)
     }
@@ -205,13 +205,13 @@ impl Volume {
 /// Where a name can be inserted.
 pub(crate) enum Spot {
     /// In the slack of an entry: the insert changes that block alone.
-    Room(Room),
+    Entry(EntrySpace),
     /// The insert must make space, or search for it in the inode.
     Search,
 }
 
 /// An entry of a leaf whose slack is large enough for a name.
-pub(crate) struct Room {
+pub(crate) struct EntrySpace {
     block: MetaBlock,
     offset: usize,
 }
@@ -252,7 +252,7 @@ impl Dir<'_> {
     /// Errors: `Exists` if the leaf has the name.
     fn scan(&self, block: &MetaBlock, wanted: &Wanted<'_>, need: usize) -> Result<Option<usize>> {
         let bytes = block.read();
-        let mut room = None;
+        let mut space = None;
         let view = DirBlock::new(&bytes, self.format, self.site_of(block));
         let right = self.names_are_right(block);
         for entry in if right { view.trusted_entries() } else { view.entries() } {
@@ -262,24 +262,24 @@ impl Dir<'_> {
                 Some(_) => self.format.need(entry.name),
                 None => 0,
             };
-            if room.is_none() && entry.rec_len.saturating_sub(own) >= need {
-                room = Some(entry.offset);
+            if space.is_none() && entry.rec_len.saturating_sub(own) >= need {
+                space = Some(entry.offset);
             }
         }
         if !right {
             block.set_verified_as(Role::DirNames(self.ino).kind());
         }
-        Ok(room)
+        Ok(space)
     }
 
     /// Free space for `name` in the leaf of its hash, and the path to that leaf.
     ///
     /// Errors: `Exists` if a leaf of the hash has the name.
-    fn indexed_room(
+    fn find_indexed_space(
         &self,
         wanted: &Wanted<'_>,
         name: &[u8],
-    ) -> Result<(Option<Room>, super::htree::Probe)> {
+    ) -> Result<(Option<EntrySpace>, super::htree::Probe)> {
         let probe = self.probe(|version| match version {
             HashVersion::SipHash => Err(Error::Encrypted),
             version => wanted.hash(&self.hasher(version)).ok_or(Error::Encrypted),
@@ -289,26 +289,26 @@ impl Dir<'_> {
         if self.chain_has(probe, wanted)? {
             return Err(Error::Exists);
         }
-        Ok((offset.map(|offset| Room { block, offset }), probe))
+        Ok((offset.map(|offset| EntrySpace { block, offset }), probe))
     }
 
     /// The first free space for `name` in a linear directory.
     ///
     /// Errors: `Exists` if the directory has the name.
-    fn room_for(&self, wanted: &Wanted<'_>, name: &[u8]) -> Result<Option<Room>> {
+    fn find_space(&self, wanted: &Wanted<'_>, name: &[u8]) -> Result<Option<EntrySpace>> {
         let need = self.format.need(name);
-        let mut room = None;
+        let mut space = None;
         for at in 0..self.blocks {
             if at % super::linear::SCAN_AHEAD == 0 {
                 self.prefetch(LogicalBlock(at), super::linear::SCAN_AHEAD);
             }
             let block = self.leaf_block(LogicalBlock(at))?;
             let offset = self.scan(&block, wanted, need)?;
-            if room.is_none() {
-                room = offset.map(|offset| Room { block, offset });
+            if space.is_none() {
+                space = offset.map(|offset| EntrySpace { block, offset });
             }
         }
-        Ok(room)
+        Ok(space)
     }
 
     /// Whether the name is in one of the further leaves in which the hash of `probe` continues.
@@ -330,13 +330,13 @@ impl Dir<'_> {
     }
 
     /// Inserts the name at the space that was found for it.
-    fn insert_at(&self, handle: &Handle<'_>, room: Room, new: NewName<'_>) -> Result<()> {
-        let site = self.site_of(&room.block);
-        let block = room.block.write(handle)?;
+    fn insert_at(&self, handle: &Handle<'_>, space: EntrySpace, new: NewName<'_>) -> Result<()> {
+        let site = self.site_of(&space.block);
+        let block = space.block.write(handle)?;
         let mut bytes = block.bytes_mut();
         let mut leaf = DirBlockMut::new(&mut bytes, self.format, self.seed.unwrap_or(0), site);
-        let placed = leaf.insert_at(room.offset, new.name, new.target, new.kind, None)?;
-        placed.map(drop).ok_or(site.offset(room.offset).corrupt(What::DirentLength))
+        let placed = leaf.insert_at(space.offset, new.name, new.target, new.kind, None)?;
+        placed.map(drop).ok_or(site.offset(space.offset).corrupt(What::DirentLength))
     }
 }
 

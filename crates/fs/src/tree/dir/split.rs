@@ -28,7 +28,7 @@ impl Volume {
     /// Takes one step towards free space in the leaf of `probe`.
     ///
     /// Errors: `NoSpace` if no block or no level is left; `Corrupt`; `Device`.
-    pub(super) fn htree_make_room(
+    pub(super) fn htree_split(
         &self,
         handle: &Handle<'_>,
         ino: Ino,

@@ -43,7 +43,7 @@ impl Volume {
     /// Credits for adding a name to a directory, including the directory's slot.
     pub(super) fn insert_credits(&self, body: &Body, spot: &Spot) -> u32 {
         match spot {
-            Spot::Room(_) => 2,
+            Spot::Entry(_) => 2,
             Spot::Search => 5 + APPENDS * BLOCK + self.map_growth(body),
         }
     }

@@ -74,7 +74,7 @@ fn apart_at(
     handle: &Handle<'_>,
     new: Extent,
 ) -> Result<()> {
-    if first_level_with_room(&path, body).is_none() {
+    if first_level_with_space(&path, body).is_none() {
         grow(volume, ino, body, handle, new)?;
         path = Path::to(volume, ino, body, new.logical)?;
     }
@@ -123,7 +123,7 @@ fn join(
 }
 
 /// The lowest level of `path` whose node has space for one more entry.
-fn first_level_with_room(path: &Path, body: &Body) -> Option<usize> {
+fn first_level_with_space(path: &Path, body: &Body) -> Option<usize> {
     (0..path.steps.len()).rev().find(|&level| {
         with_bytes(&path.steps[level].place, body, |bytes| {
             node::entries(bytes) < node::capacity(bytes)
@@ -166,8 +166,9 @@ fn place(
     handle: &Handle<'_>,
     new: Extent,
 ) -> Result<()> {
-    let room = first_level_with_room(path, body).expect("growing made room in the root");
-    let full = path.depth() - room;
+    let level_with_space =
+        first_level_with_space(path, body).expect("growing made space in the root");
+    let full = path.depth() - level_with_space;
     let mut blocks = Vec::with_capacity(full);
     for _ in 0..full {
         match new_node(volume, ino, body, handle, new) {
@@ -182,12 +183,12 @@ fn place(
     }
 
     let mut entry = Entry::leaf(new);
-    for level in (room..=path.depth()).rev() {
+    for level in (level_with_space..=path.depth()).rev() {
         let step = &path.steps[level];
         let is_leaf = level == path.depth();
         // After the child that was split, or at the leaf's slot.
         let slot = if is_leaf { step.slot } else { step.slot + 1 };
-        if level == room {
+        if level == level_with_space {
             edit(&step.place, volume, ino, body, handle, |bytes| node::insert(bytes, slot, entry))?;
             break;
         }
