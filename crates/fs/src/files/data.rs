@@ -162,7 +162,7 @@ impl Volume {
     /// Zeroes the block around byte `end` of a file from that byte on, if the block is written.
     ///
     /// Spends one credit where data goes through the journal. Errors: what the map gives; `Device`.
-    pub(crate) fn zero_behind(
+    pub(crate) fn zero_after(
         &self,
         path: DataPath<'_, '_>,
         ino: Ino,

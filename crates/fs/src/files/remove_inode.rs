@@ -138,7 +138,7 @@ impl Volume {
                 let keep = u32::try_from(size.blocks_for(new_size)).unwrap_or(LOGICAL_END);
                 self.unmap(ino, body, handle, keep..LOGICAL_END)?;
             }
-            match self.zero_behind(DataPath::Under(handle), ino, body, new_size.min(old_size)) {
+            match self.zero_after(DataPath::Under(handle), ino, body, new_size.min(old_size)) {
                 // The block stays unreadable, and its bytes after the end belong to no file.
                 Err(Error::Corrupt { what: What::DataChecksum, .. }) => {}
                 done => done?,

@@ -160,21 +160,21 @@ impl<'a> GroupEdit<'a> {
 
     /// Holds the free clusters right after `span` for the owner, and releases the owner's older
     /// hold in this group. Returns whether the owner holds anything now.
-    pub(super) fn hold_behind(&mut self, span: Span, hold: Hold) -> bool {
+    pub(super) fn hold_after(&mut self, span: Span, hold: Hold) -> bool {
         let GroupState { free: Some(free), held, .. } = &mut *self.state else { return false };
         if !held.may_hold(hold.owner) {
             return false;
         }
-        let behind = free.at(span.end(), hold.spare);
-        let behind = behind.unwrap_or(Span { start: span.end(), len: 0 });
-        if behind.len > 0 {
-            free.take(behind);
+        let after = free.at(span.end(), hold.spare);
+        let after = after.unwrap_or(Span { start: span.end(), len: 0 });
+        if after.len > 0 {
+            free.take(after);
         }
-        if let Some(old) = held.put(hold.owner, behind) {
+        if let Some(old) = held.put(hold.owner, after) {
             free.release(old);
             self.space.pending_groups.count_release();
         }
-        behind.len > 0
+        after.len > 0
     }
 
     /// What `pick` finds by reading the bitmap, if the short cuts are off. `None` if part of the

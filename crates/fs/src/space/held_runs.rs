@@ -26,20 +26,20 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// The block after the last held run of a file; 0: it had none yet.
 #[derive(Debug, Default)]
-pub(crate) struct HeldBehind(AtomicU64);
+pub(crate) struct HeldGoal(AtomicU64);
 
-impl Clone for HeldBehind {
-    fn clone(&self) -> HeldBehind {
-        HeldBehind(AtomicU64::new(self.0.load(Relaxed)))
+impl Clone for HeldGoal {
+    fn clone(&self) -> HeldGoal {
+        HeldGoal(AtomicU64::new(self.0.load(Relaxed)))
     }
 }
 
-impl HeldBehind {
+impl HeldGoal {
     /// The goal of the next held run, for blocks of a file that are at `old` now.
     pub(crate) fn goal(&self, old: BlockNr) -> BlockNr {
         match self.0.load(Relaxed) {
             0 => old,
-            behind => BlockNr(behind),
+            next => BlockNr(next),
         }
     }
 

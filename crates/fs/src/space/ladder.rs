@@ -39,8 +39,8 @@ const SPARE_AFTER_HELD: u32 = 512;
 pub(super) enum Pick {
     /// `want` clusters at `goal`; else as [`Pick::Whole`].
     At { goal: u32, want: u32, spare: u32 },
-    /// The shortest run that holds `want` clusters and `spare` after them; else the shortest one for
-    /// `want`.
+    /// The shortest run that holds `want` clusters and `spare` after them; else the shortest one
+    /// for `want`.
     Whole { want: u32, spare: u32 },
     /// The longest run if it has at least `least` clusters, cut to `want`.
     Longest { least: u32, want: u32 },
@@ -351,7 +351,7 @@ impl Space {
         }
         edit.flip(span, true, handle)?;
         edit.take(span);
-        let holder = climb.hold.filter(|hold| edit.hold_behind(span, *hold));
+        let holder = climb.hold.filter(|hold| edit.hold_after(span, *hold));
         edit.count_used(span.len);
         edit.finish(&blocks, handle)?;
         if let Some(hold) = holder {

@@ -242,7 +242,7 @@ mod tests {
         assert!(pending.push(Tid(7), span(10, 2)));
         assert!(!pending.push(Tid(7), span(12, 1)), "joined with the one before");
         assert!(!pending.push(Tid(7), span(30, 1)));
-        assert!(!pending.push(Tid(7), span(28, 2)), "joined with the one behind");
+        assert!(!pending.push(Tid(7), span(28, 2)), "joined with the one after it");
         assert!(pending.push(Tid(8), span(40, 1)));
         assert_eq!(pending.spans().count(), 3);
         let durable = |tid: Tid| tid == Tid(7);

@@ -141,8 +141,8 @@ impl Held {
         let holds = |run: &Span| run.start <= span.start && span.end() <= run.end();
         let Some(n) = runs.iter().position(holds) else { return false };
         let run = runs.swap_remove(n);
-        let (before, behind) = (run.start..span.start, span.end()..run.end());
-        let rest = [before, behind].into_iter().filter(|rest| !rest.is_empty());
+        let (before, after) = (run.start..span.start, span.end()..run.end());
+        let rest = [before, after].into_iter().filter(|rest| !rest.is_empty());
         runs.extend(rest.map(|rest| Span { start: rest.start, len: rest.end - rest.start }));
         self.shrink();
         true

@@ -89,7 +89,7 @@ fn space_that_is_promised_and_not_needed_is_no_reason_to_refuse_a_write() {
 }
 
 #[test]
-fn a_borrow_that_is_refused_leaves_no_promise_behind() {
+fn a_refused_borrow_leaves_no_reservation() {
     let (device, fs) = volume("-b 1024 -m 0");
     let file = new_file(&fs, "f");
     for n in 0..200 {

@@ -382,7 +382,7 @@ fn a_change_that_the_flags_of_an_inode_ask_to_be_durable_outlives_a_cut_at_its_r
                 }
                 seen += 1;
             }
-            assert!(seen > 0, "{name}: a state behind the last operation");
+            assert!(seen > 0, "{name}: a state after the last operation");
         }
         fs.close().unwrap();
     }
@@ -448,7 +448,7 @@ fn what_files_held_when_they_were_closed_is_durable_after_a_sync_of_another_file
             }
             seen += 1;
         }
-        assert!(seen > 0, "a state behind the last operation");
+        assert!(seen > 0, "a state after the last operation");
         fs.close().unwrap();
     }
 }

@@ -352,7 +352,7 @@ fn directories_are_created_along_a_path_of_any_length() {
 }
 
 #[test]
-fn directories_are_created_through_symlinks_and_not_behind_missing_targets() {
+fn directories_are_created_through_symlinks_and_not_below_missing_targets() {
     let scratch = by_mke2fs(16, "-t ext4");
     scratch.with(|fs| {
         let dir = NewFile::directory();

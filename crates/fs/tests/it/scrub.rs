@@ -305,10 +305,10 @@ fn what_an_unfinished_rebuild_did_not_reach_is_no_damage() {
                 drop(opened);
                 // A part has no intent bit, and is out of date again.
                 let opened = mirror(&devices);
-                let behind = opened.behind_bytes();
-                assert!(behind > 0, "{context}");
+                let stale = opened.behind_bytes();
+                assert!(stale > 0, "{context}");
                 expect_nothing(&changes(&opened, false), &context);
-                assert_eq!(opened.behind_bytes(), behind, "{context}: nothing was to be copied");
+                assert_eq!(opened.behind_bytes(), stale, "{context}: nothing was to be copied");
                 drop(opened);
                 let report = changes(&mirror(&devices), true);
                 assert!(report.unresolved.is_empty(), "{context}: {report:?}");
@@ -322,7 +322,7 @@ fn what_an_unfinished_rebuild_did_not_reach_is_no_damage() {
 }
 
 #[test]
-fn what_a_crash_left_behind_is_no_damage_to_who_reads() {
+fn differences_after_a_crash_are_no_damage_to_a_reader() {
     let base = made(4096, "");
     let opened = mirror(&base);
     let fs = open(Arc::clone(&opened) as _, 0);
@@ -331,8 +331,8 @@ fn what_a_crash_left_behind_is_no_damage_to_who_reads() {
     fs.sync().unwrap();
     // At the power cut, the members were not equal.
     let devices = copies(&base);
-    let behind = mirror(&devices).behind_bytes();
-    assert!(behind > 0);
+    let stale = mirror(&devices).behind_bytes();
+    assert!(stale > 0);
     let record = record_of(&*devices[1]).unwrap().unwrap();
     let member::Kind::Mirrored { region_log2 } = record.kind else { panic!("no mirror") };
     let region = (1..LEN >> region_log2).find(|region| record.intent.get(*region as usize));

@@ -27,8 +27,8 @@ impl Idle {
             let place = volume.journal_place(None).ok()??;
             for run in place.map.runs() {
                 let first = volume.block_size().block_at(run.at).0;
-                let behind = first + u64::from(run.count);
-                log.push(first + u64::from(run.first == 0)..behind);
+                let end = first + u64::from(run.count);
+                log.push(first + u64::from(run.first == 0)..end);
             }
         }
         let mut unread = Vec::new();

@@ -225,11 +225,11 @@ impl Roles {
         if let Some(group) = self.superblocks.get(&block)
             && let Some(at) = self.geometry.super_offset(*group)
         {
-            let behind = at.0 + SUPERBLOCK_SIZE as u64;
+            let sb_end = at.0 + SUPERBLOCK_SIZE as u64;
             let cuts = [
                 (start..at.0, Role::Other),
-                (at.0..behind, Role::Superblock(*group)),
-                (behind..end, Role::Idle),
+                (at.0..sb_end, Role::Superblock(*group)),
+                (sb_end..end, Role::Idle),
             ];
             return cuts.into_iter().filter(|(range, _)| !range.is_empty()).collect();
         }

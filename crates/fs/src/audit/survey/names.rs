@@ -236,7 +236,7 @@ fn blocks_of(
     content: Content,
     mapped: &mut Mapped,
 ) -> Result<()> {
-    let mut behind = None;
+    let mut after = None;
     volume.each_block(ino, body, &mut |used| {
         let (start, len) = match used {
             Used::Node(block) => (block.0, 1),
@@ -249,8 +249,8 @@ fn blocks_of(
         match used {
             Used::Node(_) => mapped.nodes += 1,
             Used::Data { .. } => {
-                mapped.pieces += u64::from(behind != Some(start));
-                behind = Some(start + len);
+                mapped.pieces += u64::from(after != Some(start));
+                after = Some(start + len);
                 mapped.data += len;
             }
         }

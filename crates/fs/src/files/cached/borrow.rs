@@ -1,7 +1,7 @@
 //! Folios lent to embedders: access to a file's bytes in place, without a copy.
 
 use super::fill::FromDevice;
-use crate::files::file::write::{block_behind, block_of, check_writable_file};
+use crate::files::file::write::{block_after, block_of, check_writable_file};
 use crate::state::inode::Inode;
 use crate::volume::Volume;
 use extant_base::{Error, Result};
@@ -45,7 +45,7 @@ impl Volume {
             return Err(Error::Invalid("a range that is empty or past the file's end"));
         }
         let size = self.block_size();
-        let blocks = block_of(size, range.start)?..block_behind(size, range.end)?;
+        let blocks = block_of(size, range.start)?..block_after(size, range.end)?;
         self.space().with_space_retry(|| self.reserve_blocks(inode.ino, &body, blocks.clone()))?;
         let now = self.environment().now();
         body.content_changed(now);

@@ -39,8 +39,8 @@ impl Fill for FromDevice<'_> {
         let mapped = (u64::from(last) << log2).saturating_sub(offset) as usize;
         // Bytes past the file's end read as zeros, whatever the block holds.
         let inside = usize::try_from(self.body.size.saturating_sub(offset)).unwrap_or(usize::MAX);
-        if let Some(behind) = buf.get_mut(inside.min(mapped)..) {
-            behind.fill(0);
+        if let Some(after) = buf.get_mut(inside.min(mapped)..) {
+            after.fill(0);
         }
         Ok(())
     }

@@ -279,13 +279,13 @@ impl<'a> Stream<'a> {
         let left = turn.wanted.checked_sub(turn.begun).filter(|left| *left > 0)?;
         let most = RUN.min(left).max(self.volume.block_size().bytes() as u64);
         let run = self.cached.pages.next_dirty(turn.at..self.range.end, most)?;
-        let behind = || self.volume.first_behind_size(self.inode, self.cached, run.start);
-        if turn.detours < DETOURS_MAX && behind().is_some() {
+        let earlier = || self.volume.first_past_disk_size(self.inode, self.cached, run.start);
+        if turn.detours < DETOURS_MAX && earlier().is_some() {
             // What ends now may be all that was missing.
             if !self.all_landed() {
                 return None;
             }
-            if let Some(run) = behind() {
+            if let Some(run) = earlier() {
                 turn.detours += 1;
                 return Some(Found { run, is_asked: false, most });
             }
@@ -344,8 +344,8 @@ impl<'a> Stream<'a> {
         turn.begun += if is_asked { got.end - got.start } else { 0 };
         let pieces = self.part_of(&placed.pieces, &got);
         self.covers(number, &pieces);
-        let behind = self.volume.block_at(got.end);
-        placed.pieces = placed.pieces.iter().filter_map(|piece| piece.from(behind)).collect();
+        let next = self.volume.block_at(got.end);
+        placed.pieces = placed.pieces.iter().filter_map(|piece| piece.from(next)).collect();
         if got.end == part.end && got.end < end {
             placed.range.start = got.end;
             turn.placed = Some((placed, is_asked));

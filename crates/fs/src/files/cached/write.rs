@@ -7,7 +7,7 @@
 use super::fill::FromDevice;
 use crate::files::data::DataPath;
 use crate::files::file::content::Content;
-use crate::files::file::write::{Place, TICK_NS, block_behind, block_of};
+use crate::files::file::write::{Place, TICK_NS, block_after, block_of};
 use crate::state::inode::{Body, Inode};
 use crate::volume::Volume;
 use extant_base::{Error, Result};
@@ -120,7 +120,7 @@ impl Volume {
         });
         if !matches!(written, Ok(n) if n == content.len()) {
             let size = self.block_size();
-            self.forget_unused(body, block_of(size, pos)?..block_behind(size, end)?);
+            self.forget_unused(body, block_of(size, pos)?..block_after(size, end)?);
         }
         let n = written?;
         if pos + n as u64 > body.size {
@@ -150,7 +150,7 @@ impl Volume {
     fn reserve_bytes(&self, inode: &Inode, body: &Body, pos: u64, mut end: u64) -> Result<u64> {
         let size = self.block_size();
         loop {
-            let blocks = block_of(size, pos)?..block_behind(size, end)?;
+            let blocks = block_of(size, pos)?..block_after(size, end)?;
             let done = self
                 .space()
                 .with_space_retry(|| self.reserve_blocks(inode.ino, body, blocks.clone()));

@@ -114,7 +114,7 @@ impl Volume {
     /// Dirty bytes before `start` that the size on disk does not reach. They go first: the size on
     /// disk must not cover bytes that are not on the device, and no block with data may lie past
     /// it.
-    pub(super) fn first_behind_size(
+    pub(super) fn first_past_disk_size(
         &self,
         inode: &Inode,
         cached: &Cached,
@@ -295,8 +295,8 @@ impl Volume {
         };
         let taken = match written {
             Ok((taken, reached)) => {
-                let behind = pieces.iter().filter_map(|piece| piece.from(reached));
-                self.take_back(body, &handle, plan.ino, &behind.collect::<Vec<_>>());
+                let after = pieces.iter().filter_map(|piece| piece.from(reached));
+                self.take_back(body, &handle, plan.ino, &after.collect::<Vec<_>>());
                 let reached = u64::from(reached) << self.block_size().log2();
                 self.raise_size(body, &handle, reached, Some(&all_there(cached))).map(|()| taken)
             }

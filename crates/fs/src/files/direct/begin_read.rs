@@ -3,7 +3,7 @@
 use super::DirectOptions;
 use super::begin::{Begun, RUNS_MAX, join_run, may_wait};
 use super::step::{Run, Step};
-use crate::files::file::write::{block_behind, block_of};
+use crate::files::file::write::{block_after, block_of};
 use crate::inodes::map::Target;
 use crate::state::inode::transfers::Help;
 use crate::state::inode::{Body, Inode};
@@ -84,7 +84,7 @@ impl Volume {
         let log2 = size.log2();
         let mut runs: Vec<Run> = Vec::new();
         let mut reached = range.start;
-        let last = block_behind(size, range.end)?;
+        let last = block_after(size, range.end)?;
         for run in self.runs(ino, body, block_of(size, range.start)?..last) {
             let run = run?;
             let first = u64::from(run.logical.0) << log2;

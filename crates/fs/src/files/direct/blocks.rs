@@ -10,7 +10,7 @@ use super::begin::RUNS_MAX;
 use crate::files::file::content::Content;
 use crate::files::file::fresh::Plan;
 use crate::files::file::pieces::Piece;
-use crate::files::file::write::{block_behind, block_of};
+use crate::files::file::write::{block_after, block_of};
 use crate::inodes::map::Target;
 use crate::state::inode::Body;
 use crate::volume::Volume;
@@ -33,7 +33,7 @@ impl Volume {
         let size = self.block_size();
         let mut pieces: Vec<Piece> = Vec::new();
         let is_summed = self.covers(ino, body);
-        for run in self.runs(ino, body, block_of(size, pos)?..block_behind(size, end)?) {
+        for run in self.runs(ino, body, block_of(size, pos)?..block_after(size, end)?) {
             let run = run?;
             let (block, fresh, moved) = match run.target {
                 Target::Hole => break,

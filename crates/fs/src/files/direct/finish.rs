@@ -64,10 +64,10 @@ impl Volume {
         let whole =
             if n == step.len { end.next_multiple_of(1 << log2) } else { end >> log2 << log2 };
         let last = u32::try_from(whole >> log2).unwrap_or(u32::MAX);
-        let behind: Vec<Piece> = unshown.iter().filter_map(|piece| piece.from(last)).collect();
+        let after: Vec<Piece> = unshown.iter().filter_map(|piece| piece.from(last)).collect();
         *unshown = unshown.iter().filter_map(|piece| piece.before(last)).collect();
         let done = self.show_pieces(inode, step, end, unshown);
-        unshown.extend(behind);
+        unshown.extend(after);
         done
     }
 

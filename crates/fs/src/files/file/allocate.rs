@@ -140,7 +140,7 @@ impl Volume {
         self.changing(ino, body, first, |body, handle| {
             if !mode.keeps_size() && bytes.end > body.size {
                 let path = self.data_path(body, handle);
-                self.zero_behind(path, ino, body, body.size)?;
+                self.zero_after(path, ino, body, body.size)?;
             }
             self.give_blocks(ino, body, handle, blocks, (!mode.keeps_size()).then_some(bytes.end))
         })
@@ -194,7 +194,7 @@ impl Volume {
         self.changing(ino, body, first, |body, handle| {
             if !mode.keeps_size() && bytes.end > body.size {
                 let path = self.data_path(body, handle);
-                self.zero_behind(path, ino, body, body.size)?;
+                self.zero_after(path, ino, body, body.size)?;
             }
             self.zero_edges(ino, body, handle, &bytes)?;
             // Allocate first, because that can run out of space: until it is done, no byte reads

@@ -14,7 +14,7 @@ use crate::files::data::DataPath;
 use crate::files::file::content::Content;
 use crate::files::file::fresh::Plan;
 use crate::files::file::pieces::Piece;
-use crate::files::file::write::{block_behind, block_of};
+use crate::files::file::write::{block_after, block_of};
 use crate::inodes::map::Target;
 use crate::inodes::map::change::max_len;
 use crate::inodes::sums::NewSums;
@@ -120,7 +120,7 @@ impl Volume {
         let content = Content::new(&slices);
         self.zero_gap(DataPath::Device, ino, body, pos)?;
         let size = self.block_size();
-        let blocks = block_of(size, whole.start)?..block_behind(size, whole.end)?;
+        let blocks = block_of(size, whole.start)?..block_after(size, whole.end)?;
         let runs = self.runs(ino, body, blocks).collect::<Result<Vec<_>>>()?;
         let plan = Plan { ino, pos: whole.start, content, runs: &runs };
 

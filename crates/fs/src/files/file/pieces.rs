@@ -114,11 +114,11 @@ impl Volume {
 /// they are fresh, and around the end of a file of `size` bytes.
 fn padding(fresh: bool, size: u64, from: u64, to: u64, block: u64) -> (usize, usize) {
     let before = from % block;
-    let behind = to.next_multiple_of(block) - to;
+    let after = to.next_multiple_of(block) - to;
     if fresh {
-        return (before as usize, behind as usize);
+        return (before as usize, after as usize);
     }
     let gap = if size < from { (from - size).min(before) } else { 0 };
-    let tail = if size < to { behind } else { 0 };
+    let tail = if size < to { after } else { 0 };
     (gap as usize, tail as usize)
 }

@@ -126,7 +126,7 @@ impl Volume {
         if body.disk.has_inline_data() {
             self.inline_truncate(ino, body, size.min(old))?;
         } else {
-            self.zero_behind(self.data_path(body, handle), ino, body, size.min(old))?;
+            self.zero_after(self.data_path(body, handle), ino, body, size.min(old))?;
         }
         // Not earlier: if anything up to here fails, the dirty bytes must still be there.
         if let Some(cached) = body.cached.as_ref().filter(|_| size <= old) {

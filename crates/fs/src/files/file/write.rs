@@ -250,7 +250,7 @@ impl Volume {
         if self.covers(ino, body) {
             return Ok(None);
         }
-        for run in self.runs(ino, body, block_of(size, offset)?..block_behind(size, end)?) {
+        for run in self.runs(ino, body, block_of(size, offset)?..block_after(size, end)?) {
             match run? {
                 Run { logical, len, target: Target::Written(block) } if pieces.len() < 64 => {
                     let logical = logical.0;
@@ -321,7 +321,7 @@ impl Volume {
         let size = self.block_size();
         let mut fresh = 0;
         let mut runs = Vec::new();
-        for run in self.runs(ino, body, block_of(size, pos)?..block_behind(size, end)?) {
+        for run in self.runs(ino, body, block_of(size, pos)?..block_after(size, end)?) {
             let run = run?;
             if !matches!(run.target, Target::Written(_)) {
                 if fresh == FRESH_RUNS {
@@ -405,7 +405,7 @@ impl Volume {
         if pos <= body.size || pos >> log2 == body.size >> log2 {
             return Ok(());
         }
-        self.zero_behind(path, ino, body, body.size)
+        self.zero_after(path, ino, body, body.size)
     }
 
     /// Updates size and times for a write that ended at byte `end`.
@@ -424,7 +424,7 @@ pub(crate) fn block_of(size: extant_base::BlockSize, offset: u64) -> Result<u32>
     block.ok_or(Error::FileTooLarge)
 }
 
-pub(crate) fn block_behind(size: extant_base::BlockSize, end: u64) -> Result<u32> {
+pub(crate) fn block_after(size: extant_base::BlockSize, end: u64) -> Result<u32> {
     u32::try_from(size.blocks_for(end)).map_err(|_| Error::FileTooLarge)
 }
 

@@ -24,7 +24,7 @@ impl Snapshot for Volume {
         if stored::untold(slot).is_some() {
             return Ok(None);
         }
-        raw.extend_from_slice(&slot[..stored::behind_fields(slot)]);
+        raw.extend_from_slice(&slot[..stored::end_of_fields(slot)]);
         Ok(Some(RecordedInode { links: stored::links(slot), regular: true, mapped: true }))
     }
 

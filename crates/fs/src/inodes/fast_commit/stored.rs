@@ -102,13 +102,13 @@ fn leaves_a_root(slot: &[u8]) -> bool {
 /// replaying records would leave the old bytes there: Linux would give one file's attributes to
 /// another.
 pub(super) fn changes_attributes(before: &[u8], after: &[u8]) -> bool {
-    let behind = behind_fields(after)..after.len();
-    before.get(behind.clone()) != after.get(behind)
+    let unrecorded = end_of_fields(after)..after.len();
+    before.get(unrecorded.clone()) != after.get(unrecorded)
 }
 
 /// Whether there are bytes after the fields.
 pub(super) fn has_attributes(slot: &[u8]) -> bool {
-    slot[behind_fields(slot)..].iter().any(|byte| *byte != 0)
+    slot[end_of_fields(slot)..].iter().any(|byte| *byte != 0)
 }
 
 /// Why no record can express the inode in `slot`, if that is so.
@@ -135,7 +135,7 @@ pub(super) fn untold(slot: &[u8]) -> Option<Ineligible> {
 }
 
 /// Where the bytes begin that an INODE record does not contain.
-pub(super) fn behind_fields(slot: &[u8]) -> usize {
+pub(super) fn end_of_fields(slot: &[u8]) -> usize {
     match slot.len() > INODE_SIZE_MIN {
         true => slot.len().min(INODE_SIZE_MIN + usize::from(half(slot, EXTRA_ISIZE))),
         false => slot.len(),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_file_all_fields_are_told_but_what_is_behind_them() {
+    fn of_a_file_all_fields_are_recorded_and_nothing_after_them() {
         for at in 0..256 {
             let want = match at {
                 0x20..0x24 => Stored::Untold(Ineligible::Flags),
@@ -296,10 +296,10 @@ mod tests {
     }
 
     #[test]
-    fn small_inodes_have_nothing_behind_their_fields() {
+    fn small_inodes_have_nothing_after_their_fields() {
         let small = &slot(FILE)[..128];
-        assert_eq!(behind_fields(small), 128);
+        assert_eq!(end_of_fields(small), 128);
         assert_eq!(meaning(&[0; 128], small), Stored::Fields);
-        assert_eq!(behind_fields(&slot(FILE)), 160);
+        assert_eq!(end_of_fields(&slot(FILE)), 160);
     }
 }

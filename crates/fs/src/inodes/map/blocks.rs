@@ -83,8 +83,8 @@ impl Volume {
         want: u32,
         promised: bool,
     ) -> Result<BlockRun> {
-        let run = self.space().hold_run(handle, body.held_behind.goal(old), want, promised)?;
-        body.held_behind.advance(run);
+        let run = self.space().hold_run(handle, body.held_goal.goal(old), want, promised)?;
+        body.held_goal.advance(run);
         Ok(run)
     }
 }

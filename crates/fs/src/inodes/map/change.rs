@@ -226,7 +226,7 @@ impl Volume {
             return Ok(self.space().bulk().goal());
         }
         if let Some(way) = way {
-            return Ok(way.block_behind(self, ino, logical)?.unwrap_or(first_goal));
+            return Ok(way.block_after(self, ino, logical)?.unwrap_or(first_goal));
         }
         if let Some(before) = logical.0.checked_sub(1)
             && let Some(block) = self.map(ino, body, LogicalBlock(before), 1)?.target.block()

@@ -9,7 +9,7 @@ use super::switch::Switch;
 use extant_base::{BlockNr, GroupNr, Result};
 
 /// Writes the backups that are after the old end.
-pub(super) fn write_behind(switch: &Switch<'_>) -> Result<()> {
+pub(super) fn write_after_old_end(switch: &Switch<'_>) -> Result<()> {
     let old_end = switch.old.blocks_count();
     for group in switch.new.super_groups().filter(|group| group.0 != 0) {
         write_super(switch, group, |block| block.0 >= old_end)?;
@@ -23,7 +23,7 @@ pub(super) fn write_behind(switch: &Switch<'_>) -> Result<()> {
 }
 
 /// Writes and commits the backups that are before the old end.
-pub(super) fn write_before(switch: &mut Switch<'_>) -> Result<()> {
+pub(super) fn write_before_old_end(switch: &mut Switch<'_>) -> Result<()> {
     let old_end = switch.old.blocks_count();
     let groups: Vec<GroupNr> = switch.new.super_groups().filter(|group| group.0 != 0).collect();
     for group in groups {

@@ -95,8 +95,8 @@ impl FreeMap {
     pub(super) fn settled(&mut self) {
         for (first, blocks) in std::mem::take(&mut self.given) {
             let ratio = u64::from(self.geometry.cluster_ratio());
-            let behind = (first.0 + blocks).min(self.end);
-            for block in (first.0 / ratio * ratio..behind).step_by(ratio as usize) {
+            let end = (first.0 + blocks).min(self.end);
+            for block in (first.0 / ratio * ratio..end).step_by(ratio as usize) {
                 let place = self.geometry.bit_of_block(BlockNr(block));
                 let Some((nr, bit)) = place.filter(|(nr, _)| (nr.0 as usize) < self.groups.len())
                 else {

@@ -139,7 +139,7 @@ impl Shrink<'_> {
                 // part to move.
                 let stay = left.len.min((self.end - start).min(u32::MAX.into()) as u32);
                 out.push(Extent { len: stay, ..left });
-                left = behind(left, stay);
+                left = rest_of(left, stay);
                 continue;
             }
             let cluster = (start - origin) / ratio;
@@ -154,7 +154,7 @@ impl Shrink<'_> {
             let len = left.len.min(reach.min(u32::MAX.into()) as u32);
             let physical = BlockNr(origin + new * ratio + (start - origin - old * ratio));
             out.push(Extent { len, physical, ..left });
-            left = behind(left, len);
+            left = rest_of(left, len);
         }
         Ok(())
     }
@@ -297,7 +297,7 @@ struct Places {
     is_spent: bool,
 }
 
-fn behind(extent: Extent, len: u32) -> Extent {
+fn rest_of(extent: Extent, len: u32) -> Extent {
     Extent {
         logical: extant_base::LogicalBlock(extent.logical.0 + len),
         physical: BlockNr(extent.physical.0 + u64::from(len)),

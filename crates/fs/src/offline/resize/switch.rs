@@ -64,10 +64,10 @@ pub(super) fn to(
     resize_inode::rewrite(&mut switch)?;
     switch.write_superblock()?;
     let now = switch.exclusive.now();
-    backups::write_behind(&switch)?;
+    backups::write_after_old_end(&switch)?;
     let end = switch.old.blocks_count();
     switch.exclusive.staged.settle_whole(end, now)?;
-    backups::write_before(&mut switch)
+    backups::write_before_old_end(&mut switch)
 }
 
 /// All descriptors, checked.

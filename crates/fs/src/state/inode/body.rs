@@ -1,7 +1,7 @@
 //! The content of an inode in memory.
 
 use crate::context::Context;
-use crate::space::held_runs::HeldBehind;
+use crate::space::held_runs::HeldGoal;
 use crate::state::file_cache::Cached;
 use crate::state::inode::moves::Moves;
 use crate::state::inode::orphans::OrphanPlace;
@@ -41,7 +41,7 @@ pub(crate) struct Body {
     /// A change of content does not set the times: the caller sets them.
     pub(crate) times_kept: bool,
     /// The goal of its next held run.
-    pub(crate) held_behind: HeldBehind,
+    pub(crate) held_goal: HeldGoal,
 }
 
 /// How an inode counts in the quota files.
@@ -100,7 +100,7 @@ impl Body {
             size_on_disk: None,
             times_changed: false,
             times_kept: false,
-            held_behind: HeldBehind::default(),
+            held_goal: HeldGoal::default(),
         }
     }
 

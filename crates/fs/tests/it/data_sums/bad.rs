@@ -244,7 +244,7 @@ fn a_truncation_that_fails_leaves_what_was_not_synced() {
 }
 
 #[test]
-fn a_bad_block_is_told_of_also_where_the_device_fails_behind_it() {
+fn a_bad_block_is_reported_although_the_device_fails_after_it() {
     let made = made(64, 4096, "");
     bad_at_its_start(&made, 1);
     let fs = open(&made, 8);
@@ -252,14 +252,14 @@ fn a_bad_block_is_told_of_also_where_the_device_fails_behind_it() {
     // After a hole, so that each block has its own request.
     file.write_all_at(2 * 4096, &pattern(4096, 4)).unwrap();
     file.sync_all().unwrap();
-    let behind = file.extents().unwrap()[1].block.0 << 12;
+    let start = file.extents().unwrap()[1].block.0 << 12;
     drop(file);
     fs.close().unwrap();
 
     let device = Arc::new(Faulty::new(MemoryDevice::copy_of(&*made).unwrap()));
     let fs = options(8).open_device(device.clone()).unwrap();
     let file = fs.open_file("/f").unwrap();
-    device.fail_range(IoOp::Read, behind..behind + 4096);
+    device.fail_range(IoOp::Read, start..start + 4096);
     let mut buf = vec![0; 3 * 4096];
     for bounce in [extant::Bounce::Auto, extant::Bounce::Always] {
         let how = DirectOptions { bounce, ..DirectOptions::default() };

@@ -273,9 +273,9 @@ fn vectors_of_odd_lengths_are_written_and_read_whole() {
                 let mut rest = &mut back[..];
                 let mut from = 0;
                 for to in cuts.iter().copied() {
-                    let (piece, behind) = rest.split_at_mut(to - from);
+                    let (piece, after) = rest.split_at_mut(to - from);
                     targets.push(std::io::IoSliceMut::new(piece));
-                    (rest, from) = (behind, to);
+                    (rest, from) = (after, to);
                 }
                 targets.push(std::io::IoSliceMut::new(rest));
                 let mut target = extant::Target::vectored(&mut targets);

@@ -30,9 +30,9 @@ fn no_thread_loses_a_byte_to_another_that_writes_beside_it() {
                     let mut rng = Rng::new(9);
                     while !ends.load(Ordering::Relaxed) {
                         file.read_at(rng.below(len) as u64, &mut bytes).unwrap();
-                        let behind = (len + (1 << 20)) as u64;
-                        file.allocate(FallocateMode::KeepSize, behind, 65_536).unwrap();
-                        file.allocate(FallocateMode::PunchHole, behind, 65_536).unwrap();
+                        let pos = (len + (1 << 20)) as u64;
+                        file.allocate(FallocateMode::KeepSize, pos, 65_536).unwrap();
+                        file.allocate(FallocateMode::PunchHole, pos, 65_536).unwrap();
                     }
                 });
                 let workers: Vec<_> = (0..THREADS)

@@ -122,7 +122,7 @@ impl<'d, 'v> Directory<'d, 'v> {
                 Some(Ok(entry)) if entry.name == dots && entry.ino.is_some() => {
                     // Old readers treat these names as C strings.
                     if bytes.get(start + HEAD_LEN + dots.len()) != Some(&0) {
-                        self.view.error_with(What::DirentDot, at.offset(start), "no NUL behind it");
+                        self.view.error_with(What::DirentDot, at.offset(start), "no NUL after it");
                     }
                     self.dots(&entry, at);
                 }
