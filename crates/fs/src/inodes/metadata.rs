@@ -56,7 +56,7 @@ impl Metadata {
             gid: disk.gid,
             size,
             // Space reserved for dirty data counts as if it were allocated.
-            sectors: disk.sectors + volume.promised_sectors(body),
+            sectors: disk.sectors + volume.reserved_sectors(body),
             links: disk.links,
             atime: disk.atime,
             mtime: disk.mtime,

@@ -94,7 +94,7 @@ impl Space {
         if let Claim::Held { .. } = request.claim {
             // Counted while another reservation still covers the clusters, so that they are never
             // uncovered.
-            self.promise_held(span.len.into());
+            self.reserve_held(span.len.into());
         }
         let run = self.run_of(nr, span);
         if request.search == Search::Next {

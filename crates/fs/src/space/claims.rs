@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   free without a commit         ├ reserved: data ┤ its map ┤ … pool │ r_blocks │ available ┤
-//!   Promised                        may take all
+//!   Reserved                        may take all
 //!   Metadata                        may not take reserved clusters
 //!   Data                            nor those of the pool; an unprivileged volume, nor r_blocks
 //! ```
@@ -29,16 +29,16 @@ use std::sync::atomic::{AtomicI64, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// From a [`Reservation`]: any free cluster.
-    Promised,
+    Reserved,
     /// For a map block that has no reservation.
     Metadata,
     /// For data, directories and attributes.
     Data,
     /// For data that is written before its blocks count as used: the blocks are only held.
-    /// Otherwise as `Promised` or as `Metadata`.
+    /// Otherwise as `Reserved` or as `Metadata`.
     Held {
         /// From a [`Reservation`].
-        promised: bool,
+        reserved: bool,
     },
 }
 
@@ -102,7 +102,7 @@ impl Reservation {
         self.clusters
     }
 
-    /// Returns `clusters` of the reservation: they were allocated with [`Claim::Promised`], or are
+    /// Returns `clusters` of the reservation: they were allocated with [`Claim::Reserved`], or are
     /// not needed.
     pub(crate) fn give_back(&mut self, clusters: u64) {
         let less = clusters.min(self.clusters);
@@ -160,7 +160,7 @@ impl Space {
         }
     }
 
-    fn promised(&self, what: For, clusters: u64) -> Reservation {
+    fn reservation(&self, what: For, clusters: u64) -> Reservation {
         let wanted = i64::try_from(clusters).unwrap_or(i64::MAX >> 1);
         self.reserved.of(what).fetch_add(wanted, Ordering::SeqCst);
         Reservation { reserved: Arc::clone(&self.reserved), what, clusters }
@@ -170,12 +170,12 @@ impl Space {
     /// it has them, so that no other thread reserves the same clusters meanwhile.
     pub(super) fn grant(&self, claim: Claim, want: u32) -> (u32, Option<Reservation>) {
         match claim {
-            Claim::Promised | Claim::Held { promised: true } => (want, None),
+            Claim::Reserved | Claim::Held { reserved: true } => (want, None),
             // The counters may be out of date until something is written, if the volume was not
             // closed cleanly.
-            Claim::Metadata | Claim::Held { .. } if !self.has_promised() => (want, None),
+            Claim::Metadata | Claim::Held { .. } if !self.has_reservations() => (want, None),
             claim => {
-                let mut own = self.promised(For::Data, want.into());
+                let mut own = self.reservation(For::Data, want.into());
                 let short = u64::try_from(-self.clusters_for(claim)).unwrap_or(0);
                 own.give_back(short);
                 (own.clusters as u32, Some(own))
@@ -205,7 +205,7 @@ impl Space {
         }
         // Reserve first, then count: of two callers at the same time, at most one too many is
         // refused.
-        let both = (self.promised(For::Data, data), self.promised(For::Map, map));
+        let both = (self.reservation(For::Data, data), self.reservation(For::Map, map));
         let left = match (data, map) {
             (0, 0) => 0,
             (0, _) => self.clusters_for(Claim::Metadata),
@@ -217,11 +217,11 @@ impl Space {
     /// Reserves `clusters` clusters that the caller is about to free, so that no other request gets
     /// them.
     pub(crate) fn reserve_freed(&self, what: For, clusters: u64) -> Reservation {
-        self.promised(what, clusters)
+        self.reservation(what, clusters)
     }
 
     /// Counts held clusters, which were free, as reserved.
-    pub(super) fn promise_held(&self, clusters: u64) {
+    pub(super) fn reserve_held(&self, clusters: u64) {
         self.reserved.data.fetch_add(clusters as i64, Ordering::SeqCst);
     }
 
@@ -231,7 +231,7 @@ impl Space {
     }
 
     /// Whether any clusters are reserved.
-    pub(crate) fn has_promised(&self) -> bool {
+    pub(crate) fn has_reservations(&self) -> bool {
         self.reserved.data() > 0 || self.reserved.map() > 0
     }
 

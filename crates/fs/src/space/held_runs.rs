@@ -50,7 +50,7 @@ impl HeldGoal {
 }
 
 impl Space {
-    /// Holds up to `want` free blocks near `goal`, in one run. `promised`: the caller has a
+    /// Holds up to `want` free blocks near `goal`, in one run. `reserved`: the caller has a
     /// reservation for them. Spends 2 credits if the group was never used.
     ///
     /// Errors: as [`Space::allocate`]. Locks: takes `Group`.
@@ -59,9 +59,9 @@ impl Space {
         handle: &Handle<'_>,
         goal: BlockNr,
         want: u32,
-        promised: bool,
+        reserved: bool,
     ) -> Result<BlockRun> {
-        let (search, claim) = (Search::Near, Claim::Held { promised });
+        let (search, claim) = (Search::Near, Claim::Held { reserved });
         let wish = Request { goal, want, below: u64::MAX, search, claim, growth: None };
         self.allocate(handle, wish)
     }

@@ -211,11 +211,11 @@ impl Space {
     /// commit makes all of them free, and no request without a reservation gets them before.
     /// Further commits are for the blocks that other threads freed meanwhile because their
     /// write-back failed.
-    pub(crate) fn with_promised_space<T>(
+    pub(crate) fn with_reserved_space<T>(
         &self,
         mut operation: impl FnMut() -> Result<T>,
     ) -> Result<T> {
-        for _ in 0..PROMISE_COMMITS {
+        for _ in 0..RESERVED_SPACE_COMMITS {
             match operation() {
                 Err(Error::NoSpace) if self.reclaim_pending()? => {}
                 done => return done,
@@ -226,7 +226,7 @@ impl Space {
 }
 
 /// Most commits for one reservation. So a volume whose counters are wrong does not commit for ever.
-const PROMISE_COMMITS: u32 = 8;
+const RESERVED_SPACE_COMMITS: u32 = 8;
 
 #[cfg(test)]
 mod tests {

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 fn wish(goal: u64, want: u32) -> Request {
-    let (search, claim, growth) = (Search::Near, Claim::Promised, None);
+    let (search, claim, growth) = (Search::Near, Claim::Reserved, None);
     Request { goal: BlockNr(goal), want, below: u64::MAX, search, claim, growth }
 }
 
@@ -497,7 +497,7 @@ fn take_all_but(volume: &Volume, left: u64) {
 }
 
 #[test]
-fn what_waits_for_a_commit_is_promised_to_nobody_before_it() {
+fn space_that_waits_for_a_commit_is_not_reserved_before_it() {
     let (_device, fs, dir) = logged(12, small_groups(1024, ""));
     let volume = fs.volume();
     take_all_but(volume, 40);
@@ -513,7 +513,8 @@ fn what_waits_for_a_commit_is_promised_to_nobody_before_it() {
     }
     assert!(volume.space().reserve_clusters(20).is_err(), "10 are at hand, the others wait");
     assert!(volume.space().reserve_clusters(10).is_ok());
-    let promise = volume.space().with_space_retry(|| volume.space().reserve_clusters(20)).unwrap();
+    let reservation =
+        volume.space().with_space_retry(|| volume.space().reserve_clusters(20)).unwrap();
     // The allocation finds space without another commit.
     let mut got = 0;
     let handle = volume.journal().start(Credits::blocks(64)).unwrap();
@@ -521,34 +522,34 @@ fn what_waits_for_a_commit_is_promised_to_nobody_before_it() {
         got += volume.space().allocate(&handle, wish(0, 20 - got)).unwrap().len;
     }
     handle.stop().unwrap();
-    drop(promise);
+    drop(reservation);
     drop(fs);
     drop(dir);
 }
 
 #[test]
-fn what_maps_data_keeps_off_what_is_promised_and_has_the_pool() {
+fn map_blocks_come_from_the_pool_and_not_from_reserved_space() {
     let bench = Bench::made(9, small_groups(1024, ""));
     let volume = &bench.volume;
     let free = volume.space().free_clusters();
-    let promise = volume.space().reserve_clusters(free - volume.space().pool() - 5).unwrap();
+    let reservation = volume.space().reserve_clusters(free - volume.space().pool() - 5).unwrap();
     let of = |claim, want| Request { claim, ..wish(0, want) };
     let allocate = |request| bench.with(|volume, handle| volume.space().allocate(handle, request));
     let map = volume.space().reserve_with_map(0, 3).unwrap();
     let mut runs = Vec::new();
-    let left = volume.space().free_clusters() - promise.clusters() - 3;
+    let left = volume.space().free_clusters() - reservation.clusters() - 3;
     let mut got = 0;
     while let Ok(run) = allocate(of(Claim::Metadata, 4)) {
         got += u64::from(run.len);
         runs.push(run);
     }
-    assert_eq!(got, left, "all but what is promised");
+    assert_eq!(got, left, "all but what is reserved");
     assert!(matches!(allocate(of(Claim::Data, 1)), Err(Error::NoSpace)));
-    assert!(matches!(allocate(of(Claim::Held { promised: false }, 1)), Err(Error::NoSpace)));
+    assert!(matches!(allocate(of(Claim::Held { reserved: false }, 1)), Err(Error::NoSpace)));
     drop(map);
     runs.push(allocate(of(Claim::Metadata, 3)).unwrap());
-    runs.push(allocate(of(Claim::Promised, 1)).unwrap());
-    drop(promise);
+    runs.push(allocate(of(Claim::Reserved, 1)).unwrap());
+    drop(reservation);
     for run in runs {
         bench
             .with(|volume, handle| volume.space().free(handle, run.start, run.len.into()))
@@ -559,21 +560,22 @@ fn what_maps_data_keeps_off_what_is_promised_and_has_the_pool() {
 
 /// Reserves, allocates and frees at random. An allocation from a reservation must always succeed
 /// without a commit.
-fn keep_promises(volume: &Volume, seed: u64, steps: usize) -> Result<usize> {
+fn allocate_reserved(volume: &Volume, seed: u64, steps: usize) -> Result<usize> {
     let (mut random, mut kept) = (Random::new(seed), 0);
     for _ in 0..steps {
         let want = 1 + random.below(12) as u64;
-        let promise = volume.space().with_space_retry(|| volume.space().reserve_clusters(want));
-        let mut promise = match promise {
+        let reservation = volume.space().with_space_retry(|| volume.space().reserve_clusters(want));
+        let mut reservation = match reservation {
             Err(Error::NoSpace) => continue,
-            promise => promise?,
+            reservation => reservation?,
         };
         let handle = volume.journal().start(Credits::blocks(64))?;
         let mut runs = Vec::new();
-        while promise.clusters() > 0 {
+        while reservation.clusters() > 0 {
             let goal = random.next() % volume.geometry().blocks_count();
-            let run = volume.space().allocate(&handle, wish(goal, promise.clusters() as u32))?;
-            promise.give_back(run.len.into());
+            let run =
+                volume.space().allocate(&handle, wish(goal, reservation.clusters() as u32))?;
+            reservation.give_back(run.len.into());
             runs.push(run);
         }
         handle.stop()?;
@@ -617,7 +619,7 @@ fn grow_and_go(volume: &Volume, seed: u64, done: &AtomicBool) -> Result<()> {
 }
 
 #[test]
-fn what_is_promised_is_found_while_others_hold_free_and_commit() {
+fn reserved_space_is_found_while_other_threads_hold_free_and_commit() {
     let (_device, fs, dir) = logged(40, small_groups(1024, ""));
     let volume = fs.volume();
     take_all_but(volume, 60);
@@ -628,7 +630,7 @@ fn what_is_promised_is_found_while_others_hold_free_and_commit() {
             .map(|seed| scope.spawn(move || grow_and_go(volume, 300 + seed, done).unwrap()))
             .collect();
         let keepers: Vec<_> = (0..3)
-            .map(|seed| scope.spawn(move || keep_promises(volume, 400 + seed, 400).unwrap()))
+            .map(|seed| scope.spawn(move || allocate_reserved(volume, 400 + seed, 400).unwrap()))
             .collect();
         let kept = keepers.into_iter().map(|keeper| keeper.join()).collect::<Vec<_>>();
         done.store(true, Ordering::Relaxed);

@@ -240,7 +240,7 @@ fn where_it_cannot_be_used_force_says_so_and_on_goes_on() {
 }
 
 #[test]
-fn what_an_fsync_promises_is_said() {
+fn the_sync_way_is_reported() {
     let (_, _device, fs) = volume(FAST);
     let way = fs.sync_way();
     assert!(matches!(way, SyncWay::ByteLog { persistence_domain: PersistenceDomain::Power, .. }));

@@ -409,7 +409,7 @@ fn fill_file(fs: &Filesystem, name: &str) -> Taken {
 }
 
 #[test]
-fn what_was_promised_stays_so_after_a_write_that_failed() {
+fn reservations_stay_after_a_failed_write() {
     for kind in [
         "-b 1024 -m 0",
         "-b 1024 -m 0 -O bigalloc -C 8192",
@@ -475,7 +475,7 @@ const ATTEMPTS: [(&str, u64, Attempt); 4] = [
 ];
 
 #[test]
-fn what_a_write_was_promised_that_failed_is_given_back() {
+fn the_reservations_of_a_failed_write_are_returned() {
     for kind in [
         "-b 1024 -m 0",
         "-b 4096 -m 0",
@@ -521,7 +521,7 @@ fn what_a_write_was_promised_that_failed_is_given_back() {
 }
 
 #[test]
-fn what_others_wrote_beside_a_write_that_failed_keeps_its_promise() {
+fn a_failed_write_does_not_take_the_reservations_of_concurrent_writes() {
     let (device, fs) = with_bad_block("-b 1024 -m 0");
     let file = fs.open_file("f").unwrap();
     let rest = fill_file(&fs, "rest");

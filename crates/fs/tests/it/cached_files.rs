@@ -338,7 +338,7 @@ fn a_write_between_two_stats_is_seen_in_their_times() {
 }
 
 #[test]
-fn space_that_is_promised_is_counted_and_given_back() {
+fn reserved_space_is_counted_and_returned() {
     for options in [
         "-b 4096",
         "-b 1024 -O ^extents,^64bit",

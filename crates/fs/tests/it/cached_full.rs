@@ -143,7 +143,7 @@ fn summed_blocks_that_are_written_over_in_pieces_have_room_for_what_maps_them() 
 }
 
 #[test]
-fn a_write_that_is_too_long_keeps_no_promise_for_what_it_leaves_out() {
+fn a_short_write_reserves_nothing_for_the_bytes_that_it_leaves_out() {
     let (device, fs) = summed(24);
     let file = new_file(&fs, "f");
     // A hole, then blocks whose overwrite needs new blocks.

@@ -212,7 +212,7 @@ fn renames_move_replace_and_exchange() {
 /// Debug builds count the blocks of each handle: the splits at every level must stay within their
 /// credits.
 #[test]
-fn a_directory_of_three_levels_grows_and_goes_within_the_promises_of_its_handles() {
+fn a_directory_of_three_levels_grows_and_shrinks_within_the_credits_of_its_handles() {
     const NAMES: usize = 36_000;
     let small = BlockSize::from_bytes(1024).unwrap();
     let scratch = Scratch::made(64, features("large_dir").block_size(small));

@@ -31,7 +31,7 @@ impl Volume {
     /// Locks: the caller holds the inode's, exclusively.
     pub(crate) fn reserve_blocks(&self, ino: Ino, body: &Body, blocks: Range<u32>) -> Result<()> {
         let Some(cached) = &body.cached else { return Ok(()) };
-        let done = self.promise_all(ino, body, cached, blocks.clone());
+        let done = self.reserve_missing(ino, body, cached, blocks.clone());
         if done.is_err() {
             // The write ends before it reaches the blocks for which there was no space, so none of
             // these becomes dirty.
@@ -40,7 +40,7 @@ impl Volume {
         done
     }
 
-    fn promise_all(
+    fn reserve_missing(
         &self,
         ino: Ino,
         body: &Body,
@@ -48,11 +48,11 @@ impl Volume {
         blocks: Range<u32>,
     ) -> Result<()> {
         if self.covers(ino, body) {
-            self.promise_rewrites(ino, body, cached, blocks.clone())?;
+            self.reserve_rewrites(ino, body, cached, blocks.clone())?;
         }
-        let (holes, unwritten) = self.unpromised(ino, body, cached, blocks)?;
-        self.promise_splits(body, cached, &unwritten)?;
-        holes.into_iter().try_for_each(|hole| self.promise(ino, body, cached, hole))
+        let (holes, unwritten) = self.unreserved(ino, body, cached, blocks)?;
+        self.reserve_splits(body, cached, &unwritten)?;
+        holes.into_iter().try_for_each(|hole| self.reserve_hole(ino, body, cached, hole))
     }
 
     /// After a write to `blocks` failed or ended early: returns the reservations of those blocks
@@ -69,14 +69,14 @@ impl Volume {
     }
 
     /// Reserves space for a hole of which nothing is reserved.
-    fn promise(&self, ino: Ino, body: &Body, cached: &Cached, hole: Range<u32>) -> Result<()> {
+    fn reserve_hole(&self, ino: Ino, body: &Body, cached: &Cached, hole: Range<u32>) -> Result<()> {
         let ratio = self.geometry().cluster_ratio();
         let blocks = u64::from(hole.end - hole.start);
-        let (promised, more) = {
+        let (reserved, more) = {
             let delayed = cached.delayed.lock();
             (delayed.len(), delayed.clusters_only_in(&hole, ratio))
         };
-        self.quota_check(ino, body, self.context().sectors(promised + blocks))?;
+        self.quota_check(ino, body, self.context().sectors(reserved + blocks))?;
         // A hole next to reserved blocks is no run of its own, so this counts at most one run too
         // many.
         let need = Need { runs: 1, entries: blocks.min(more + 1) };
@@ -90,7 +90,7 @@ impl Volume {
     }
 
     /// The parts of `blocks` that are not reserved: holes, and unwritten blocks.
-    fn unpromised(
+    fn unreserved(
         &self,
         ino: Ino,
         body: &Body,
@@ -119,10 +119,15 @@ impl Volume {
     /// Blocks under dirty data were freed: they are reserved again.
     ///
     /// Errors: what the map gives.
-    pub(super) fn promise_again(&self, ino: Ino, body: &Body, blocks: Range<u32>) -> Result<()> {
+    pub(super) fn reserve_freed_again(
+        &self,
+        ino: Ino,
+        body: &Body,
+        blocks: Range<u32>,
+    ) -> Result<()> {
         let Some(cached) = &body.cached else { return Ok(()) };
         let ratio = self.geometry().cluster_ratio();
-        let (holes, unwritten) = self.unpromised(ino, body, cached, blocks)?;
+        let (holes, unwritten) = self.unreserved(ino, body, cached, blocks)?;
         for hole in holes {
             let mut delayed = cached.delayed.lock();
             let clusters = delayed.add(hole, ratio);
@@ -134,7 +139,7 @@ impl Volume {
     }
 
     /// The reserved blocks of a file in units of 512 bytes.
-    pub(crate) fn promised_sectors(&self, body: &Body) -> u64 {
+    pub(crate) fn reserved_sectors(&self, body: &Body) -> u64 {
         let blocks = body.cached.as_ref().map_or(0, |cached| cached.delayed.lock().len());
         self.context().sectors(blocks)
     }
@@ -147,17 +152,17 @@ impl Volume {
             let parts: Vec<_> = cached.delayed.lock().within(&range).collect();
             self.note_splits(cached, &parts);
         }
-        self.forget_promises(body, cached, range);
+        self.forget_reservations(body, cached, range);
     }
 
     /// The blocks of `range` are no longer needed: returns their reservations.
     pub(crate) fn forget_delayed(&self, body: &Body, range: Range<u32>) {
         let Some(cached) = &body.cached else { return };
-        self.forget_promises(body, cached, range.clone());
+        self.forget_reservations(body, cached, range.clone());
         self.forget_splits(body, range);
     }
 
-    fn forget_promises(&self, body: &Body, cached: &Cached, range: Range<u32>) {
+    fn forget_reservations(&self, body: &Body, cached: &Cached, range: Range<u32>) {
         // A block that was a hole, or is cut off, will not be rewritten either.
         cached.rewrites.lock().take(range.clone());
         let mut delayed = cached.delayed.lock();

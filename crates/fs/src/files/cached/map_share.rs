@@ -74,10 +74,10 @@ impl Volume {
         bound.saturating_sub(cached.map_share.lock().clusters())
     }
 
-    /// Adds `promise` to the share of the file's map.
-    pub(super) fn join_share(&self, cached: &Cached, promise: Reservation) {
-        if promise.clusters() > 0 {
-            cached.map_share.lock().join(promise);
+    /// Adds `reservation` to the share of the file's map.
+    pub(super) fn join_share(&self, cached: &Cached, reservation: Reservation) {
+        if reservation.clusters() > 0 {
+            cached.map_share.lock().join(reservation);
         }
     }
 
@@ -94,7 +94,7 @@ impl Volume {
     ///
     /// Errors: `NoSpace`, and nothing more is reserved. Locks: the caller holds the inode's,
     /// exclusively.
-    pub(super) fn promise_splits(
+    pub(super) fn reserve_splits(
         &self,
         body: &Body,
         cached: &Cached,

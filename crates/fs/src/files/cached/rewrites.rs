@@ -29,7 +29,7 @@ impl Volume {
     ///
     /// Errors: `NoSpace`, and nothing more is reserved; what the map gives. Locks: the caller holds
     /// the inode's, exclusively.
-    pub(super) fn promise_rewrites(
+    pub(super) fn reserve_rewrites(
         &self,
         ino: Ino,
         body: &Body,
@@ -56,12 +56,12 @@ impl Volume {
             return Ok(());
         }
         let short = self.map_shortage(body, cached, Need::of_splits(wanted.len(), clusters));
-        let (mut promise, map) = self.space().reserve_with_map(clusters, short)?;
+        let (mut reservation, map) = self.space().reserve_with_map(clusters, short)?;
         self.join_share(cached, map);
         let mut rewrites = cached.rewrites.lock();
         for range in wanted {
             let len = u64::from(range.end - range.start);
-            rewrites.add(range, promise.split(len), len);
+            rewrites.add(range, reservation.split(len), len);
         }
         Ok(())
     }
@@ -73,7 +73,7 @@ impl Volume {
 
     /// Whether space is reserved to rewrite the block at `at`, and for how many blocks (at most
     /// `limit`) the answer is the same.
-    pub(crate) fn promised_rewrites(&self, body: &Body, at: u32, limit: u32) -> (bool, u32) {
+    pub(crate) fn reserved_rewrites(&self, body: &Body, at: u32, limit: u32) -> (bool, u32) {
         let Some(cached) = &body.cached else { return (false, limit) };
         cached.rewrites.lock().run_at(at, limit)
     }
@@ -119,25 +119,25 @@ impl Volume {
 
     /// The data of these blocks could not be shown and is dirty again. Releases the held blocks and
     /// reserves space for the data.
-    pub(super) fn promise_failed(&self, cached: &Cached, pieces: &[Piece]) {
+    pub(super) fn reserve_failed(&self, cached: &Cached, pieces: &[Piece]) {
         self.note_landed(cached, pieces);
         for piece in pieces.iter().filter(|piece| piece.moved) {
             let clusters = u64::from(piece.len);
             // Reserve first: another file could take the released clusters.
-            let promise = self.space().reserve_freed(For::Data, clusters);
+            let reservation = self.space().reserve_freed(For::Data, clusters);
             self.space().let_go_held(piece.block, piece.len);
             let range = piece.logical..piece.logical + piece.len;
-            cached.rewrites.lock().add(range, promise, clusters);
+            cached.rewrites.lock().add(range, reservation, clusters);
         }
     }
 
-    /// As [`Volume::promise_failed`], for blocks that the map shows already and whose data is dirty
+    /// As [`Volume::reserve_failed`], for blocks that the map shows already and whose data is dirty
     /// again.
-    pub(super) fn promise_shown_again(&self, cached: &Cached, range: Range<u32>) {
+    pub(super) fn reserve_mapped_again(&self, cached: &Cached, range: Range<u32>) {
         let clusters = u64::from(range.end.saturating_sub(range.start));
         if clusters > 0 {
-            let promise = self.space().reserve_freed(For::Data, clusters);
-            cached.rewrites.lock().add(range, promise, clusters);
+            let reservation = self.space().reserve_freed(For::Data, clusters);
+            cached.rewrites.lock().add(range, reservation, clusters);
         }
     }
 }

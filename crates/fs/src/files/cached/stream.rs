@@ -219,7 +219,7 @@ impl<'a> Stream<'a> {
     /// The data of these blocks did not reach the device, or could not be shown there.
     fn give_up(&self, pieces: &[Piece]) {
         if self.volume.has_data_sums() {
-            self.volume.promise_failed(self.cached, pieces);
+            self.volume.reserve_failed(self.cached, pieces);
         }
     }
 
@@ -255,7 +255,7 @@ impl<'a> Stream<'a> {
             if let Some(job) = self.take_in_place(turn, &found)? {
                 return Ok(Some(job));
             }
-            match self.volume.space().with_promised_space(|| self.place(found.run.clone()))? {
+            match self.volume.space().with_reserved_space(|| self.place(found.run.clone()))? {
                 Step::Placed(placed) => turn.placed = Some((placed, found.is_asked)),
                 Step::Written(n) => {
                     turn.at = found.run.start + n;

@@ -195,7 +195,7 @@ impl Volume {
         if self.covers(inode.ino, &body) {
             self.note_in_flight(cached, &pieces);
             if let Err(error) = stored {
-                self.promise_failed(cached, &pieces);
+                self.reserve_failed(cached, &pieces);
                 return Err(error);
             }
         }
@@ -228,9 +228,9 @@ impl Volume {
             let first = left.first().map_or(u32::MAX, |piece| piece.logical);
             for piece in pieces.iter().filter_map(|piece| piece.before(first)) {
                 // These are shown, and their data is dirty again with the rest.
-                self.promise_shown_again(rest.cached, piece.logical..piece.logical + piece.len);
+                self.reserve_mapped_again(rest.cached, piece.logical..piece.logical + piece.len);
             }
-            self.promise_failed(rest.cached, &left);
+            self.reserve_failed(rest.cached, &left);
         }
         done
     }
@@ -245,7 +245,7 @@ impl Volume {
     ) -> Result<()> {
         while !left.is_empty() {
             // Space for the map may have to wait for a commit, as space for data may.
-            self.space().with_promised_space(|| self.show_some(inode, left, size, rest, sums))?;
+            self.space().with_reserved_space(|| self.show_some(inode, left, size, rest, sums))?;
         }
         Ok(())
     }
@@ -323,7 +323,7 @@ impl Volume {
         self.hide(body, handle, ino, pieces);
         for piece in fresh() {
             // The caller returns the error that led here, not this one.
-            let _ = self.promise_again(ino, body, piece.logical..piece.logical + piece.len);
+            let _ = self.reserve_freed_again(ino, body, piece.logical..piece.logical + piece.len);
         }
     }
 
@@ -383,9 +383,9 @@ impl Volume {
         if shown.is_err() {
             let first = pieces.first().map_or(u32::MAX, |piece| piece.logical);
             for piece in all.iter().filter_map(|piece| piece.before(first)) {
-                self.promise_shown_again(cached, piece.logical..piece.logical + piece.len);
+                self.reserve_mapped_again(cached, piece.logical..piece.logical + piece.len);
             }
-            self.promise_failed(cached, &pieces);
+            self.reserve_failed(cached, &pieces);
         }
         let stored = body.store(self, plan.ino, &handle);
         stored.and_then(|()| handle.stop())?;

@@ -100,7 +100,7 @@ impl Volume {
         if blocks == 0 {
             return Ok(pieces);
         }
-        let _promise = self.space().reserve_clusters(blocks)?;
+        let _reservation = self.space().reserve_clusters(blocks)?;
         let handle = self.journal().start(self.hold_credits())?;
         let mut held = Vec::with_capacity(pieces.len());
         let done = pieces.into_iter().try_for_each(|mut piece| {

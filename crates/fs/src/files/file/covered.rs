@@ -195,7 +195,7 @@ impl Volume {
             let run = run?;
             written += if let Target::Written(_) = run.target { u64::from(run.len) } else { 0 };
         }
-        let mut promise = self.space().reserve_clusters(written)?;
+        let mut reservation = self.space().reserve_clusters(written)?;
         let mut at = range.start;
         while at < range.end {
             let run = self.map(ino, body, LogicalBlock(at), range.end - at)?;
@@ -209,7 +209,7 @@ impl Volume {
             self.context().require_full_commit(handle, Ineligible::DataChecksums);
             let most = run.len.min(max_len(ExtentState::Unwritten));
             let got = self.hold_run_of(body, handle, old, most, true)?;
-            promise.give_back(got.len.into());
+            reservation.give_back(got.len.into());
             if let Err(error) = self.space().use_held(handle, got.start, got.len) {
                 self.space().let_go_held(got.start, got.len);
                 return Err(error);

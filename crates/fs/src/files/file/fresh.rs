@@ -70,8 +70,8 @@ impl Volume {
                 while at < run.end().0 {
                     self.more_credits(handle, self.hold_credits())?;
                     let want = most.min(run.end().0 - at);
-                    let (promised, want) = self.promised_rewrites(body, at, want);
-                    let got = self.hold_run_of(body, handle, old, want, promised)?;
+                    let (reserved, want) = self.reserved_rewrites(body, at, want);
+                    let got = self.hold_run_of(body, handle, old, want, reserved)?;
                     let (len, block) = (got.len, got.start);
                     pieces.push(Piece { logical: at, len, block, fresh: true, moved: true });
                     // The run has taken the reservation.

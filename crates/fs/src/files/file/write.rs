@@ -107,7 +107,7 @@ impl Volume {
             drop(permit);
             let n = match written {
                 Ok(n) => n,
-                Err(Error::NoSpace) if !has_flushed && self.space().has_promised() => {
+                Err(Error::NoSpace) if !has_flushed && self.space().has_reservations() => {
                     // More space is reserved than dirty data needs. Write-back allocates what it
                     // needs and returns the rest.
                     has_flushed = true;

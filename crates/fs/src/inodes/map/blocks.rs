@@ -51,7 +51,7 @@ impl Volume {
         if !body.has_share() {
             return self.allocate_metadata(ino, body, handle, goal, Claim::Metadata);
         }
-        let block = self.allocate_metadata(ino, body, handle, goal, Claim::Promised)?;
+        let block = self.allocate_metadata(ino, body, handle, goal, Claim::Reserved)?;
         body.spend_share();
         Ok(block)
     }
@@ -72,7 +72,7 @@ impl Volume {
     }
 
     /// Holds up to `want` free blocks, in one run after the file's last held run, for blocks of the
-    /// file that are at `old` now. `promised`: the caller has a reservation for them.
+    /// file that are at `old` now. `reserved`: the caller has a reservation for them.
     ///
     /// Errors and locks as [`Space::hold_run`](crate::space::Space::hold_run).
     pub(crate) fn hold_run_of(
@@ -81,9 +81,9 @@ impl Volume {
         handle: &Handle<'_>,
         old: BlockNr,
         want: u32,
-        promised: bool,
+        reserved: bool,
     ) -> Result<BlockRun> {
-        let run = self.space().hold_run(handle, body.held_goal.goal(old), want, promised)?;
+        let run = self.space().hold_run(handle, body.held_goal.goal(old), want, reserved)?;
         body.held_goal.advance(run);
         Ok(run)
     }

@@ -115,10 +115,10 @@ impl Volume {
         way: Option<Path>,
         state: ExtentState,
     ) -> Result<Run> {
-        let (promised, len) = body.promised_run(hole.logical.0, hole.len);
+        let (reserved, len) = body.reserved_run(hole.logical.0, hole.len);
         hole.len = len;
         // For reserved blocks there is space, and the owner's quota was checked before.
-        let claim = if promised { Claim::Promised } else { Claim::Data };
+        let claim = if reserved { Claim::Reserved } else { Claim::Data };
         let got = self.fill_on_claim(claim, first_goal, ino, body, handle, hole, way, state)?;
         self.filled(body, got.logical.0..got.end().0, state);
         Ok(got)

@@ -158,7 +158,7 @@ fn resize_inode(volume: &Volume) -> Result<()> {
         want: 1,
         below: 1 << 32,
         search: Search::Near,
-        claim: Claim::Promised,
+        claim: Claim::Reserved,
         growth: None,
     };
     let double = volume.space().allocate(&handle, wish)?.start;
@@ -199,7 +199,7 @@ fn empty_resize_inode(volume: &Volume) -> Result<()> {
         want: 1,
         below: 1 << 32,
         search: Search::Near,
-        claim: Claim::Promised,
+        claim: Claim::Reserved,
         growth: None,
     };
     let double = volume.space().allocate(&handle, wish)?.start;
@@ -396,7 +396,7 @@ fn mmp_block(volume: &Volume) -> Result<()> {
         want: 1,
         below: u64::MAX,
         search: Search::Near,
-        claim: Claim::Promised,
+        claim: Claim::Reserved,
         growth: None,
     };
     let nr = volume.space().allocate(&handle, wish)?.start;

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_counts_once_whatever_part_of_it_is_promised() {
+    fn a_cluster_counts_once_however_many_of_its_blocks_are_reserved() {
         let mut delayed = Delayed::default();
         assert_eq!(delayed.add(3..5, 4), 2);
         assert_eq!(delayed.add(5..8, 4), 0, "cluster 1 is there");
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_and_gaps_are_told_from_each_other() {
+    fn runs_and_gaps_are_distinguished() {
         let mut delayed = Delayed::default();
         delayed.add(10..20, 1);
         assert_eq!(

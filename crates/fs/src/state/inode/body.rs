@@ -130,7 +130,7 @@ impl Body {
 
     /// Whether a reservation of dirty data covers the block at `at`, and for how many blocks, at
     /// most `limit`, the answer is the same.
-    pub(crate) fn promised_run(&self, at: u32, limit: u32) -> (bool, u32) {
+    pub(crate) fn reserved_run(&self, at: u32, limit: u32) -> (bool, u32) {
         let Some(cached) = &self.cached else { return (false, limit) };
         let delayed = cached.delayed.lock();
         match delayed.run_at(at, limit) {
