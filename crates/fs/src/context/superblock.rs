@@ -180,8 +180,8 @@ pub(crate) fn patch_errors(
     superblock.update_raw(&mut after);
     let mut first = after.clone();
     first.as_mut_bytes()[SECTOR..].copy_from_slice(&before.as_bytes()[SECTOR..]);
-    let is_summed = superblock.features.ro_compat.contains(RoCompat::METADATA_CSUM);
-    if !is_summed || !before.checksum_is_right() || !first.fit_checksum() {
+    let has_checksums = superblock.features.ro_compat.contains(RoCompat::METADATA_CSUM);
+    if !has_checksums || !before.checksum_is_right() || !first.fit_checksum() {
         return home.write_fua(ByteOffset(SUPERBLOCK_OFFSET), after.as_bytes());
     }
     home.write_fua(ByteOffset(SUPERBLOCK_OFFSET), &first.as_bytes()[..SECTOR])?;

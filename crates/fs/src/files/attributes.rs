@@ -215,7 +215,7 @@ impl Volume {
 
     /// The flags that the file has after a caller asked for `wanted`.
     fn check_flags(&self, ino: Ino, body: &Body, wanted: InodeFlags) -> Result<InodeFlags> {
-        let visible = match self.has_data_sums() {
+        let visible = match self.has_data_csum() {
             true => VISIBLE | InodeFlags::NOCOW,
             false => VISIBLE,
         };
@@ -246,17 +246,17 @@ impl Volume {
         {
             return Err(Error::NotPermitted);
         }
-        if self.has_data_sums() && kind == FileKind::Regular {
+        if self.has_data_csum() && kind == FileKind::Regular {
             let is_empty = body.size == 0 && (body.disk.has_inline_data() || is_unmapped(body));
             if changed.contains(InodeFlags::NOCOW) && !is_empty {
-                return Err(Error::NotSupported("only an empty file comes to have sums, or not"));
+                return Err(Error::NotSupported("a change of NOCOW on a file with content"));
             }
             if changed.contains(InodeFlags::EXTENTS) {
-                return Err(Error::NotSupported("another kind of map for a file with sums"));
+                return Err(Error::NotSupported("another kind of map on a volume with data_csum"));
             }
         }
-        if self.has_data_sums() && (changed & new).contains(InodeFlags::JOURNAL_DATA) {
-            return Err(Error::NotSupported("data in the journal beside sums of data"));
+        if self.has_data_csum() && (changed & new).contains(InodeFlags::JOURNAL_DATA) {
+            return Err(Error::NotSupported("journaled data on a volume with data_csum"));
         }
         if changed.contains(InodeFlags::CASEFOLD) {
             if !self.has_incompat(Incompat::CASEFOLD) {

@@ -117,7 +117,7 @@ impl OpenOptions {
             && superblock.features.ro_compat.contains(RoCompat::DATA_CSUM)
         {
             return Err(Error::NotSupported(
-                "data_csum: sums of data are not kept for data that goes through the journal",
+                "data_csum: data that goes through the journal cannot have checksums",
             ));
         }
         let quota = self.write.then_some(match self.enforce_quota {

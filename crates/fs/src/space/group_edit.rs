@@ -290,17 +290,17 @@ impl<'a> GroupEdit<'a> {
         let flipped = self.change(span, used, handle)?;
         assert_eq!(flipped, span.len, "every bit of a flipped range changes");
         if !self.space.options.short_cuts {
-            self.sum_anew();
+            self.recompute_checksum();
         } else if self.space.context.checksums().seed().is_some() {
             let bits = u64::from(self.covered_bits());
             let delta = flip_delta(bits, u64::from(span.start), u64::from(span.len));
-            let sum = self.sum() ^ delta;
+            let checksum = self.checksum() ^ delta;
             debug_assert!(
-                self.sum_agrees(sum),
+                self.checksum_agrees(checksum),
                 "a short-cut checksum equals the full one (group {})",
                 self.nr
             );
-            self.set_sum(sum);
+            self.set_checksum(checksum);
         }
         Ok(())
     }
@@ -309,7 +309,7 @@ impl<'a> GroupEdit<'a> {
     /// and repair: computes the whole checksum again.
     pub(crate) fn force(&mut self, span: Span, used: bool, handle: &Handle<'_>) -> Result<u32> {
         let flipped = self.change(span, used, handle)?;
-        self.sum_anew();
+        self.recompute_checksum();
         if self.map == Map::Blocks {
             self.state.free = None;
             self.state.held.clear();
@@ -335,33 +335,33 @@ impl<'a> GroupEdit<'a> {
         }
     }
 
-    fn full_sum(&self) -> Option<u32> {
+    fn full_checksum(&self) -> Option<u32> {
         let seed = self.space.context.checksums().seed()?;
         Some(crc32c(seed, &self.bitmap.read()[..self.covered_bits() as usize / 8]))
     }
 
-    fn sum_anew(&mut self) {
-        if let Some(sum) = self.full_sum() {
-            self.set_sum(sum);
+    fn recompute_checksum(&mut self) {
+        if let Some(checksum) = self.full_checksum() {
+            self.set_checksum(checksum);
         }
     }
 
-    fn sum_agrees(&self, sum: u32) -> bool {
+    fn checksum_agrees(&self, checksum: u32) -> bool {
         let mask = if self.space.context.geometry().desc_size() < 64 { 0xFFFF } else { u32::MAX };
-        self.full_sum().is_none_or(|full| (full ^ sum) & mask == 0)
+        self.full_checksum().is_none_or(|full| (full ^ checksum) & mask == 0)
     }
 
-    fn sum(&self) -> u32 {
+    fn checksum(&self) -> u32 {
         match self.map {
             Map::Blocks => self.desc.block_bitmap_csum,
             Map::Inodes => self.desc.inode_bitmap_csum,
         }
     }
 
-    fn set_sum(&mut self, sum: u32) {
+    fn set_checksum(&mut self, checksum: u32) {
         match self.map {
-            Map::Blocks => self.desc.block_bitmap_csum = sum,
-            Map::Inodes => self.desc.inode_bitmap_csum = sum,
+            Map::Blocks => self.desc.block_bitmap_csum = checksum,
+            Map::Inodes => self.desc.inode_bitmap_csum = checksum,
         }
     }
 
@@ -516,7 +516,7 @@ fn fill_uninit(
         Map::Blocks => space.context.geometry().clusters_per_group(),
         Map::Inodes => space.context.geometry().inodes_per_group(),
     };
-    let sum =
+    let checksum =
         space.context.checksums().seed().map(|seed| crc32c(seed, &content[..covered as usize / 8]));
     match map {
         Map::Blocks => {
@@ -526,13 +526,13 @@ fn fill_uninit(
             let before = i64::from(desc.free_clusters);
             space.free_clusters.fetch_add(i64::from(free) - before, Ordering::Relaxed);
             desc.free_clusters = free;
-            desc.block_bitmap_csum = sum.unwrap_or(0);
+            desc.block_bitmap_csum = checksum.unwrap_or(0);
             block.set_verified_as(crate::context::role::Role::BlockBitmap(nr).kind());
         }
         Map::Inodes => {
             desc.flags.remove(GroupFlags::INODE_UNINIT);
             desc.itable_unused = space.context.geometry().inodes_per_group();
-            desc.inode_bitmap_csum = sum.unwrap_or(0);
+            desc.inode_bitmap_csum = checksum.unwrap_or(0);
             block.set_verified_as(crate::context::role::Role::InodeBitmap(nr).kind());
         }
     }

@@ -86,7 +86,7 @@ pub(crate) enum CopyTo {
 pub(crate) struct Chunk {
     pub(crate) buf: PooledBuf,
     /// One checksum for each block, in the form that the volume stores; empty unless requested.
-    pub(crate) sums: Vec<u32>,
+    pub(crate) checksums: Vec<u32>,
     pub(crate) charge: Charge,
 }
 
@@ -128,7 +128,7 @@ impl Chunks {
         loop {
             if let Some((buf, charge)) = self.try_take(len) {
                 self.stats.chunks.fetch_add(1, Relaxed);
-                return Ok(Chunk { buf, sums: Vec::new(), charge });
+                return Ok(Chunk { buf, checksums: Vec::new(), charge });
             }
             if len <= least {
                 return Err(Error::NoMemory);
@@ -160,7 +160,7 @@ impl Chunks {
         to: CopyTo,
     ) -> usize {
         let mut done = 0;
-        chunk.sums.clear();
+        chunk.checksums.clear();
         'blocks: for bytes in chunk.buf.chunks_mut(block.unwrap_or(usize::MAX)) {
             let mut crc = !0;
             let is_near = block.is_some() || to == CopyTo::Near;
@@ -175,7 +175,7 @@ impl Chunks {
                     crc = crc32c(crc, piece);
                 }
             }
-            chunk.sums.extend(block.map(|_| crc));
+            chunk.checksums.extend(block.map(|_| crc));
         }
         self.stats.copied.fetch_add(done as u64, Relaxed);
         done
@@ -231,7 +231,7 @@ mod tests {
                 );
                 let want: Vec<u32> =
                     chunk.buf.chunks(4096).map(|block| crc32c(!0, block)).collect();
-                assert_eq!(chunk.sums, want);
+                assert_eq!(chunk.checksums, want);
             }
             ends.store(1, Relaxed);
         });
@@ -248,7 +248,7 @@ mod tests {
             let n = chunks.fill(&mut chunk, &mut source, Faults::Off, Some(block), CopyTo::Past);
             assert_eq!((n, &chunk.buf[..]), (65_536, &bytes[..]));
             let want: Vec<u32> = bytes.chunks(block).map(|block| crc32c(!0, block)).collect();
-            assert_eq!(chunk.sums, want);
+            assert_eq!(chunk.checksums, want);
             assert_eq!(chunks.stats().copied_bytes - before, 65_536);
         }
     }

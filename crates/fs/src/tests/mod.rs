@@ -4,6 +4,7 @@
 mod allocation;
 mod attributes;
 mod damage;
+mod data_csum;
 mod errors;
 mod features;
 mod files;
@@ -12,7 +13,6 @@ mod maps;
 mod names;
 mod pack;
 mod quota;
-mod sums;
 
 use crate::context::environment::Environment;
 use crate::inodes::create::NewInode;

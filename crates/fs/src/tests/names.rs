@@ -83,8 +83,8 @@ fn run(bench: &Bench, steps: usize, range: usize, seed: u64, flags: InodeFlags) 
         model.len() + 2
     );
     // Without checksums, debugfs still looks for them and complains.
-    let summed = bench.volume.checksums().seed().is_some();
-    if summed && body.disk.flags.contains(InodeFlags::INDEX) {
+    let has_checksums = bench.volume.checksums().seed().is_some();
+    if has_checksums && body.disk.flags.contains(InodeFlags::INDEX) {
         assert!(!bench.debugfs("htree_dump /d").contains("orrupt"));
     }
 }

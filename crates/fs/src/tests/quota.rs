@@ -260,7 +260,7 @@ fn a_count_of_all_inodes_is_what_the_files_say() {
     for (_, ino, body) in &run.files {
         usage.charge(&bench.volume, *ino, body).unwrap();
     }
-    let sum = usage.sums(QuotaKind::Group)[&77];
+    let total = usage.totals(QuotaKind::Group)[&77];
     let says = entry(&bench, QuotaKind::Group, 77).unwrap();
-    assert_eq!((says.inodes, says.space), (sum.inodes, sum.bytes));
+    assert_eq!((says.inodes, says.space), (total.inodes, total.bytes));
 }

@@ -186,16 +186,17 @@ impl Volume {
         let saved = body.clone();
         let flagged = &saved;
         self.inline_end(ino, body)?;
-        let is_summed = self.covers(ino, body);
+        let has_checksums = self.has_data_checksums(ino, body);
         let filled = self.fill(ino, body, handle, 0..blocks, ExtentState::Written, &mut |run| {
             let Target::Written(first) = run.target else { return Ok(()) };
             let LogicalBlock(at) = run.logical;
             let part = at as usize * size.bytes()..(at + run.len) as usize * size.bytes();
             let path = self.data_path(flagged, handle);
             let content = &content[part];
-            if is_summed {
-                let sums: Vec<u32> = content.chunks(size.bytes()).map(data_sums::sum_of).collect();
-                self.store_sums(handle, first, &sums)?;
+            if has_checksums {
+                let checksums: Vec<u32> =
+                    content.chunks(size.bytes()).map(data_sums::sum_of).collect();
+                self.store_checksums(handle, first, &checksums)?;
             }
             self.write_data(path, first, 0, &[IoSlice::new(content)])
         });

@@ -27,7 +27,7 @@ fn volume(mib: u64, mke2fs_options: &str) -> (Arc<MemoryDevice>, Filesystem) {
 }
 
 /// A volume with 1 KiB blocks and data checksums.
-fn summed(mib: u64) -> (Arc<MemoryDevice>, Filesystem) {
+fn with_data_csum(mib: u64) -> (Arc<MemoryDevice>, Filesystem) {
     let device = Arc::new(MemoryDevice::new(mib << 20));
     let options = MkfsOptions::new()
         .block_size(BlockSize::from_bytes(1024).unwrap())
@@ -128,7 +128,7 @@ fn clusters_that_are_written_in_pieces_have_room_for_what_maps_them() {
 
 #[test]
 fn summed_blocks_that_are_written_over_in_pieces_have_room_for_what_maps_them() {
-    let (device, fs) = summed(96);
+    let (device, fs) = with_data_csum(96);
     for n in 0..4000 {
         new_file(&fs, &format!("f{n}")).write_all_at(0, &[n as u8; 12 << 10]).unwrap();
     }
@@ -144,7 +144,7 @@ fn summed_blocks_that_are_written_over_in_pieces_have_room_for_what_maps_them() 
 
 #[test]
 fn a_short_write_reserves_nothing_for_the_bytes_that_it_leaves_out() {
-    let (device, fs) = summed(24);
+    let (device, fs) = with_data_csum(24);
     let file = new_file(&fs, "f");
     // A hole, then blocks whose overwrite needs new blocks.
     file.write_all_at(60 << 10, &[1; 40 << 10]).unwrap();
@@ -230,11 +230,11 @@ fn whatever_was_taken_on_a_full_volume_can_be_synced() {
         "-b 1024 -m 0 -I 256 -O quota,inline_data",
         "-b 1024 -m 0 -O ^has_journal",
         "-b 1024 -m 0 -O ^extents,^64bit",
-        "sums",
+        "data_csum",
     ];
     for (number, kind) in kinds.into_iter().enumerate() {
         let (device, fs) = match kind {
-            "sums" => summed(16),
+            "data_csum" => with_data_csum(16),
             kind => volume(16, kind),
         };
         let mut files: Vec<Bytes> = (0..24).map(|_| Some(Vec::new())).collect();

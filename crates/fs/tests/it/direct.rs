@@ -26,7 +26,7 @@ pub fn by(bounce: Bounce) -> DirectOptions {
 type Kind = fn(usize, Option<u64>) -> (Arc<MemoryDevice>, Filesystem);
 
 /// The kinds for which every rule holds.
-pub const VOLUMES: [Kind; 2] = [volume, volume_with_sums];
+pub const VOLUMES: [Kind; 2] = [volume, volume_with_data_csum];
 
 /// A volume in memory with blocks of `block` bytes and `cache_mib` MiB of page cache. Its free
 /// blocks contain garbage.
@@ -36,7 +36,10 @@ pub fn volume(block: usize, cache_mib: Option<u64>) -> (Arc<MemoryDevice>, Files
 }
 
 /// The same, with data checksums.
-pub fn volume_with_sums(block: usize, cache_mib: Option<u64>) -> (Arc<MemoryDevice>, Filesystem) {
+pub fn volume_with_data_csum(
+    block: usize,
+    cache_mib: Option<u64>,
+) -> (Arc<MemoryDevice>, Filesystem) {
     let mib = if block > 4096 { 144 } else { 24 };
     let words =
         format!("-b {block} -O ^resize_inode -J size={}", if block > 4096 { 64 } else { 4 });

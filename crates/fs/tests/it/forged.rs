@@ -196,7 +196,7 @@ fn a_forged_checksum_file_is_refused() {
     };
     made();
     let journal = number(&img, "bmap <8> 100");
-    let sums = number(&img, "bmap <5> 0");
+    let checksum_block = number(&img, "bmap <5> 0");
     // 16384 blocks of 1023 checksums: 17 blocks.
     let forgeries = [
         (format!("sif <5> block[5] {}", journal + 7), Some(journal + 7)),
@@ -204,9 +204,9 @@ fn a_forged_checksum_file_is_refused() {
             format!(
                 "sif <5> block[0] 0x2f30a; sif <5> block[4] 8; sif <5> block[6] 8; sif <5> block[7] 9; \
                  sif <5> block[8] {}",
-                sums + 4
+                checksum_block + 4
             ),
-            Some(sums + 4),
+            Some(checksum_block + 4),
         ),
         ("sif <5> size 69633".to_owned(), None),
         ("sif <5> size 73727".to_owned(), None),

@@ -13,7 +13,7 @@ mod cached_stream;
 mod check_clean;
 mod check_damaged;
 mod common;
-mod data_sums;
+mod data_csum;
 mod direct;
 mod fast_commit_random;
 mod fast_commits;

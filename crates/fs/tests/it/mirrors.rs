@@ -162,9 +162,10 @@ fn a_block_that_is_zeroed_on_one_mirror_is_taken_from_the_other() {
         devices[0].read_at(ByteOffset(0), &mut bytes).unwrap();
         std::fs::write(&path, &bytes).unwrap();
         let inodes = inode_block(&path, "/file5");
-        let sums = e2fsprogs::debugfs(&path, "blocks <5>").unwrap();
-        let sums = sums.split_whitespace().skip(1).map(|n| n.parse::<u64>().unwrap());
-        for block in sums.chain([inodes]) {
+        let checksum_block = e2fsprogs::debugfs(&path, "blocks <5>").unwrap();
+        let checksum_block =
+            checksum_block.split_whitespace().skip(1).map(|n| n.parse::<u64>().unwrap());
+        for block in checksum_block.chain([inodes]) {
             devices[sick].write_at(ByteOffset(block * 4096), &[0; 4096]).unwrap();
         }
         let fs = open(mirror(&devices), 0);
@@ -208,9 +209,9 @@ fn entries_of_a_block_that_are_wrong_on_different_mirrors_are_each_taken_where_t
 type Member = Arc<Faulty<MemoryDevice>>;
 
 /// Uses a volume in every way. Returns what it shows then.
-fn worked(fs: &Filesystem, summed: Bounce) -> extant::Result<Tree> {
+fn worked(fs: &Filesystem, bounce: Bounce) -> extant::Result<Tree> {
     let root = fs.root()?;
-    let direct = DirectOptions { bounce: summed, ..DirectOptions::default() };
+    let direct = DirectOptions { bounce, ..DirectOptions::default() };
     for round in 0..3u8 {
         let file = fs.open_file("/file30")?;
         file.write_all_at(10_000, &pattern(20_000, round))?;

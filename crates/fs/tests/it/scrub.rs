@@ -18,7 +18,7 @@ use std::sync::Arc;
 type Kind = (&'static str, u64);
 
 /// One location of each kind in the volume of [`made`], in bytes.
-fn kinds(image: &std::path::Path, block: u64, summed: bool) -> Vec<Kind> {
+fn kinds(image: &std::path::Path, block: u64, with_data_csum: bool) -> Vec<Kind> {
     let debugfs = |command: &str| e2fsprogs::debugfs(image, command).unwrap();
     let numbers = |text: &str| -> Vec<u64> {
         text.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect()
@@ -72,7 +72,7 @@ fn kinds(image: &std::path::Path, block: u64, summed: bool) -> Vec<Kind> {
     if let Some(reserve) = blocks("<7>").first().filter(|_| block == 1024) {
         kinds.push(("resize inode", reserve * block));
     }
-    if summed {
+    if with_data_csum {
         kinds.push(("checksum file", blocks("<5>")[0] * block + 40));
         kinds.push(("data", blocks("/file30")[3] * block + 77));
     }
@@ -96,10 +96,10 @@ fn a_scrub_mends_damage_of_each_kind_on_either_member() {
     let path = dir.path().join("img");
     for (block, features) in [(4096, "data_csum"), (1024, "data_csum,quota"), (1024, "")] {
         let devices = made(block, features);
-        let summed = features.contains("data_csum");
+        let with_data_csum = features.contains("data_csum");
         let want = tree(&open(mirror(&copies(&devices)), 0)).unwrap();
         image_of(&*devices[0], &path);
-        for (kind, at) in kinds(&path, block.into(), summed) {
+        for (kind, at) in kinds(&path, block.into(), with_data_csum) {
             for sick in [0, 1] {
                 for zeros in [false, true] {
                     let context = format!("{block} {features:?}: {kind}, member {sick}, {zeros}");

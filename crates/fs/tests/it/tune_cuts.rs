@@ -122,8 +122,8 @@ fn cut(options: &str, wish: &Tune, states: usize) -> Result<String, String> {
         run_args("e2fsck", &["-fy", img.to_str().unwrap_or_default()])?;
     }
     let base = MemoryDevice::from_bytes(&fs::read(&img).map_err(|e| e.to_string())?);
-    let sums = FeatureBit::RoCompat(RoCompat::DATA_CSUM);
-    let base = match wish.features.contains(&(sums, false)) {
+    let data_csum = FeatureBit::RoCompat(RoCompat::DATA_CSUM);
+    let base = match wish.features.contains(&(data_csum, false)) {
         true => {
             let device = Arc::new(base);
             let dynamic = Arc::clone(&device) as Arc<dyn BlockDevice>;
@@ -133,7 +133,7 @@ fn cut(options: &str, wish: &Tune, states: usize) -> Result<String, String> {
         }
         false => base,
     };
-    let has_sums = wish.features.iter().any(|(bit, _)| *bit == sums);
+    let has_data_csum = wish.features.iter().any(|(bit, _)| *bit == data_csum);
     let old = settings(&holds_all(Arc::new(base.clone()))?);
     let recorder = Arc::new(Recorder::new(base.clone()));
     let device = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
@@ -147,7 +147,7 @@ fn cut(options: &str, wish: &Tune, states: usize) -> Result<String, String> {
         fs::write(&out, bytes).map_err(|e| at(e.to_string()))?;
         clear_data_csum(&out).map_err(at)?;
         e2fsck(&out, None).expect_clean().map_err(at)?;
-        if has_sums {
+        if has_data_csum {
             let options = check::Options { data: true, ..check::Options::default() };
             let device = Arc::new(MemoryDevice::from_bytes(bytes));
             let report =
@@ -177,9 +177,9 @@ fn cut(options: &str, wish: &Tune, states: usize) -> Result<String, String> {
         (states, news) = (states + 1, news + usize::from(is_new));
         let (raw, _) = RawSuperblock::ref_from_prefix(&bytes[1024..]).unwrap();
         // e2fsck treats a torn superblock as a damaged one.
-        let is_summed = raw.s_feature_ro_compat.get() & RoCompat::METADATA_CSUM.bits() != 0;
+        let has_checksums = raw.s_feature_ro_compat.get() & RoCompat::METADATA_CSUM.bits() != 0;
         // The log may contain data checksums, which e2fsck does not know.
-        if !has_sums && (!is_summed || raw.checksum_is_right()) {
+        if !has_data_csum && (!has_checksums || raw.checksum_is_right()) {
             mended_by_e2fsck(&out, &bytes)?;
             judge(&format!("{what}, e2fsck"), &fs::read(&out).map_err(|e| e.to_string())?)?;
         }

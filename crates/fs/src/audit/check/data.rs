@@ -6,7 +6,7 @@
 
 use super::Pass;
 use super::view::View;
-use crate::inodes::sums::{CoveredRun, Passed};
+use crate::inodes::data_csum::{CoveredRun, Passed};
 use crate::parallel;
 use crate::state::inode::Body;
 use crate::volume::{Volume, VolumeOptions};
@@ -57,7 +57,7 @@ fn check_all(view: &View<'_>, data: bool, within: Option<&[Range<u64>]>) -> u64 
             return 0;
         }
     };
-    if let Err(error) = volume.sums_file() {
+    if let Err(error) = volume.checksum_file() {
         view.corrupt(&error, "");
         return 0;
     }
@@ -75,7 +75,7 @@ fn check_file(view: &View<'_>, volume: &Volume) {
     let check_blocks = |bytes: &mut Vec<u8>, item: usize| {
         let first = item as u64 * at_once;
         for index in first..(first + at_once).min(blocks) {
-            let Ok(nr) = volume.place_of_sums(index) else { continue };
+            let Ok(nr) = volume.place_of_checksums(index) else { continue };
             let at = Site::of_ino(Ino::DATA_SUMS);
             bytes.resize(size.bytes(), 0);
             if view.read_blocks(nr.0, bytes, at)
@@ -140,7 +140,7 @@ fn parts(run: CoveredRun, log2: u32, within: Option<&[Range<u64>]>) -> Vec<Cover
 fn check_piece(view: &View<'_>, volume: &Volume, run: &CoveredRun, bytes: &mut Vec<u8>) {
     let block = volume.block_size().bytes();
     let at = Site::of_ino(run.ino);
-    let words = match volume.load_sums(run.block, run.len) {
+    let words = match volume.load_checksums(run.block, run.len) {
         Ok(words) => words,
         // Already reported with the checksum file itself.
         Err(Error::Corrupt { .. }) => return,

@@ -51,7 +51,7 @@ impl Idle {
         match piece.role {
             Role::Idle => true,
             Role::Inode(ino) => self.is_free_slot(ino).unwrap_or(false),
-            Role::Descriptor(_) | Role::Superblock(_) | Role::Sums(_) => false,
+            Role::Descriptor(_) | Role::Superblock(_) | Role::Checksums(_) => false,
             Role::Other => {
                 self.unread.binary_search(&block.0).is_ok()
                     || self.log.iter().any(|range| range.contains(&block.0))

@@ -198,7 +198,7 @@ pub(crate) fn bring_in_line(
         let members = mirror.places().iter().filter(|place| place.active).count();
         let roles = Roles::of(mirror, members);
         let mut pieces = Cut::of(mirror, roles.as_ref(), &differing, unit, BLOCKS_MAX).pieces;
-        if roles.as_ref().is_some_and(Roles::has_sums) {
+        if roles.as_ref().is_some_and(Roles::has_checksums) {
             // Writes in flight at the crash went mostly to the log or to blocks that are not in
             // use.
             let choice = vec![source; pieces.len()];

@@ -194,9 +194,11 @@ pub(super) fn own_files(fs: &Filesystem, cells: &Cells, options: &Options) -> Pr
     let quotas = [sb.usr_quota_inum, sb.grp_quota_inum, sb.prj_quota_inum].into_iter();
     let quotas = quotas.filter(|_| sb.features.ro_compat.contains(RoCompat::QUOTA));
     let orphans = sb.features.compat.contains(Compat::ORPHAN_FILE).then_some(sb.orphan_file_inum);
-    let sums = volume.has_data_sums().then_some(Ino::DATA_SUMS.get());
+    let checksum_file = volume.has_data_csum().then_some(Ino::DATA_SUMS.get());
     let journal = sb.has_journal().then_some(sb.journal_inum);
-    for ino in journal.into_iter().chain(quotas).chain(orphans).chain(sums).filter_map(Ino::new) {
+    for ino in
+        journal.into_iter().chain(quotas).chain(orphans).chain(checksum_file).filter_map(Ino::new)
+    {
         let content = match sb.has_journal() && ino.get() == sb.journal_inum {
             true => Content::Journal,
             false => Content::Metadata,
@@ -533,7 +535,7 @@ impl NamesFound {
         files.pieces += mapped.pieces;
         files.fragmented += u64::from(mapped.pieces > 1);
         put(&mut files.by_pieces, mapped.pieces, mapped.data);
-        if volume.covers(ino, body) {
+        if volume.has_data_checksums(ino, body) {
             files.covered.count += 1;
             files.covered.blocks += mapped.data;
         }

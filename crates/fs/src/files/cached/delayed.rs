@@ -47,7 +47,7 @@ impl Volume {
         cached: &Cached,
         blocks: Range<u32>,
     ) -> Result<()> {
-        if self.covers(ino, body) {
+        if self.has_data_checksums(ino, body) {
             self.reserve_rewrites(ino, body, cached, blocks.clone())?;
         }
         let (holes, unwritten) = self.unreserved(ino, body, cached, blocks)?;

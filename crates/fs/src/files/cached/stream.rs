@@ -20,7 +20,7 @@ use crate::files::data::DataPath;
 use crate::files::file::content::Content;
 use crate::files::file::pieces::Piece;
 use crate::files::file::write::UNDER_HANDLE;
-use crate::inodes::sums::NewSums;
+use crate::inodes::data_csum::NewChecksums;
 use crate::state::inode::Inode;
 use crate::volume::Volume;
 use extant_base::lock::{Condvar, Mutex, Rank};
@@ -98,7 +98,7 @@ struct Flight<'a> {
     start: u64,
     size: u64,
     pieces: Vec<Piece>,
-    sums: NewSums,
+    checksums: NewChecksums,
     state: State<'a>,
 }
 
@@ -194,13 +194,20 @@ impl<'a> Stream<'a> {
                     return;
                 }
             };
-            let mut sums = NewSums::default();
-            let is_summed = self.volume.has_data_sums();
+            let mut checksums = NewChecksums::default();
+            let has_checksums = self.volume.has_data_csum();
             let written = job.parts.iter().try_for_each(|(pieces, taken)| {
                 let slices = taken.slices();
                 let (start, content) = (taken.range().start, Content::new(&slices));
-                let sums = is_summed.then_some(&mut sums);
-                self.volume.write_pieces(DataPath::Device, pieces, u64::MAX, start, content, sums)
+                let checksums = has_checksums.then_some(&mut checksums);
+                self.volume.write_pieces(
+                    DataPath::Device,
+                    pieces,
+                    u64::MAX,
+                    start,
+                    content,
+                    checksums,
+                )
             });
             // After a failed write, its bytes are dirty again before any other thread sees the
             // error.
@@ -211,14 +218,14 @@ impl<'a> Stream<'a> {
                     Err(error)
                 }
             };
-            self.flights.lock().of(job.number).sums = sums;
+            self.flights.lock().of(job.number).checksums = checksums;
             self.land(job.number, landed);
         }
     }
 
     /// The data of these blocks did not reach the device, or could not be shown there.
     fn give_up(&self, pieces: &[Piece]) {
-        if self.volume.has_data_sums() {
+        if self.volume.has_data_csum() {
             self.volume.reserve_failed(self.cached, pieces);
         }
     }
@@ -376,8 +383,8 @@ impl<'a> Stream<'a> {
     /// that a thread that finds the bytes clean also finds the write ([`Stream::bound`]).
     fn begin(&self, start: u64, size: u64) -> u64 {
         let mut flights = self.flights.lock();
-        let (pieces, sums) = (Vec::new(), NewSums::default());
-        flights.line.push_back(Flight { start, size, pieces, sums, state: State::Flying });
+        let (pieces, checksums) = (Vec::new(), NewChecksums::default());
+        flights.line.push_back(Flight { start, size, pieces, checksums, state: State::Flying });
         flights.first + flights.line.len() as u64 - 1
     }
 
@@ -410,7 +417,7 @@ impl<'a> Stream<'a> {
         flights.is_showing = true;
         loop {
             let (mut pieces, mut size) = (Vec::new(), 0);
-            let (mut sums, mut unshown) = (NewSums::default(), Vec::new());
+            let (mut checksums, mut unshown) = (NewChecksums::default(), Vec::new());
             let (mut done, mut lost) = (Vec::new(), Vec::new());
             let has_ended = |flight: &Flight<'_>| !matches!(flight.state, State::Flying);
             while flights.line.front().is_some_and(has_ended)
@@ -424,7 +431,7 @@ impl<'a> Stream<'a> {
                     }
                     State::Landed(landings) => {
                         pieces.extend(flight.pieces);
-                        sums.append(flight.sums);
+                        checksums.append(flight.checksums);
                         size = flight.size;
                         done.extend(landings);
                     }
@@ -442,7 +449,7 @@ impl<'a> Stream<'a> {
             // They are dirty again before the search for the size on disk.
             drop(lost);
             let rest = Rest { cached: self.cached, bound: &|| self.bound() };
-            let shown = self.volume.show_written(self.inode, &pieces, size, &rest, &sums);
+            let shown = self.volume.show_written(self.inode, &pieces, size, &rest, &checksums);
             match &shown {
                 Ok(()) => done.into_iter().for_each(Landing::done),
                 Err(_) => drop(done),

@@ -137,8 +137,9 @@ impl Volume {
     pub(crate) fn enable_fast_overwrite(&self, inode: &Inode, body: &Body) {
         let fixed = InodeFlags::APPEND | InodeFlags::IMMUTABLE | InodeFlags::VERITY;
         // An overwrite of covered blocks has to reserve space first.
-        let allowed =
-            body.no_capability && !inode.directs.any_writes() && !self.covers(inode.ino, body);
+        let allowed = body.no_capability
+            && !inode.directs.any_writes()
+            && !self.has_data_checksums(inode.ino, body);
         if allowed && !body.flags.intersects(fixed) && self.goes_through_cache(body) {
             let until = nanoseconds(body.mtime).saturating_add(TICK_NS);
             inode.fast_overwrite_until.store(until, Ordering::Release);

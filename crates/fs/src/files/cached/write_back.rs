@@ -12,7 +12,7 @@ use crate::files::file::fresh::Plan;
 use crate::files::file::pieces::Piece;
 use crate::files::file::set_len::LARGE_FILE;
 use crate::files::file::write::UNDER_HANDLE;
-use crate::inodes::sums::NewSums;
+use crate::inodes::data_csum::NewChecksums;
 use crate::space::claims::For;
 use crate::state::file_cache::Cached;
 use crate::state::inode::{Body, Inode};
@@ -104,7 +104,7 @@ impl Volume {
                 inode.closed_written.fetch_max(closed, Ordering::AcqRel);
             }
         }
-        if self.has_data_sums() && !cached.pages.is_dirty() {
+        if self.has_data_csum() && !cached.pages.is_dirty() {
             let _alone = inode.write();
             self.forget_settled_rewrites(cached);
         }
@@ -183,8 +183,8 @@ impl Volume {
         let runs = self.runs_to_write(inode.ino, &body, run.start, run.end)?;
         let plan = Plan { ino: inode.ino, pos: run.start, content: Content::new(&[]), runs: &runs };
         if is_small || !body.disk.has_extents() {
-            let done = match self.covers(inode.ino, &body) {
-                true => self.write_run_summed(&mut body, cached, &plan, run),
+            let done = match self.has_data_checksums(inode.ino, &body) {
+                true => self.write_run_with_checksums(&mut body, cached, &plan, run),
                 false => self.write_run_small(&mut body, cached, &plan, run),
             };
             return done.map(Step::Written);
@@ -192,7 +192,7 @@ impl Volume {
         let handle = self.journal().start(self.first_fill_credits(&body, &runs))?;
         let (pieces, error) = self.place(&mut body, &handle, &plan, ExtentState::Unwritten);
         let stored = body.store(self, inode.ino, &handle).and_then(|()| handle.stop());
-        if self.covers(inode.ino, &body) {
+        if self.has_data_checksums(inode.ino, &body) {
             self.note_in_flight(cached, &pieces);
             if let Err(error) = stored {
                 self.reserve_failed(cached, &pieces);
@@ -213,18 +213,18 @@ impl Volume {
         pieces: &[Piece],
         size: u64,
         rest: &Rest<'_>,
-        sums: &NewSums,
+        checksums: &NewChecksums,
     ) -> Result<()> {
         let is_fresh = pieces.iter().any(|piece| piece.fresh);
         if !is_fresh && inode.read().size_on_disk.is_none() {
             return Ok(());
         }
         let mut left = pieces.to_vec();
-        let done = self.show_left(inode, &mut left, size, rest, sums);
-        if self.has_data_sums() {
+        let done = self.show_left(inode, &mut left, size, rest, checksums);
+        if self.has_data_csum() {
             self.note_landed(rest.cached, pieces);
         }
-        if done.is_err() && self.has_data_sums() {
+        if done.is_err() && self.has_data_csum() {
             let first = left.first().map_or(u32::MAX, |piece| piece.logical);
             for piece in pieces.iter().filter_map(|piece| piece.before(first)) {
                 // These are shown, and their data is dirty again with the rest.
@@ -241,11 +241,12 @@ impl Volume {
         left: &mut Vec<Piece>,
         size: u64,
         rest: &Rest<'_>,
-        sums: &NewSums,
+        checksums: &NewChecksums,
     ) -> Result<()> {
         while !left.is_empty() {
             // Space for the map may have to wait for a commit, as space for data may.
-            self.space().with_reserved_space(|| self.show_some(inode, left, size, rest, sums))?;
+            self.space()
+                .with_reserved_space(|| self.show_some(inode, left, size, rest, checksums))?;
         }
         Ok(())
     }
@@ -257,14 +258,14 @@ impl Volume {
         left: &mut Vec<Piece>,
         size: u64,
         rest: &Rest<'_>,
-        sums: &NewSums,
+        checksums: &NewChecksums,
     ) -> Result<()> {
         let log2 = self.block_size().log2();
         let mut body = inode.write();
         let _spending = rest.cached.spend_share();
-        let sums = self.covers(inode.ino, &body).then_some(sums);
+        let checksums = self.has_data_checksums(inode.ino, &body).then_some(checksums);
         let handle = self.journal().start(self.late_credits(&body))?;
-        let (reached, error) = self.show(&mut body, &handle, inode.ino, left, sums);
+        let (reached, error) = self.show(&mut body, &handle, inode.ino, left, checksums);
         let (is_stuck, is_all) = (reached == 0, left.is_empty());
         let reached = size.min(u64::from(reached) << log2);
         let raised = self.raise_size(&mut body, &handle, reached, is_all.then_some(rest));
@@ -342,7 +343,7 @@ impl Volume {
     }
 
     /// As [`Volume::write_run_small`], for a file with data checksums.
-    fn write_run_summed(
+    fn write_run_with_checksums(
         &self,
         body: &mut Body,
         cached: &Cached,
@@ -353,13 +354,13 @@ impl Volume {
         let handle = self.journal().start(fill.plus(show))?;
         let (mut pieces, error) = self.place(body, &handle, plan, ExtentState::Unwritten);
         let all = pieces.clone();
-        let mut sums = NewSums::default();
+        let mut checksums = NewChecksums::default();
         let shown = match self.reached(&pieces, run) {
             Some(run) => cached.pages.take_dirty(run).and_then(|taken| {
                 let content = taken.slices();
                 let (pos, content) = (taken.range().start, Content::new(&content));
-                let (path, sums) = (DataPath::Device, &mut sums);
-                self.write_pieces(path, &pieces, u64::MAX, pos, content, Some(sums))?;
+                let (path, checksums) = (DataPath::Device, &mut checksums);
+                self.write_pieces(path, &pieces, u64::MAX, pos, content, Some(checksums))?;
                 Ok(taken.let_go())
             }),
             None => Err(error.unwrap_or(Error::NoSpace)),
@@ -370,7 +371,8 @@ impl Volume {
             let unused: Vec<Piece> = pieces.iter().filter_map(|piece| piece.from(end)).collect();
             self.let_go_pieces(&unused);
             pieces = pieces.iter().filter_map(|piece| piece.before(end)).collect();
-            let (reached, error) = self.show(body, &handle, plan.ino, &mut pieces, Some(&sums));
+            let (reached, error) =
+                self.show(body, &handle, plan.ino, &mut pieces, Some(&checksums));
             match error {
                 None => {
                     let reached = u64::from(reached) << self.block_size().log2();

@@ -15,7 +15,7 @@ use super::step::{Run, Step};
 use crate::files::data::DataPath;
 use crate::files::file::pieces::Piece;
 use crate::files::file::write::{check_writable_file, is_recent};
-use crate::inodes::sums::NewSums;
+use crate::inodes::data_csum::NewChecksums;
 use crate::state::inode::transfers::Help;
 use crate::state::inode::{Body, Inode};
 use crate::volume::Volume;
@@ -78,13 +78,13 @@ impl Volume {
                 may_wait(options)?;
                 return self.begin_elsewhere(inode, pos, len, helper);
             }
-            let is_summed = self.covers(inode.ino, &body);
-            if is_summed {
+            let has_checksums = self.has_data_checksums(inode.ino, &body);
+            if has_checksums {
                 may_wait(options)?;
             }
             let now = self.environment().now();
             // For new blocks, the times are set when they are shown.
-            if !touched && !is_summed && !body.times_kept && !is_recent(&body, now) {
+            if !touched && !has_checksums && !body.times_kept && !is_recent(&body, now) {
                 drop(body);
                 may_wait(options)?;
                 self.touch(inode, now)?;
@@ -108,7 +108,7 @@ impl Volume {
                 self.write_back(inode, self.in_whole_blocks(range), &u64::MAX)?;
                 continue;
             }
-            let apart = is_summed && pieces.iter().any(|piece| piece.fresh && !piece.moved);
+            let apart = has_checksums && pieces.iter().any(|piece| piece.fresh && !piece.moved);
             let entry = match apart {
                 true => inode.directs.begin_apart(range.clone(), helper.cloned()),
                 false => inode.directs.begin(range.clone(), true, helper.cloned()),
@@ -183,7 +183,7 @@ impl Volume {
             if grows {
                 self.zero_gap(DataPath::Device, inode.ino, &mut body, pos)?;
             }
-            let apart = self.covers(inode.ino, &body)
+            let apart = self.has_data_checksums(inode.ino, &body)
                 && pieces.iter().any(|piece| piece.fresh && !piece.moved);
             let entry = match apart {
                 true => inode.directs.begin_apart(pos..end, helper.cloned()),
@@ -240,7 +240,7 @@ impl Volume {
         let mut step = Step::new(entry, pos, len, runs);
         step.pieces = pieces;
         step.stability = self.stability(inode.ino, body);
-        step.sums = self.covers(inode.ino, body).then(NewSums::default);
+        step.checksums = self.has_data_checksums(inode.ino, body).then(NewChecksums::default);
         Ok(Some(step))
     }
 

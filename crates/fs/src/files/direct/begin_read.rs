@@ -44,8 +44,8 @@ impl Volume {
                 Ok(want) if self.takes_direct(&body) => want,
                 Ok(want) | Err(want) => return Ok(Some(Begun::Buffered(want))),
             };
-            let is_summed = self.covers(inode.ino, &body);
-            let want = match self.whole_summed_blocks(is_summed, pos, want) {
+            let has_checksums = self.has_data_checksums(inode.ino, &body);
+            let want = match self.whole_blocks_of(has_checksums, pos, want) {
                 Ok(want) => want,
                 Err(want) => return Ok(Some(Begun::Buffered(want))),
             };
@@ -65,7 +65,7 @@ impl Volume {
                 continue;
             };
             let mut step = Step::new(entry, pos, len, runs);
-            if is_summed {
+            if has_checksums {
                 match self.expected_of(&step) {
                     Ok(expected) => step.expected = Some(Box::new(expected)),
                     Err(error) => {

@@ -84,8 +84,8 @@ impl Volume {
             let mut body = inode.write();
             let credits = self.first_convert_credits(&body, true);
             let handle = self.journal().start(credits.plus(Credits::blocks(SUPERBLOCK_CREDITS)))?;
-            let sums = step.sums.as_ref();
-            let (to, error) = self.show(&mut body, &handle, inode.ino, pieces, sums);
+            let checksums = step.checksums.as_ref();
+            let (to, error) = self.show(&mut body, &handle, inode.ino, pieces, checksums);
             if to > 0 {
                 reached = end.min(u64::from(to) << log2).max(step.pos);
             }

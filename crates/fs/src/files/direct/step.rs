@@ -6,10 +6,10 @@
 //!   requests      one for a run that is lent, or for each chunk       tag: offset in the step
 //! ```
 
-use super::summed::Expected;
+use super::data_csum::Expected;
 use super::{Bounce, DirectOptions, Stability};
 use crate::files::file::pieces::Piece;
-use crate::inodes::sums::NewSums;
+use crate::inodes::data_csum::NewChecksums;
 use crate::state::bounce::{CHUNK_MAX, Chunk, CopyTo};
 use crate::volume::Volume;
 use extant_base::{BlockNr, ByteOffset, Error, Result};
@@ -44,7 +44,7 @@ pub(crate) struct Step {
     pub(crate) grows: bool,
     pub(crate) stability: Stability,
     /// Of a write: the checksums of its blocks, if the file has them.
-    pub(crate) sums: Option<NewSums>,
+    pub(crate) checksums: Option<NewChecksums>,
     /// Of a read: the checksums with which its bytes are verified.
     pub(crate) expected: Option<Box<Expected>>,
     /// It is durable when the queue returns it.
@@ -95,7 +95,7 @@ impl Step {
             pieces: Vec::new(),
             grows: false,
             stability: Stability::Any,
-            sums: None,
+            checksums: None,
             expected: None,
             sync: false,
             reached: len,
@@ -151,7 +151,7 @@ impl Volume {
         step.stability = step.stability.max(match options.bounce {
             Bounce::Auto | Bounce::Never => Stability::Any,
             Bounce::Always => Stability::Stable,
-            Bounce::Summed => Stability::Summed,
+            Bounce::Summed => Stability::Checksummed,
         });
         if step.stability == Stability::Any {
             match self.lend(step, memory, access, options, piece) {
@@ -230,7 +230,7 @@ impl Volume {
         step: &mut Step,
         memory: &mut (impl CallerMemory<'m> + ?Sized),
     ) -> Taken<'m> {
-        let block = self.block_to_sum(step);
+        let block = self.checksum_unit(step);
         let mut walk = self.walk(step, CHUNK_MAX);
         let mut requests = Vec::new();
         loop {
@@ -257,7 +257,7 @@ impl Volume {
         memory: &mut (impl CallerMemory<'m> + ?Sized),
         piece: usize,
     ) -> Taken<'m> {
-        let block = self.block_to_sum(step);
+        let block = self.checksum_unit(step);
         let mut walk = self.walk(step, piece);
         let step = RefCell::new(step);
         let next = || {
@@ -280,8 +280,8 @@ impl Volume {
     }
 
     /// The size of the blocks whose checksums are computed during the copy.
-    fn block_to_sum(&self, step: &Step) -> Option<usize> {
-        (step.stability == Stability::Summed).then(|| self.block_size().bytes())
+    fn checksum_unit(&self, step: &Step) -> Option<usize> {
+        (step.stability == Stability::Checksummed).then(|| self.block_size().bytes())
     }
 
     /// The write of a filled chunk. Its checksums are added to the step's.
@@ -292,9 +292,9 @@ impl Volume {
         at: u64,
         mut chunk: Chunk,
     ) -> Request<'m> {
-        if let Some(sums) = &mut step.sums {
+        if let Some(checksums) = &mut step.checksums {
             let nr = BlockNr(at >> self.block_size().log2());
-            sums.push_all(nr, std::mem::take(&mut chunk.sums));
+            checksums.push_all(nr, std::mem::take(&mut chunk.checksums));
         }
         step.request(offset, at, chunk, Access::Read)
     }
@@ -342,7 +342,7 @@ impl Volume {
     /// Chunks for all runs of a step, of up to `most` bytes each.
     fn walk(&self, step: &Step, most: usize) -> Walk {
         // Blocks that have checksums are copied whole.
-        let is_whole = step.sums.is_some() || step.expected.is_some();
+        let is_whole = step.checksums.is_some() || step.expected.is_some();
         let block = if is_whole { self.block_size().bytes() } else { 1 };
         let unit = (self.direct_unit() as usize).max(block);
         Walk { run: 0, done: 0, most, unit, short_at: None }

@@ -200,7 +200,7 @@ impl Volume {
             // Allocate first, because that can run out of space: until it is done, no byte reads
             // differently.
             self.give_blocks(ino, body, handle, around, None)?;
-            if self.covers(ino, body) {
+            if self.has_data_checksums(ino, body) {
                 self.unwrite_covered(ino, body, handle, inside.clone(), self.rest_credits())?;
             }
             if self.journals_data(body) {

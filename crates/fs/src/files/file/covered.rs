@@ -15,9 +15,9 @@ use crate::files::file::content::Content;
 use crate::files::file::fresh::Plan;
 use crate::files::file::pieces::Piece;
 use crate::files::file::write::{block_after, block_of};
+use crate::inodes::data_csum::NewChecksums;
 use crate::inodes::map::Target;
 use crate::inodes::map::change::max_len;
-use crate::inodes::sums::NewSums;
 use crate::state::inode::Body;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
@@ -32,13 +32,13 @@ const STEP: u64 = 16 << 20;
 
 impl Volume {
     /// Rule S2: makes a piece readable, its checksums first. The shown part leaves `piece`.
-    pub(crate) fn show_summed(
+    pub(crate) fn show_with_checksums(
         &self,
         body: &mut Body,
         handle: &Handle<'_>,
         ino: Ino,
         piece: &mut Piece,
-        sums: &NewSums,
+        checksums: &NewChecksums,
     ) -> Result<()> {
         while piece.len > 0 {
             let mut part = *piece;
@@ -49,9 +49,11 @@ impl Volume {
                 }
                 part.len = run.len;
             }
-            self.more_credits(handle, self.sums_step_credits(body))?;
-            let words = sums.of(part.block, part.len).ok_or(Error::Invalid("data without sums"))?;
-            self.store_sums(handle, part.block, &words)?;
+            self.more_credits(handle, self.checksum_step_credits(body))?;
+            let words = checksums
+                .of(part.block, part.len)
+                .ok_or(Error::Invalid("data was written without its checksums"))?;
+            self.store_checksums(handle, part.block, &words)?;
             let range = part.logical..part.logical + part.len;
             match piece.moved {
                 true => self.move_in(body, handle, ino, piece, part)?,
@@ -131,11 +133,11 @@ impl Volume {
         let Some(n) = plan.covered(self, &pieces) else {
             return Err(error.unwrap_or(Error::NoSpace));
         };
-        let mut sums = NewSums::default();
+        let mut checksums = NewChecksums::default();
         let path = DataPath::Device;
         let content = plan.content.part(0, n);
-        let written = self.write_pieces(path, &pieces, 0, plan.pos, content, Some(&mut sums));
-        let shown = written.and_then(|()| self.show_all(ino, body, &mut pieces, &sums, end));
+        let written = self.write_pieces(path, &pieces, 0, plan.pos, content, Some(&mut checksums));
+        let shown = written.and_then(|()| self.show_all(ino, body, &mut pieces, &checksums, end));
         self.let_go_pieces(&pieces);
         let reached = shown?.min(end);
         match reached.checked_sub(pos).filter(|n| *n > 0) {
@@ -151,14 +153,14 @@ impl Volume {
         ino: Ino,
         body: &mut Body,
         pieces: &mut Vec<Piece>,
-        sums: &NewSums,
+        checksums: &NewChecksums,
         end: u64,
     ) -> Result<u64> {
         let mut shown = 0;
         while !pieces.is_empty() {
             let credits = self.first_convert_credits(body, true);
             let handle = self.journal().start(credits)?;
-            let (reached, error) = self.show(body, &handle, ino, pieces, Some(sums));
+            let (reached, error) = self.show(body, &handle, ino, pieces, Some(checksums));
             if reached > 0 {
                 shown = u64::from(reached) << self.block_size().log2();
                 self.grow(body, &handle, shown.min(end))?;
@@ -203,7 +205,7 @@ impl Volume {
                 at = run.end().0;
                 continue;
             };
-            let step = self.sums_step_credits(body).plus(self.hold_credits());
+            let step = self.checksum_step_credits(body).plus(self.hold_credits());
             self.next_step(ino, body, handle, step, keep, &mut |_, _| Ok(()))?;
             // A fast commit would record other blocks than those that the file has.
             self.context().require_full_commit(handle, Ineligible::DataChecksums);
@@ -258,12 +260,12 @@ impl Volume {
     ) -> Result<()> {
         let size = self.block_size();
         let mut bytes = vec![0; size.bytes()];
-        self.read_summed(ino, block, &mut bytes)?;
+        self.read_with_checksums(ino, block, &mut bytes)?;
         if bytes[range.clone()].iter().all(|byte| *byte == 0) {
             return Ok(());
         }
         bytes[range].fill(0);
-        let credits = self.sums_step_credits(body).plus(self.hold_credits());
+        let credits = self.checksum_step_credits(body).plus(self.hold_credits());
         let own = match handle {
             Some(handle) => {
                 self.more_credits(handle, credits)?;
@@ -278,12 +280,12 @@ impl Volume {
         let done = self.hold_run_of(body, under, block, 1, false).and_then(|run| {
             let (logical, len, block) = (at.0, 1, run.start);
             let mut piece = Piece { logical, len, block, fresh: true, moved: true };
-            let mut sums = NewSums::default();
-            sums.push(run.start, data_sums::sum_of(&bytes));
+            let mut checksums = NewChecksums::default();
+            checksums.push(run.start, data_sums::sum_of(&bytes));
             let done = self
                 .device()
                 .write_at(self.start_of(run.start), &bytes)
-                .and_then(|()| self.show_summed(body, under, ino, &mut piece, &sums));
+                .and_then(|()| self.show_with_checksums(body, under, ino, &mut piece, &checksums));
             if piece.len > 0 {
                 self.space().let_go_held(piece.block, piece.len);
             }

@@ -3,8 +3,8 @@
 
 use crate::files::file::content::Content;
 use crate::files::file::pieces::Piece;
+use crate::inodes::data_csum::NewChecksums;
 use crate::inodes::map::{Run, Target};
-use crate::inodes::sums::NewSums;
 use crate::state::inode::Body;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, Result};
@@ -62,8 +62,8 @@ impl Volume {
         state: ExtentState,
         pieces: &mut Vec<Piece>,
     ) -> Result<()> {
-        let covered = self.covers(ino, body);
-        let most = if covered { self.sums_at_once() } else { u32::MAX };
+        let covered = self.has_data_checksums(ino, body);
+        let most = if covered { self.checksums_at_once() } else { u32::MAX };
         match run.target {
             Target::Written(old) if covered => {
                 let mut at = run.logical.0;
@@ -120,7 +120,7 @@ impl Volume {
         }
     }
 
-    /// Makes the fresh pieces readable, from the left, with `sums` if the file has checksums.
+    /// Makes the fresh pieces readable, from the left, with `checksums` if the file has checksums.
     /// Returns the block after the last readable one, and why there are no more. Shown pieces leave
     /// `pieces`.
     pub(crate) fn show(
@@ -129,15 +129,15 @@ impl Volume {
         handle: &Handle<'_>,
         ino: Ino,
         pieces: &mut Vec<Piece>,
-        sums: Option<&NewSums>,
+        checksums: Option<&NewChecksums>,
     ) -> (u32, Option<Error>) {
         let (mut reached, mut shown) = (0, 0);
         let mut met = None;
         for piece in pieces.iter_mut() {
             let range = piece.logical..piece.logical + piece.len;
-            let done = match sums {
+            let done = match checksums {
                 _ if !piece.fresh => Ok(()),
-                Some(sums) => self.show_summed(body, handle, ino, piece, sums),
+                Some(checksums) => self.show_with_checksums(body, handle, ino, piece, checksums),
                 None => self.more_credits(handle, self.convert_credits(body)).and_then(|()| {
                     self.convert(ino, body, handle, range.clone(), ExtentState::Written)
                 }),

@@ -203,7 +203,7 @@ impl Volume {
                 && !body.disk.has_inline_data()
                 && !body.flags.contains(InodeFlags::APPEND)
                 && body.no_capability
-                && !self.covers(inode.ino, &body)
+                && !self.has_data_checksums(inode.ino, &body)
                 && !self.journals_data(&body);
             if !plain || end > body.size {
                 return Ok(false);
@@ -247,7 +247,7 @@ impl Volume {
     ) -> Result<Option<Vec<Piece>>> {
         let size = self.block_size();
         let mut pieces = Vec::new();
-        if self.covers(ino, body) {
+        if self.has_data_checksums(ino, body) {
             return Ok(None);
         }
         for run in self.runs(ino, body, block_of(size, offset)?..block_after(size, end)?) {
@@ -279,7 +279,7 @@ impl Volume {
         pos: u64,
         content: Content<'_>,
     ) -> Result<usize> {
-        if self.covers(ino, body) {
+        if self.has_data_checksums(ino, body) {
             return self.write_covered(ino, body, pos, content);
         }
         let size = self.block_size();

@@ -296,8 +296,8 @@ fn settle(features: &mut Features) -> Result<()> {
         (Incompat::COMPRESSION, "compression is not supported"),
         (Incompat::DIRDATA, "dirdata is not supported"),
         (Incompat::JOURNAL_DEV, "journal devices are not made here"),
-        (Incompat::RECOVER, "needs_recovery is a state, not a wish"),
-        (Incompat::DAX_FC_BYTELOG, "dax_fc_bytelog is a state, not a wish: it is a mount option"),
+        (Incompat::RECOVER, "needs_recovery is a state that recovery sets and clears"),
+        (Incompat::DAX_FC_BYTELOG, "dax_fc_bytelog is a state: the byte log is a mount option"),
     ] {
         if has(bit) {
             return Err(Error::Invalid(why));
@@ -324,7 +324,7 @@ pub(crate) fn data_csum_stands(
     match (metadata_csum, extents, journal, bigalloc) {
         (false, ..) => Err("data_csum needs metadata_csum"),
         (_, false, ..) => Err("data_csum needs extents"),
-        (_, _, false, _) => Err("data_csum needs has_journal: data and sums are switched together"),
+        (_, _, false, _) => Err("data_csum needs has_journal: data and checksums change together"),
         (_, _, _, true) => Err("data_csum and bigalloc exclude each other"),
         _ => Ok(()),
     }

@@ -56,13 +56,13 @@ pub(super) fn make(volume: &Volume, plan: &Plan, options: &MkfsOptions) -> Resul
     if plan.orphan_blocks > 0 {
         orphan_file(volume, plan.orphan_blocks)?;
     }
-    if volume.has_data_sums() {
+    if volume.has_data_csum() {
         if plan.journal_blocks == 0 {
             return Err(Error::Invalid(
                 "data_csum needs a journal, for which this volume is too small",
             ));
         }
-        data_sums(volume, &mut |at, bytes| match options.zeroed {
+        make_checksum_file(volume, &mut |at, bytes| match options.zeroed {
             true => Ok(()),
             false => volume.device().zero(at, bytes),
         })?;
@@ -341,7 +341,7 @@ pub(crate) fn quota_files(volume: &Volume, usage: &Usage, projects: bool) -> Res
 
 /// Inode 5: the checksum file at its final length, without checksums. `zero` makes its blocks,
 /// given by byte and length, read as zeros.
-pub(crate) fn data_sums(
+pub(crate) fn make_checksum_file(
     volume: &Volume,
     zero: &mut dyn FnMut(ByteOffset, u64) -> Result<()>,
 ) -> Result<()> {

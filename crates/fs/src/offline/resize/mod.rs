@@ -191,7 +191,7 @@ fn run(
     let sb = Exclusive::check(devices)?;
     if sb.features.ro_compat.contains(RoCompat::DATA_CSUM) {
         return Err(Error::NotSupported(
-            "sums of data lie by place: turn data_csum off, resize, and turn it on again",
+            "data checksums are stored by block number: turn data_csum off, resize, turn it on again",
         ));
     }
     let bs = sb.block_size;

@@ -36,8 +36,8 @@ fn check(old: &Superblock, new: &Features, bit: FeatureBit, on: bool) -> Result<
     let has_journal = new.compat.contains(Compat::HAS_JOURNAL);
     match (bit, on) {
         (FeatureBit::Compat(Compat::HAS_JOURNAL), false) => {
-            let summed = new.ro_compat.contains(RoCompat::DATA_CSUM);
-            need(!summed, "data_csum needs has_journal: turn it off first")?;
+            let has_checksums = new.ro_compat.contains(RoCompat::DATA_CSUM);
+            need(!has_checksums, "data_csum needs has_journal: turn it off first")?;
             need(old.journal_inum != 0, "an external journal is not removed here")
         }
         (FeatureBit::Compat(Compat::ORPHAN_FILE | Compat::FAST_COMMIT), true) => {
@@ -80,12 +80,12 @@ fn check(old: &Superblock, new: &Features, bit: FeatureBit, on: bool) -> Result<
             need(new.incompat.contains(Incompat::EXTENTS), "verity needs extents")
         }
         (FeatureBit::RoCompat(RoCompat::GDT_CSUM), true) => {
-            let summed = new.ro_compat.contains(RoCompat::METADATA_CSUM);
-            need(!summed, "uninit_bg and metadata_csum exclude each other")
+            let has_checksums = new.ro_compat.contains(RoCompat::METADATA_CSUM);
+            need(!has_checksums, "uninit_bg and metadata_csum exclude each other")
         }
         (FeatureBit::Incompat(Incompat::CSUM_SEED), _) => {
-            let summed = new.ro_compat.contains(RoCompat::METADATA_CSUM);
-            need(summed, "metadata_csum_seed needs metadata_csum")
+            let has_checksums = new.ro_compat.contains(RoCompat::METADATA_CSUM);
+            need(has_checksums, "metadata_csum_seed needs metadata_csum")
         }
         (FeatureBit::Incompat(Incompat::EA_INODE), true) => {
             need(old.inode_size > 128, "ea_inode needs inodes of 256 bytes")

@@ -1,7 +1,7 @@
 //! Files that features add and remove: quota files, orphan file and checksum file, as part of the
 //! step.
 
-use super::{data_sums, turned};
+use super::{data_csum, turned};
 use crate::offline::mkfs::{plan, reserved};
 use crate::open::exclusive::Exclusive;
 use crate::recovery::quota_usage;
@@ -22,7 +22,7 @@ pub(super) fn switch(
     new: &Features,
 ) -> Result<()> {
     match turned(old, new, FeatureBit::RoCompat(RoCompat::DATA_CSUM)) {
-        Some(true) => data_sums::make(exclusive, volume)?,
+        Some(true) => data_csum::make(exclusive, volume)?,
         Some(false) => free_file(volume, Ino::DATA_SUMS.get())?,
         None => {}
     }

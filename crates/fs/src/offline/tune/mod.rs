@@ -9,7 +9,7 @@
 //! Only changes that leave the volume consistent are made; others are refused with the reason. A
 //! journal is added or removed in a transaction of its own, which is in that very journal.
 
-pub(crate) mod data_sums;
+pub(crate) mod data_csum;
 mod features;
 mod files;
 mod journal;
@@ -184,7 +184,7 @@ pub fn clear_mmp(open: &OpenOptions, path: impl AsRef<Path>) -> Result<()> {
 }
 
 fn run(devices: &Devices, wish: &Tune, environment: &Environment) -> Result<Superblock> {
-    if data_sums::give_up(devices, wish)? {
+    if data_csum::give_up(devices, wish)? {
         return read_superblock(&*devices.volume, None);
     }
     let old = Exclusive::check(devices)?;
@@ -321,15 +321,15 @@ fn change_uuid(old: &Superblock, new: &mut Superblock, uuid: Option<[u8; 16]>) -
         if old.features.compat.contains(Compat::STABLE_INODES) {
             return Err(Error::NotSupported("stable_inodes forbids another UUID"));
         }
-        let summed = old.features.ro_compat.contains(RoCompat::METADATA_CSUM);
-        if !summed && old.features.incompat.contains(Incompat::EA_INODE) {
+        let has_checksums = old.features.ro_compat.contains(RoCompat::METADATA_CSUM);
+        if !has_checksums && old.features.incompat.contains(Incompat::EA_INODE) {
             return Err(Error::NotSupported(
                 "attribute values in inodes of their own depend on the UUID: ea_inode forbids \
                  another one without metadata_csum",
             ));
         }
         new.uuid = uuid;
-        if summed {
+        if has_checksums {
             new.features.incompat.insert(Incompat::CSUM_SEED);
             new.checksum_seed = old.csum_seed();
             return Ok(());

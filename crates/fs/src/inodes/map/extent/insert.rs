@@ -151,7 +151,7 @@ fn grow(
         node::append_from(bytes, &root, 0);
     })?;
     let key = node::key(&root, 0);
-    let root = &mut NodeMut::unsummed(&mut body.disk.i_block);
+    let root = &mut NodeMut::without_checksum(&mut body.disk.i_block);
     node::init(root, depth + 1);
     node::insert(root, 0, Entry::index(key, block.nr()));
     Ok(())

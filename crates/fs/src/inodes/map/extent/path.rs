@@ -156,12 +156,14 @@ pub(crate) fn edit<T>(
     change: impl FnOnce(&mut NodeMut<'_>) -> T,
 ) -> Result<T> {
     match place {
-        Place::Root => Ok(change(&mut NodeMut::unsummed(&mut body.disk.i_block))),
+        Place::Root => Ok(change(&mut NodeMut::without_checksum(&mut body.disk.i_block))),
         Place::Block(block) => {
             let seed = volume.checksums().inode_seed(ino, body.disk.generation);
             let block = block.write(handle)?;
             let mut bytes = block.bytes_mut();
-            let Some(seed) = seed else { return Ok(change(&mut NodeMut::unsummed(&mut bytes))) };
+            let Some(seed) = seed else {
+                return Ok(change(&mut NodeMut::without_checksum(&mut bytes)));
+            };
             Ok(NodeMut::change_block(&mut bytes, seed, volume.space().short_cuts(), change))
         }
     }

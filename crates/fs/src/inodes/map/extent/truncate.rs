@@ -195,7 +195,7 @@ fn remove_node(
         }
     }
     // The tree is empty: a root without levels.
-    node::init(&mut NodeMut::unsummed(&mut body.disk.i_block), 0);
+    node::init(&mut NodeMut::without_checksum(&mut body.disk.i_block), 0);
     Ok(())
 }
 
@@ -211,7 +211,7 @@ fn fold(volume: &Volume, ino: Ino, body: &mut Body, handle: &Handle<'_>) -> Resu
     if node::entries(&leaf) > node::ROOT_CAPACITY {
         return Ok(());
     }
-    let root = &mut NodeMut::unsummed(&mut body.disk.i_block);
+    let root = &mut NodeMut::without_checksum(&mut body.disk.i_block);
     node::init(root, 0);
     node::append_from(root, &leaf, 0);
     free_node(volume, ino, body, handle, block)

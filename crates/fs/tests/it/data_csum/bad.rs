@@ -2,7 +2,7 @@
 //! data is not harmed.
 
 use crate::common::{image_of, judge, new_file, pattern};
-use crate::data_sums::{
+use crate::data_csum::{
     Device, below, cut, findings, findings_of, flip, is_mismatch, made, open, options, read_back,
     seed, switched,
 };
@@ -76,8 +76,8 @@ fn a_check_finds_every_flipped_bit_of_data_and_of_sums() {
         std::fs::write(&path, image_of(&*device)).unwrap();
         e2fsprogs::debugfs(&path, request).unwrap()
     };
-    let sums = debug(&format!("bmap <5> {}", data[0].block.0 / 1023));
-    let sums: u64 = sums.trim().parse().unwrap();
+    let checksum_block = debug(&format!("bmap <5> {}", data[0].block.0 / 1023));
+    let checksum_block: u64 = checksum_block.trim().parse().unwrap();
     let mut rng = Rng::new(seed());
     for _ in 0..60 {
         let extent = &data[below(&mut rng, data.len() as u64) as usize];
@@ -86,19 +86,19 @@ fn a_check_finds_every_flipped_bit_of_data_and_of_sums() {
         let (found, _) = findings(&device);
         assert_eq!(found, [What::DataChecksum], "data, byte {at}");
         flip(&device, at);
-        let at = (sums << 12) + below(&mut rng, 4096);
+        let at = (checksum_block << 12) + below(&mut rng, 4096);
         flip(&device, at);
         let (found, _) = findings(&device);
-        assert!(found.contains(&What::DataSumsChecksum), "sums, byte {at}: {found:?}");
+        assert!(found.contains(&What::DataSumsChecksum), "checksums, byte {at}: {found:?}");
         flip(&device, at);
     }
     // A block of zeros means that no checksum was stored, which does not match the data.
     let mut block = vec![0; 4096];
-    device.read_at(ByteOffset(sums << 12), &mut block).unwrap();
-    device.write_at(ByteOffset(sums << 12), &[0; 4096]).unwrap();
+    device.read_at(ByteOffset(checksum_block << 12), &mut block).unwrap();
+    device.write_at(ByteOffset(checksum_block << 12), &[0; 4096]).unwrap();
     assert!(findings(&device).0.contains(&What::DataChecksum));
     assert!(is_mismatch(read_back(&device, "/f")));
-    device.write_at(ByteOffset(sums << 12), &block).unwrap();
+    device.write_at(ByteOffset(checksum_block << 12), &block).unwrap();
     assert_eq!(findings(&device).0, []);
 }
 
@@ -279,13 +279,14 @@ fn a_bad_block_of_sums_is_told_of_and_made_anew() {
     fs.close().unwrap();
     let image = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(image.path(), image_of(&*device)).unwrap();
-    let sums = e2fsprogs::debugfs(image.path(), &format!("bmap <5> {}", block / 1023)).unwrap();
-    let sums: u64 = sums.trim().parse().unwrap();
-    flip(&device, (sums << 12) + 100);
+    let checksum_block =
+        e2fsprogs::debugfs(image.path(), &format!("bmap <5> {}", block / 1023)).unwrap();
+    let checksum_block: u64 = checksum_block.trim().parse().unwrap();
+    flip(&device, (checksum_block << 12) + 100);
 
     let is_told = |done: extant::Result<()>| {
         matches!(done, Err(Error::Corrupt { what: What::DataSumsChecksum, at })
-            if at.ino.is_some() && at.block.is_some_and(|block| block.0 == sums))
+            if at.ino.is_some() && at.block.is_some_and(|block| block.0 == checksum_block))
     };
     let fs = open(&device, 8);
     let file = fs.open_file("/f").unwrap();

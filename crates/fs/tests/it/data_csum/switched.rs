@@ -1,7 +1,7 @@
 //! Checksums turned on and off on a volume with data, and what is refused meanwhile.
 
 use crate::common::{image_of, judge, new_file, pattern};
-use crate::data_sums::{findings, made, open, switched};
+use crate::data_csum::{findings, made, open, switched};
 use extant::resize::{Size, resize, resize_device};
 use extant::{BlockDevice, Error, MemoryDevice, OpenOptions};
 use extant_base::ByteOffset;

@@ -54,7 +54,7 @@ impl Volume {
 
     fn walk_inode(&self, ino: Ino, body: &Body, passed: &mut dyn Passed) -> Result<()> {
         passed.inode(ino, body)?;
-        if !self.would_cover(ino, body) {
+        if !self.would_have_checksums(ino, body) {
             return Ok(());
         }
         let mut at = 0;

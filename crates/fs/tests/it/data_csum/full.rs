@@ -1,7 +1,7 @@
 //! Overwrites on a full volume: accepted or refused at the write.
 
 use crate::common::{judge, new_file, pattern};
-use crate::data_sums::{below, made, open, read_back, seed};
+use crate::data_csum::{below, made, open, read_back, seed};
 use extant::Error;
 use extant_testkit::rng::Rng;
 

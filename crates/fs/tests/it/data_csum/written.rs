@@ -1,7 +1,7 @@
 //! After every way of writing, blocks match their checksums and are never the former blocks.
 
 use crate::common::{judge, new_file, pattern};
-use crate::data_sums::{below, cut, findings, made, open, options, read_back, seed};
+use crate::data_csum::{below, cut, findings, made, open, options, read_back, seed};
 use extant::mkfs::MkfsOptions;
 use extant::{
     DirectOptions, Environment, Error, FallocateMode, File, InodeFlags, MemoryDevice, NewFile,
