@@ -253,7 +253,8 @@ impl Filesystem {
     }
 
     /// The feature that this engine cannot maintain, if the volume was to be opened for writing and
-    /// is open read-only because of it: see [`OpenOptions::read_only_if_needed`](crate::OpenOptions::read_only_if_needed).
+    /// is open read-only because of it: see
+    /// [`OpenOptions::read_only_if_needed`](crate::OpenOptions::read_only_if_needed).
     pub fn read_only_reason(&self) -> Option<Feature> {
         self.opened.read_only_reason
     }

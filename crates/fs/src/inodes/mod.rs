@@ -1,5 +1,5 @@
-//! Inodes and their blocks: looked up, stored, created, mapped, checksummed, recorded as orphans and
-//! for fast commits.
+//! Inodes and their blocks: looked up, stored, created, mapped, checksummed, recorded as orphans
+//! and for fast commits.
 
 pub(crate) mod create;
 pub(crate) mod data_csum;

@@ -7,7 +7,7 @@ use crate::audit::scrub::bring_in_line;
 use crate::context::mmp::Hold;
 use crate::context::superblock::read_superblock;
 use crate::open::exclusive::Devices;
-use crate::recovery::{self, RecoveryReport, Wish};
+use crate::recovery::{self, RecoveryReport, Request};
 use extant_base::{Error, Result, What};
 use extant_blockdev::{BlockDevice, FileDevice, FileOptions};
 use extant_ondisk::superblock::Superblock;
@@ -120,7 +120,7 @@ impl OpenOptions {
         }
         let external = self.external_journal(hold)?;
         let options = self.volume_options(!self.write);
-        recovery::recover(&Wish { home: Arc::clone(device), external, options: &options })
+        recovery::recover(&Request { home: Arc::clone(device), external, options: &options })
     }
 
     /// Repairs the superblock of `device`, whose checksum is wrong, if a power cut tore it.
@@ -131,7 +131,11 @@ impl OpenOptions {
     ) -> Result<Superblock> {
         let external = self.external_journal(hold)?;
         let options = self.volume_options(!self.write);
-        recovery::mend_superblock(&Wish { home: Arc::clone(device), external, options: &options })
+        recovery::mend_superblock(&Request {
+            home: Arc::clone(device),
+            external,
+            options: &options,
+        })
     }
 }
 

@@ -14,7 +14,7 @@
 
 use crate::context::superblock::{raw_superblock, read_superblock};
 use crate::recovery::saved_errors::SavedErrors;
-use crate::recovery::{Wish, limits, log_of};
+use crate::recovery::{Request, limits, log_of};
 use crate::volume::{Volume, VolumeOptions};
 use extant_base::{ByteOffset, Result, Site, What};
 use extant_ondisk::features::{Incompat, RoCompat};
@@ -36,8 +36,8 @@ const FLAGS: [(Incompat, RoCompat, VolumeState); 7] = [
 /// Rewrites a superblock that a power cut tore, or reports that it is damaged.
 ///
 /// Errors: `SuperblockChecksum` when it was not torn in one of these ways; those of the log.
-pub(crate) fn mend_superblock(wish: &Wish<'_>) -> Result<Superblock> {
-    let home = &wish.home;
+pub(crate) fn mend_superblock(request: &Request<'_>) -> Result<Superblock> {
+    let home = &request.home;
     let raw = raw_superblock(&**home, SUPERBLOCK_OFFSET)?;
     if let Some(whole) = FLAGS.iter().find_map(|flags| with_flags_turned(&raw, *flags)) {
         home.write_fua(ByteOffset(SUPERBLOCK_OFFSET), whole.as_bytes())?;
@@ -50,9 +50,9 @@ pub(crate) fn mend_superblock(wish: &Wish<'_>) -> Result<Superblock> {
     }
     // The place of the log does not change during its replay, and the log has its own checksums.
     let limits = limits(&torn);
-    let options = VolumeOptions { read_only: true, ..wish.options.clone() };
+    let options = VolumeOptions { read_only: true, ..request.options.clone() };
     let volume = Volume::with_superblock(Arc::clone(home), torn, &options)?;
-    let Ok(Some(log)) = log_of(&volume, wish) else { return Err(damaged()) };
+    let Ok(Some(log)) = log_of(&volume, request) else { return Err(damaged()) };
     if !log.needs_recovery() {
         return Err(damaged());
     }

@@ -62,8 +62,8 @@ impl Space {
         reserved: bool,
     ) -> Result<BlockRun> {
         let (search, claim) = (Search::Near, Claim::Held { reserved });
-        let wish = Request { goal, want, below: u64::MAX, search, claim, growth: None };
-        self.allocate(handle, wish)
+        let request = Request { goal, want, below: u64::MAX, search, claim, growth: None };
+        self.allocate(handle, request)
     }
 
     /// Marks `len` held blocks from `start` on as used. Spends 2 credits a group.

@@ -27,13 +27,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-fn wish(goal: u64, want: u32) -> Request {
+fn request(goal: u64, want: u32) -> Request {
     let (search, claim, growth) = (Search::Near, Claim::Reserved, None);
     Request { goal: BlockNr(goal), want, below: u64::MAX, search, claim, growth }
 }
 
-fn small_groups(block_bytes: u32, wish: &str) -> MkfsOptions {
-    features(wish).block_size(BlockSize::from_bytes(block_bytes).unwrap())
+fn small_groups(block_bytes: u32, names: &str) -> MkfsOptions {
+    features(names).block_size(BlockSize::from_bytes(block_bytes).unwrap())
 }
 
 /// The state of each block, for any number of threads: 0 never used, 1 in use, else 2^32 plus the
@@ -76,7 +76,7 @@ fn churn(volume: &Volume, model: &Model, seed: u64, steps: usize) -> Result<()> 
         if random.below(5) < 3 {
             let goal = random.next() % volume.geometry().blocks_count();
             let want = 1 + random.below([1, 8, 300][step % 3]) as u32;
-            match volume.space().allocate(&handle, wish(goal, want)) {
+            match volume.space().allocate(&handle, request(goal, want)) {
                 Ok(run) => {
                     model.take(volume, run);
                     held.push(run);
@@ -151,7 +151,7 @@ fn every_cluster_can_be_had_before_space_runs_out() {
     let mut runs = Vec::new();
     let mut blocks = 0;
     loop {
-        match bench.with(|volume, handle| volume.space().allocate(handle, wish(5000, 700))) {
+        match bench.with(|volume, handle| volume.space().allocate(handle, request(5000, 700))) {
             Ok(run) => {
                 blocks += i64::from(run.len);
                 runs.push(run);
@@ -187,14 +187,14 @@ fn a_full_volume_is_not_walked() {
         let goal = bench.volume.geometry().first_block(GroupNr(nr)).unwrap().0;
         while free_in(&bench.volume, nr) > 0 {
             let run = bench
-                .with(|volume, handle| volume.space().allocate(handle, wish(goal, 1)))
+                .with(|volume, handle| volume.space().allocate(handle, request(goal, 1)))
                 .unwrap();
             assert_eq!(bench.volume.geometry().group_of_block(run.start), Some(GroupNr(nr)));
             let rest = free_in(&bench.volume, nr);
             runs.push(run);
             if rest > 0 {
                 let run = bench.with(|volume, handle| {
-                    volume.space().allocate(handle, wish(run.start.0 + 1, rest))
+                    volume.space().allocate(handle, request(run.start.0 + 1, rest))
                 });
                 runs.push(run.unwrap());
             }
@@ -202,7 +202,7 @@ fn a_full_volume_is_not_walked() {
     }
     bench.reopen();
     let read_before = bench.volume.journal().cache().stats().blocks_read;
-    let run = bench.with(|volume, handle| volume.space().allocate(handle, wish(0, 4))).unwrap();
+    let run = bench.with(|volume, handle| volume.space().allocate(handle, request(0, 4))).unwrap();
     assert_eq!(bench.volume.geometry().group_of_block(run.start), Some(GroupNr(spare)));
     let read = bench.volume.journal().cache().stats().blocks_read - read_before;
     assert!(read <= 2, "one bitmap is read, of {groups}: {read} blocks");
@@ -235,7 +235,7 @@ fn a_damaged_bitmap_is_reported_once_and_skipped() {
     let lost = u64::from(bench.volume.space().descriptor(nr).unwrap().free_clusters);
     for _ in 0..3 {
         let run =
-            bench.with(|volume, handle| volume.space().allocate(handle, wish(goal, 5))).unwrap();
+            bench.with(|volume, handle| volume.space().allocate(handle, request(goal, 5))).unwrap();
         assert_ne!(bench.volume.geometry().group_of_block(run.start), Some(nr));
         bench
             .with(|volume, handle| volume.space().free(handle, run.start, run.len.into()))
@@ -253,7 +253,8 @@ fn a_damaged_bitmap_is_reported_once_and_skipped() {
 #[test]
 fn freeing_what_is_free_changes_no_counter() {
     let bench = Bench::made(12, small_groups(1024, ""));
-    let run = bench.with(|volume, handle| volume.space().allocate(handle, wish(6000, 8))).unwrap();
+    let run =
+        bench.with(|volume, handle| volume.space().allocate(handle, request(6000, 8))).unwrap();
     let nr = bench.volume.geometry().group_of_block(run.start).unwrap();
     let before = bench.volume.space().descriptor(nr).unwrap().free_clusters;
     bench.with(|volume, handle| volume.space().free(handle, run.start, 9)).unwrap();
@@ -358,12 +359,13 @@ fn a_reservation_keeps_others_off() {
     let free = volume.space().free_clusters();
     let mut first = volume.space().reserve_clusters(free - 10).unwrap();
     assert!(volume.space().reserve_clusters(11).is_err());
-    let data = |want| Request { claim: Claim::Data, ..wish(0, want) };
+    let data = |want| Request { claim: Claim::Data, ..request(0, want) };
     let run = bench.with(|volume, handle| volume.space().allocate(handle, data(100))).unwrap();
     assert_eq!(run.len, 10, "what is left for others");
     let none = bench.with(|volume, handle| volume.space().allocate(handle, data(1)));
     assert!(matches!(none, Err(Error::NoSpace)));
-    let own = bench.with(|volume, handle| volume.space().allocate(handle, wish(0, 100))).unwrap();
+    let own =
+        bench.with(|volume, handle| volume.space().allocate(handle, request(0, 100))).unwrap();
     first.give_back(own.len.into());
     drop(first);
     let more = bench.with(|volume, handle| volume.space().allocate(handle, data(5))).unwrap();
@@ -400,7 +402,7 @@ fn freed_clusters_wait_for_their_commit() {
     let volume = fs.volume();
     let allocate = |goal, want| {
         let handle = volume.journal().start(Credits::blocks(16)).unwrap();
-        volume.space().allocate(&handle, wish(goal, want))
+        volume.space().allocate(&handle, request(goal, want))
     };
     let free = |run: BlockRun| {
         let handle = volume.journal().start(Credits::blocks(16)).unwrap();
@@ -427,7 +429,7 @@ fn space_that_waits_for_a_commit_is_had_by_trying_once_more() {
     let volume = fs.volume();
     let allocate = |want| {
         let handle = volume.journal().start(Credits::blocks(16))?;
-        volume.space().allocate(&handle, wish(0, want))
+        volume.space().allocate(&handle, request(0, want))
     };
     let mut runs: Vec<BlockRun> = std::iter::from_fn(|| allocate(3000).ok()).collect();
     assert_eq!(volume.space().free_clusters(), 0);
@@ -478,7 +480,7 @@ fn threads_allocate_while_others_commit() {
 fn take_all_but(volume: &Volume, left: u64) {
     let take = |want: u32| {
         let handle = volume.journal().start(Credits::blocks(16)).unwrap();
-        volume.space().allocate(&handle, Request { claim: Claim::Data, ..wish(0, want) })
+        volume.space().allocate(&handle, Request { claim: Claim::Data, ..request(0, want) })
     };
     let mut last = None;
     while let Ok(run) = take(1000) {
@@ -504,7 +506,7 @@ fn space_that_waits_for_a_commit_is_not_reserved_before_it() {
     let some = volume.space().reserve_clusters(30).unwrap();
     let run = {
         let handle = volume.journal().start(Credits::blocks(16)).unwrap();
-        volume.space().allocate(&handle, wish(0, 30)).unwrap()
+        volume.space().allocate(&handle, request(0, 30)).unwrap()
     };
     drop(some);
     {
@@ -519,7 +521,7 @@ fn space_that_waits_for_a_commit_is_not_reserved_before_it() {
     let mut got = 0;
     let handle = volume.journal().start(Credits::blocks(64)).unwrap();
     while got < 20 {
-        got += volume.space().allocate(&handle, wish(0, 20 - got)).unwrap().len;
+        got += volume.space().allocate(&handle, request(0, 20 - got)).unwrap().len;
     }
     handle.stop().unwrap();
     drop(reservation);
@@ -533,7 +535,7 @@ fn map_blocks_come_from_the_pool_and_not_from_reserved_space() {
     let volume = &bench.volume;
     let free = volume.space().free_clusters();
     let reservation = volume.space().reserve_clusters(free - volume.space().pool() - 5).unwrap();
-    let of = |claim, want| Request { claim, ..wish(0, want) };
+    let of = |claim, want| Request { claim, ..request(0, want) };
     let allocate = |request| bench.with(|volume, handle| volume.space().allocate(handle, request));
     let map = volume.space().reserve_with_map(0, 3).unwrap();
     let mut runs = Vec::new();
@@ -574,7 +576,7 @@ fn allocate_reserved(volume: &Volume, seed: u64, steps: usize) -> Result<usize> 
         while reservation.clusters() > 0 {
             let goal = random.next() % volume.geometry().blocks_count();
             let run =
-                volume.space().allocate(&handle, wish(goal, reservation.clusters() as u32))?;
+                volume.space().allocate(&handle, request(goal, reservation.clusters() as u32))?;
             reservation.give_back(run.len.into());
             runs.push(run);
         }
@@ -597,7 +599,7 @@ fn grow_and_go(volume: &Volume, seed: u64, done: &AtomicBool) -> Result<()> {
         let growth = Some(Growth { ino, end: 64, is_first: random.below(3) == 0 });
         let goal = random.next() % volume.geometry().blocks_count();
         let want = 1 + random.below(6) as u32;
-        let request = Request { claim: Claim::Data, growth, ..wish(goal, want) };
+        let request = Request { claim: Claim::Data, growth, ..request(goal, want) };
         let handle = volume.journal().start(Credits::blocks(32))?;
         let got = match volume.space().allocate(&handle, request) {
             Err(Error::NoSpace) => None,

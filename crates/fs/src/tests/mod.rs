@@ -182,8 +182,8 @@ fn open(device: Arc<dyn BlockDevice>) -> Volume {
 }
 
 /// Options with these features.
-pub(super) fn features(wish: &str) -> MkfsOptions {
-    MkfsOptions::new().features(wish).unwrap()
+pub(super) fn features(names: &str) -> MkfsOptions {
+    MkfsOptions::new().features(names).unwrap()
 }
 
 /// A small random generator: the same seed gives the same run.

@@ -101,8 +101,8 @@ fn order_does_not_matter_and_a_name_stands_once() {
 fn a_third_level_is_packed_with_large_dir_only() {
     let count = 62_000;
     let names: Vec<Vec<u8>> = (0..count).map(|n| format!("{n:->240}").into_bytes()).collect();
-    for (wish, fits) in [("large_dir", true), ("^large_dir", false)] {
-        let bench = Bench::made(128, features(wish).block_size(block(1024)));
+    for (names, fits) in [("large_dir", true), ("^large_dir", false)] {
+        let bench = Bench::made(128, features(names).block_size(block(1024)));
         let (dir, mut body) = bench.mkdir("d", InodeFlags::empty());
         let ino = bench.file(dir, count);
         let entries: Vec<PackEntry<'_>> =

@@ -116,8 +116,8 @@ fn a_small_fsync_writes_five_lines_and_flushes_nothing() {
     file.append(&[1; 100]).unwrap();
     file.sync_all().unwrap();
     let touch = |mode| {
-        let wish = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
-        fs.set_attributes("/file", &wish).unwrap();
+        let changes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+        fs.set_attributes("/file", &changes).unwrap();
     };
     // The first fast commit of the epoch.
     touch(0o600);
@@ -155,8 +155,8 @@ fn a_full_ring_takes_a_full_commit_and_nothing_is_lost() {
     while !has_overflowed(&fs) || mode % 100 < 50 {
         mode += 1;
         assert!(mode < 5000, "{:?}", fs.stats().journal);
-        let wish = SetAttributes { mode: Some(mode & 0o777), ..SetAttributes::default() };
-        fs.set_attributes("/file", &wish).unwrap();
+        let changes = SetAttributes { mode: Some(mode & 0o777), ..SetAttributes::default() };
+        fs.set_attributes("/file", &changes).unwrap();
         file.sync_all().unwrap();
     }
     sync_files(&fs, 30..35);

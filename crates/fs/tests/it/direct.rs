@@ -44,9 +44,9 @@ pub fn volume_with_data_csum(
     let words =
         format!("-b {block} -O ^resize_inode -J size={}", if block > 4096 { 64 } else { 4 });
     let device = Arc::new(crate::common::mke2fs(mib, &words));
-    let wish = extant::tune::Tune::default().features("data_csum").unwrap();
+    let changes = extant::tune::Tune::default().features("data_csum").unwrap();
     let dynamic: Arc<dyn extant::BlockDevice> = device.clone();
-    extant::tune::tune_device(&OpenOptions::new(), &dynamic, &wish).unwrap();
+    extant::tune::tune_device(&OpenOptions::new(), &dynamic, &changes).unwrap();
     full_of_garbage(device, cache_mib)
 }
 

@@ -154,13 +154,13 @@ impl Run {
             }
             37..45 => {
                 self.log.push(format!("attributes {shown}"));
-                let wish = SetAttributes {
+                let changes = SetAttributes {
                     mode: (what < 40).then(|| self.rng.below(0o1000) as u16),
                     uid: (what > 42).then(|| self.rng.below(9) as u32),
                     mtime: what.is_multiple_of(2).then(|| self.time()),
                     ..SetAttributes::default()
                 };
-                self.fs.set_attributes(&path, &wish)
+                self.fs.set_attributes(&path, &changes)
             }
             _ => self.content(&path, what),
         }
@@ -212,8 +212,8 @@ impl Run {
                 file.allocate(FallocateMode::Insert, 4096, 8192)
             }
             (6, _) => {
-                let wish = SetAttributes { mode: Some(0o711), ..SetAttributes::default() };
-                self.fs.set_attributes("/a", &wish)
+                let changes = SetAttributes { mode: Some(0o711), ..SetAttributes::default() };
+                self.fs.set_attributes("/a", &changes)
             }
             (_, Some(file)) => self.fs.rename(&file, &path),
             _ => Ok(()),

@@ -291,8 +291,8 @@ const FLAGGED: &[Step] = &[
     (
         "set a mode",
         |fs| {
-            let wish = SetAttributes { mode: Some(0o600), ..Default::default() };
-            fs.set_attributes("/f", &wish).unwrap();
+            let changes = SetAttributes { mode: Some(0o600), ..Default::default() };
+            fs.set_attributes("/f", &changes).unwrap();
         },
         |fs| fs.symlink_metadata("/f").unwrap().permissions() == 0o600,
     ),

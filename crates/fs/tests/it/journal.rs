@@ -25,14 +25,14 @@ use std::time::Duration;
 const NAMES: usize = 80;
 
 fn kinds() -> Vec<(&'static str, MkfsOptions)> {
-    let wish = |wish: &str| MkfsOptions::new().features(wish).unwrap();
+    let features = |names: &str| MkfsOptions::new().features(names).unwrap();
     let small = |options: MkfsOptions| options.block_size(BlockSize::from_bytes(1024).unwrap());
     // The smallest log, so that it wraps around.
     let log = |options: MkfsOptions| options.journal(JournalSize::Blocks(1024));
     vec![
         ("modern", log(MkfsOptions::new())),
         ("ext3", log(small(MkfsOptions::of_type("ext3").unwrap()))),
-        ("plain", log(small(wish("^metadata_csum,^64bit,^orphan_file")))),
+        ("plain", log(small(features("^metadata_csum,^64bit,^orphan_file")))),
     ]
 }
 

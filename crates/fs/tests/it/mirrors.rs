@@ -68,8 +68,8 @@ fn a_bit_that_flips_anywhere_on_one_mirror_is_mended_or_leaves_no_trace() {
             expect_same(&fs, &want, &context);
             // Changes next to it must not include the damage.
             let name = format!("/file{}", rng.below(40));
-            let wish = extant::SetAttributes { uid: Some(77), ..Default::default() };
-            fs.set_attributes(&name, &wish).unwrap();
+            let changes = extant::SetAttributes { uid: Some(77), ..Default::default() };
+            fs.set_attributes(&name, &changes).unwrap();
             fs.create_file("/new", &NewFile::default()).unwrap();
             fs.sync().unwrap();
             let after = tree(&fs).unwrap();
@@ -197,8 +197,8 @@ fn entries_of_a_block_that_are_wrong_on_different_mirrors_are_each_taken_where_t
     }
     let fs = open(mirror(&devices), 0);
     expect_same(&fs, &want, "mixed");
-    let wish = extant::SetAttributes { uid: Some(77), ..Default::default() };
-    fs.set_attributes("/file5", &wish).unwrap();
+    let changes = extant::SetAttributes { uid: Some(77), ..Default::default() };
+    fs.set_attributes("/file5", &changes).unwrap();
     fs.sync().unwrap();
     let after = tree(&fs).unwrap();
     fs.close().unwrap();

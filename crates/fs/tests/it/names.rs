@@ -44,8 +44,8 @@ impl Scratch {
     }
 }
 
-fn features(wish: &str) -> MkfsOptions {
-    MkfsOptions::new().features(wish).unwrap()
+fn features(names: &str) -> MkfsOptions {
+    MkfsOptions::new().features(names).unwrap()
 }
 
 /// Without checksums, a leaf that has lost all its names looks like a node of the index.
@@ -270,7 +270,7 @@ fn a_new_file_takes_from_its_directory_what_linux_hands_on() {
         let dir = fs.create_dir("d", &NewFile::directory()).unwrap();
         let handed = InodeFlags::PROJINHERIT | InodeFlags::NODUMP | InodeFlags::NOATIME;
         let own = InodeFlags::TOPDIR | InodeFlags::IMMUTABLE;
-        let set = |wish: SetAttributes| dir.set_attributes(&wish).unwrap();
+        let set = |changes: SetAttributes| dir.set_attributes(&changes).unwrap();
         let flags = dir.metadata().flags() | handed | InodeFlags::DIRSYNC | InodeFlags::TOPDIR;
         set(SetAttributes { projid: Some(9), gid: Some(6), ..Default::default() });
         set(SetAttributes { mode: Some(0o2775), flags: Some(flags), ..Default::default() });

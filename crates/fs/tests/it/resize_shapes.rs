@@ -187,9 +187,9 @@ fn an_empty_volume_becomes_small_whatever_its_clusters_are() {
             mke2fs(&img, 100 * MIB, options, None)?;
             let mut text = String::new();
             for mib in [0, 300, 900, 1400] {
-                let wish = Size::Bytes(mib * MIB);
+                let size = Size::Bytes(mib * MIB);
                 if mib > 0 {
-                    resize(&img, wish, &mut |_, _| {}).map_err(|e| format!("{mib}: {e}"))?;
+                    resize(&img, size, &mut |_, _| {}).map_err(|e| format!("{mib}: {e}"))?;
                 }
                 let told = Filesystem::open(&img).and_then(|fs| minimum(&fs));
                 let told = told.map_err(|e| e.to_string())?;

@@ -20,7 +20,7 @@ use zerocopy::FromBytes;
 
 const BYTES: u64 = 8 << 20;
 
-/// Name, options of mke2fs, features to change, or one of the other settings of [`wish`].
+/// Name, options of mke2fs, features to change, or one of the other settings of [`changes`].
 const ROWS: &[(&str, &str, &str)] = &[
     ("settings", "-b 1024", ""),
     ("settings-seed", "-b 1024 -O metadata_csum_seed", ""),
@@ -63,7 +63,7 @@ const ROWS: &[(&str, &str, &str)] = &[
     ("others", "-b 1024", "large_dir,ea_inode,verity,stable_inodes"),
 ];
 
-fn wish(features: &str) -> Tune {
+fn changes(features: &str) -> Tune {
     match features {
         "" => Tune {
             label: Some("fresh".into()),
@@ -109,7 +109,7 @@ fn holds_all(device: Arc<dyn BlockDevice>) -> Result<Superblock, String> {
     Ok(fs.superblock().clone())
 }
 
-fn cut(options: &str, wish: &Tune, states: usize) -> Result<String, String> {
+fn cut(options: &str, changes: &Tune, states: usize) -> Result<String, String> {
     let scratch = Scratch::new();
     let (from, img, out) = (scratch.file("from"), scratch.file("a.img"), scratch.file("cut.img"));
     fs::create_dir_all(from.join("a")).unwrap();
@@ -123,7 +123,7 @@ fn cut(options: &str, wish: &Tune, states: usize) -> Result<String, String> {
     }
     let base = MemoryDevice::from_bytes(&fs::read(&img).map_err(|e| e.to_string())?);
     let data_csum = FeatureBit::RoCompat(RoCompat::DATA_CSUM);
-    let base = match wish.features.contains(&(data_csum, false)) {
+    let base = match changes.features.contains(&(data_csum, false)) {
         true => {
             let device = Arc::new(base);
             let dynamic = Arc::clone(&device) as Arc<dyn BlockDevice>;
@@ -133,11 +133,11 @@ fn cut(options: &str, wish: &Tune, states: usize) -> Result<String, String> {
         }
         false => base,
     };
-    let has_data_csum = wish.features.iter().any(|(bit, _)| *bit == data_csum);
+    let has_data_csum = changes.features.iter().any(|(bit, _)| *bit == data_csum);
     let old = settings(&holds_all(Arc::new(base.clone()))?);
     let recorder = Arc::new(Recorder::new(base.clone()));
     let device = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
-    let new = tune_device(&OpenOptions::new(), &device, wish).map_err(|e| e.to_string())?;
+    let new = tune_device(&OpenOptions::new(), &device, changes).map_err(|e| e.to_string())?;
     let new = settings(&new);
     if old == new {
         return Err("nothing changed".into());
@@ -201,7 +201,7 @@ fn a_cut_leaves_the_old_settings_or_the_new_ones() {
         |row| row.0.to_owned(),
         |&(_, options, features)| {
             let soak = std::env::var_os("EXTANT_SOAK").is_some();
-            cut(options, &wish(features), if soak { 200 } else { 5 })
+            cut(options, &changes(features), if soak { 200 } else { 5 })
         },
     );
 }

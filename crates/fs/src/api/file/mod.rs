@@ -287,8 +287,10 @@ impl File {
     }
 
     /// Changes the file's attributes, see [`SetAttributes`].
-    pub fn set_attributes(&self, wish: &SetAttributes) -> Result<()> {
-        self.volume().context().recording_errors(|| self.volume().set_attributes(&self.inode, wish))
+    pub fn set_attributes(&self, changes: &SetAttributes) -> Result<()> {
+        self.volume()
+            .context()
+            .recording_errors(|| self.volume().set_attributes(&self.inode, changes))
     }
 
     /// Where data starts at or after `offset`; `None` when only a hole follows.

@@ -33,7 +33,7 @@ mod view;
 
 pub use report::{Finding, Report, Severity, Stats};
 
-use crate::recovery::{self, Wish};
+use crate::recovery::{self, Request};
 use crate::volume::VolumeOptions;
 use extant_base::{Error, Result, Site, What};
 use extant_blockdev::{BlockDevice, Overlay};
@@ -211,7 +211,7 @@ fn recovered(
     let external = external.map(|log| Arc::new(Overlay::new(log)) as Arc<dyn BlockDevice>);
     let volume = VolumeOptions::default();
     let report =
-        recovery::recover(&Wish { home: Arc::clone(&overlay), external, options: &volume })?;
+        recovery::recover(&Request { home: Arc::clone(&overlay), external, options: &volume })?;
     let detail = format!("{} transactions replayed in memory", report.transactions);
     findings.note(What::VolumeState, Site::NOWHERE.offset(0x60), detail);
     for problem in &report.problems {

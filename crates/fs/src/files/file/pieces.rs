@@ -60,8 +60,8 @@ impl Piece {
 
 impl Volume {
     /// Writes `content` at byte `pos` into `pieces`, which cover it. `size` is the file's size
-    /// before: the rest of the block around that end is written with zeros. With `checksums`, computes
-    /// the checksums of the fresh blocks.
+    /// before: the rest of the block around that end is written with zeros. With `checksums`,
+    /// computes the checksums of the fresh blocks.
     pub(crate) fn write_pieces(
         &self,
         path: DataPath<'_, '_>,

@@ -81,8 +81,8 @@ impl Volume {
     /// Makes a call's changes of `inode` durable if the inode's flags require that. Does nothing
     /// while the volume is a single all-or-nothing transaction.
     ///
-    /// Errors: as [`File::sync_all`](crate::File::sync_all); then the change is made but not durable. Locks: as a write;
-    /// the caller holds none.
+    /// Errors: as [`File::sync_all`](crate::File::sync_all); then the change is made but not
+    /// durable. Locks: as a write; the caller holds none.
     pub(crate) fn sync_if_flagged(&self, inode: &Inode) -> Result<()> {
         if !inode.syncs.load(Ordering::Relaxed) || self.journal().is_one_transaction() {
             return Ok(());

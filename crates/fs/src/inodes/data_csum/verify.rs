@@ -22,8 +22,8 @@ impl Volume {
         self.verify(ino, first, &checksums, buf)
     }
 
-    /// Verifies whole blocks that were read from `first` on with `checksums`. Repairs a block that does
-    /// not match from another copy if the device has one.
+    /// Verifies whole blocks that were read from `first` on with `checksums`. Repairs a block that
+    /// does not match from another copy if the device has one.
     ///
     /// Errors: `DataChecksum`, `Device`.
     pub(crate) fn verify(
@@ -46,8 +46,8 @@ impl Volume {
         Ok(())
     }
 
-    /// As [`Volume::read_with_checksums`] for any bytes, from `skip` bytes after the start of `first` on.
-    /// Parts of blocks are read through a copy of the block.
+    /// As [`Volume::read_with_checksums`] for any bytes, from `skip` bytes after the start of
+    /// `first` on. Parts of blocks are read through a copy of the block.
     pub(crate) fn read_part_with_checksums(
         &self,
         ino: Ino,

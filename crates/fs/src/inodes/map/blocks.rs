@@ -33,8 +33,8 @@ impl Volume {
         let below = if body.disk.has_extents() { u64::MAX } else { 1 << 32 };
         let search = self.search();
         let goal = if search == Search::Next { self.space().bulk().goal() } else { goal };
-        let wish = Request { goal, want: 1, below, search, claim, growth: None };
-        let run = self.space().allocate(handle, wish)?;
+        let request = Request { goal, want: 1, below, search, claim, growth: None };
+        let run = self.space().allocate(handle, request)?;
         body.disk.sectors += self.context().sectors(u64::from(run.len));
         Ok(run.start)
     }

@@ -165,11 +165,12 @@ impl Volume {
         // is left out below; the next call handles it.
         let want = hole.len.min(limit);
         let growth = self.growth(ino, body, logical.0..logical.0 + want);
-        let wish = Request { goal, want: want + skip, below, search: self.search(), claim, growth };
+        let request =
+            Request { goal, want: want + skip, below, search: self.search(), claim, growth };
         if claim == Claim::Data {
             self.quota_check(ino, body, self.context().sectors(want.into()))?;
         }
-        let got = self.space().allocate(handle, wish)?;
+        let got = self.space().allocate(handle, request)?;
         let Some(usable) = got.len.checked_sub(skip).filter(|&len| len > 0) else {
             // The volume ends inside its last cluster, before the place of this block.
             self.space().free(handle, got.start, got.len.into())?;

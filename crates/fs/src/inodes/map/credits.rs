@@ -90,8 +90,8 @@ impl Volume {
         Credits::blocks(self.group_credits(1))
     }
 
-    /// Mapping up to [`Volume::checksums_at_once`] new blocks with their checksums: by converting them,
-    /// or in place of other blocks, which are freed.
+    /// Mapping up to [`Volume::checksums_at_once`] new blocks with their checksums: by converting
+    /// them, or in place of other blocks, which are freed.
     pub(crate) fn checksum_step_credits(&self, body: &Body) -> Credits {
         let for_checksums = self.checksum_credits(self.checksums_at_once());
         let groups = self.group_credits(1) + self.group_credits(self.groups_of_extent());

@@ -178,9 +178,9 @@ impl MkfsOptions {
     ///
     /// # Errors
     /// `Invalid` for an unknown name.
-    pub fn features(mut self, wish: &str) -> Result<Self> {
+    pub fn features(mut self, names: &str) -> Result<Self> {
         let mut trial = self.base;
-        apply(&mut trial, wish)?;
+        apply(&mut trial, names)?;
         self.base = trial;
         Ok(self)
     }
@@ -287,8 +287,8 @@ fn default_features() -> Features {
 }
 
 /// Applies a request in mke2fs's notation.
-fn apply(features: &mut Features, wish: &str) -> Result<()> {
-    for word in wish.split([',', ' ']).filter(|word| !word.is_empty()) {
+fn apply(features: &mut Features, names: &str) -> Result<()> {
+    for word in names.split([',', ' ']).filter(|word| !word.is_empty()) {
         if word == "none" {
             *features = Features::default();
             continue;

@@ -491,14 +491,14 @@ mod tests {
 
     #[test]
     fn contradictions_are_refused() {
-        for wish in
+        for features in
             ["bigalloc,^extent", "meta_bg,resize_inode", "metadata_csum_seed,^metadata_csum"]
         {
-            let options = MkfsOptions::new().features(wish).unwrap();
-            assert!(matches!(Plan::new(&options, 1 << 30), Err(Error::Invalid(_))), "{wish}");
+            let options = MkfsOptions::new().features(features).unwrap();
+            assert!(matches!(Plan::new(&options, 1 << 30), Err(Error::Invalid(_))), "{features}");
         }
-        for wish in ["^extent", "^extent,64bit"] {
-            let options = MkfsOptions::new().features(wish).unwrap();
+        for features in ["^extent", "^extent,64bit"] {
+            let options = MkfsOptions::new().features(features).unwrap();
             let why = Plan::new(&options, 1 << 30).unwrap_err().to_string();
             assert!(why.contains("64bit needs extents: add ^64bit"), "{why}");
         }

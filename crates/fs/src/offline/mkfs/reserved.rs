@@ -153,7 +153,7 @@ fn resize_inode(volume: &Volume) -> Result<()> {
     let geometry = volume.geometry();
     let per_block = pointers_per_block(volume.block_size());
     let mut body = resize_body(volume)?;
-    let wish = Request {
+    let request = Request {
         goal: volume.space().group_start(Ino::RESIZE),
         want: 1,
         below: 1 << 32,
@@ -161,7 +161,7 @@ fn resize_inode(volume: &Volume) -> Result<()> {
         claim: Claim::Reserved,
         growth: None,
     };
-    let double = volume.space().allocate(&handle, wish)?.start;
+    let double = volume.space().allocate(&handle, request)?.start;
     // The reserved blocks follow the descriptor blocks.
     let table = geometry.desc_block(0).ok_or(Error::NotFound)?.0;
     let base = table + u64::from(geometry.desc_blocks());
@@ -194,7 +194,7 @@ fn resize_inode(volume: &Volume) -> Result<()> {
 fn empty_resize_inode(volume: &Volume) -> Result<()> {
     let handle = volume.journal().start(CREDITS)?;
     let mut body = resize_body(volume)?;
-    let wish = Request {
+    let request = Request {
         goal: volume.space().group_start(Ino::RESIZE),
         want: 1,
         below: 1 << 32,
@@ -202,7 +202,7 @@ fn empty_resize_inode(volume: &Volume) -> Result<()> {
         claim: Claim::Reserved,
         growth: None,
     };
-    let double = volume.space().allocate(&handle, wish)?.start;
+    let double = volume.space().allocate(&handle, request)?.start;
     let block = volume.journal().cache().get_new(double)?;
     drop(block.write(&handle)?.bytes_mut());
     body.disk.sectors = volume.context().sectors(u64::from(volume.geometry().cluster_ratio()));
@@ -391,7 +391,7 @@ pub(crate) fn orphan_file(volume: &Volume, blocks: u32) -> Result<()> {
 fn mmp_block(volume: &Volume) -> Result<()> {
     let handle = volume.journal().start(CREDITS)?;
     let goal = volume.space().group_start(Ino::ROOT);
-    let wish = Request {
+    let request = Request {
         goal,
         want: 1,
         below: u64::MAX,
@@ -399,7 +399,7 @@ fn mmp_block(volume: &Volume) -> Result<()> {
         claim: Claim::Reserved,
         growth: None,
     };
-    let nr = volume.space().allocate(&handle, wish)?.start;
+    let nr = volume.space().allocate(&handle, request)?.start;
     handle.stop()?;
     let mut block = vec![0u8; volume.block_size().bytes()];
     let mmp = Mmp {

@@ -191,11 +191,11 @@ fn run(
     let sb = Exclusive::check(devices)?;
     if sb.features.ro_compat.contains(RoCompat::DATA_CSUM) {
         return Err(Error::NotSupported(
-            "data checksums are stored by block number: turn data_csum off, resize, turn it on again",
+            "data checksums lie by block number: turn data_csum off, resize, turn it on again",
         ));
     }
     let bs = sb.block_size;
-    let wish = match size {
+    let wanted = match size {
         Size::Blocks(blocks) => blocks,
         Size::Bytes(bytes) => bytes >> bs.log2(),
         Size::Device => device.len() >> bs.log2(),
@@ -209,15 +209,15 @@ fn run(
         moved_inodes: 0,
         now_meta_bg: false,
     };
-    if wish < sb.blocks_count {
-        let least = (size != Size::Minimum).then(|| plan::fit(&sb, wish)).transpose()?;
+    if wanted < sb.blocks_count {
+        let least = (size != Size::Minimum).then(|| plan::fit(&sb, wanted)).transpose()?;
         let result = shrink_in_rounds(devices, least, environment, &mut done, progress);
         if matches!(result, Err(Error::NoSpace)) && done.to_blocks < sb.blocks_count {
             grow(devices, sb.blocks_count, environment)?;
         }
         return result.map(|()| done);
     }
-    let blocks = plan::fit(&sb, wish)?;
+    let blocks = plan::fit(&sb, wanted)?;
     if blocks == sb.blocks_count {
         return Ok(done);
     }

@@ -76,11 +76,11 @@ pub(super) fn make(exclusive: &Exclusive, volume: &Volume) -> Result<()> {
 /// stays in inode 5, and e2fsck counts its blocks as used.
 ///
 /// Errors: `Unsupported` for other features that this engine does not support; `Corrupt`, `Device`.
-pub(super) fn give_up(devices: &Devices, wish: &Tune) -> Result<bool> {
+pub(super) fn give_up(devices: &Devices, changes: &Tune) -> Result<bool> {
     let bit = FeatureBit::RoCompat(RoCompat::DATA_CSUM);
     let alone = Tune { features: vec![(bit, false)], ..Tune::default() };
     let sb = read_superblock(&*devices.volume, None)?;
-    if *wish != alone || !sb.features.has(bit) || sb.needs_recovery() {
+    if *changes != alone || !sb.features.has(bit) || sb.needs_recovery() {
         return Ok(false);
     }
     if let Some(feature) = sb.features.all_unwritable().next() {

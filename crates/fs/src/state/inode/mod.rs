@@ -9,8 +9,8 @@
 //!   table block ──check──► Body ──change under a handle──► store ──► table block
 //! ```
 //!
-//! `inodes/` reads and checks an inode, and writes each change of it into its table block at once, so
-//! an inode that leaves the table loses nothing.
+//! `inodes/` reads and checks an inode, and writes each change of it into its table block at once,
+//! so an inode that leaves the table loses nothing.
 
 mod body;
 pub(crate) mod moves;

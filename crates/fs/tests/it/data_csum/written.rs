@@ -51,14 +51,14 @@ fn what_cannot_stand_beside_sums_is_refused() {
     let fs = open(&device, 8);
     new_file(&fs, "a").write_all_at(0, &[1; 5000]).unwrap();
     let flags = |flags| SetAttributes { flags: Some(flags), ..SetAttributes::default() };
-    for wish in [
+    for flag in [
         InodeFlags::JOURNAL_DATA | InodeFlags::EXTENTS,
         InodeFlags::empty(),
         InodeFlags::NOCOW | InodeFlags::EXTENTS,
     ] {
         assert!(
-            matches!(fs.set_attributes("/a", &flags(wish)), Err(Error::NotSupported(_))),
-            "{wish:?}"
+            matches!(fs.set_attributes("/a", &flags(flag)), Err(Error::NotSupported(_))),
+            "{flag:?}"
         );
     }
     fs.close().unwrap();

@@ -21,8 +21,8 @@ const MIB: usize = 1 << 20;
 fn volume(path: &Path, features: &str, direct: bool) -> extant::Filesystem {
     let device = Arc::new(FileOptions::new().create(path, 48 << 20).unwrap());
     let block = BlockSize::from_superblock_log(2).unwrap();
-    let wish = MkfsOptions::new().block_size(block).features(features).unwrap();
-    format(device, &wish, &Environment::default()).unwrap();
+    let options = MkfsOptions::new().block_size(block).features(features).unwrap();
+    format(device, &options, &Environment::default()).unwrap();
     OpenOptions::new().write(true).direct(direct).open(path).unwrap()
 }
 
