@@ -185,9 +185,9 @@ impl<'a> GroupEdit<'a> {
         }
         let clusters = self.space.context.geometry().clusters_in_group(self.nr).unwrap_or(0);
         let span = pick.scan(&self.bitmap.read(), clusters, stripes)?;
-        let apart = |other: Span| other.end() <= span.start || span.end() <= other.start;
+        let is_separate = |other: Span| other.end() <= span.start || span.end() <= other.start;
         let kept = self.state.pending.spans().chain(self.state.held.spans());
-        kept.into_iter().all(apart).then_some(span)
+        kept.into_iter().all(is_separate).then_some(span)
     }
 
     fn miscounted(&self) -> Error {
@@ -242,7 +242,7 @@ impl<'a> GroupEdit<'a> {
 
     /// Returns the group's preallocations, and freed clusters that no longer wait, to the free
     /// extents.
-    pub(super) fn let_go_kept(&mut self) {
+    pub(super) fn release_kept(&mut self) {
         let space = self.space;
         while let Some(span) = next_durable(space, self.nr, &mut self.state, |tid| {
             space.context.journal().is_durable(tid)
@@ -431,7 +431,7 @@ pub(super) fn release_pending(space: &Space, nr: GroupNr, is_durable: impl Fn(Ti
 }
 
 /// Releases the clusters that `owner` holds in `nr`. Locks: takes `Group`.
-pub(super) fn release_held(space: &Space, nr: GroupNr, owner: Owner) {
+pub(super) fn release_preallocation(space: &Space, nr: GroupNr, owner: Owner) {
     give_back(space, nr, |state| state.held.remove(owner));
 }
 
@@ -482,7 +482,7 @@ fn release(space: &Space, state: &mut GroupState, span: Span) {
 
 impl Space {
     /// Marks the block bitmap of `nr` as unusable. Locks: takes `Group`.
-    pub(super) fn give_up_block_map(&self, nr: GroupNr) {
+    pub(super) fn set_block_map_bad(&self, nr: GroupNr) {
         let desc = self.descriptor(nr).unwrap_or_default();
         let mut state = self.group(nr).state.lock();
         set_bad(self, nr, Map::Blocks, &mut state, &desc);

@@ -1,10 +1,10 @@
 //! Held runs: blocks that receive data before they are marked as used.
 //!
 //! ```text
-//!   hold_run   free extents ──► held, in memory          on disk: free       a crash loses nothing
-//!              data is written there, without a handle
-//!   use_held   under the handle that maps them ──► bits, counters, checksum   on disk: used
-//!   let_go     back to the free extents: the data did not arrive
+//!   hold_run      free extents ──► held, in memory          on disk: free    a crash loses nothing
+//!                 data is written there, without a handle
+//!   use_held      under the handle that maps them ──► bits, counters, checksum    on disk: used
+//!   release_held  back to the free extents: the data did not arrive
 //! ```
 //!
 //! The search for a file's next run starts after its last one and prefers a place where much is
@@ -85,7 +85,7 @@ impl Space {
 
     /// Releases `len` held blocks from `start` on. Does nothing for block 0, which is never held.
     /// Locks: takes `Group`.
-    pub(crate) fn let_go_held(&self, start: BlockNr, len: u32) {
+    pub(crate) fn release_held(&self, start: BlockNr, len: u32) {
         for (nr, span) in self.spans(start, len.into()) {
             if release_run(self, nr, span) {
                 self.forget_held(span.len.into());

@@ -316,7 +316,7 @@ impl Space {
         match self.take_in(handle, climb, nr, pick) {
             Err(error @ Error::Corrupt { .. }) => {
                 self.context.note_error(&error);
-                self.give_up_block_map(nr);
+                self.set_block_map_bad(nr);
                 Ok(None)
             }
             taken => taken,
@@ -337,7 +337,7 @@ impl Space {
         }
         let mut edit = GroupEdit::begin(self, &blocks, handle)?;
         if climb.is_last {
-            edit.let_go_kept();
+            edit.release_kept();
         }
         let Some(span) = edit.pick(pick, stripes)? else {
             edit.leave(&blocks, handle)?;

@@ -17,7 +17,7 @@
 use crate::space::Space;
 use crate::space::blocks::Request;
 use crate::space::free_extents::Span;
-use crate::space::group_edit::{GroupBlocks, GroupEdit, Map, release_held};
+use crate::space::group_edit::{GroupBlocks, GroupEdit, Map, release_preallocation};
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{GroupNr, Ino, Result};
 use extant_journal::Handle;
@@ -334,7 +334,7 @@ impl Space {
     /// Locks: takes `Group`.
     pub(super) fn note_hold(&self, owner: Owner, nr: GroupNr) {
         if let Some((other, whose)) = self.preallocations.note(owner, nr) {
-            release_held(self, other, whose);
+            release_preallocation(self, other, whose);
         }
     }
 
@@ -342,7 +342,7 @@ impl Space {
     pub(crate) fn discard_preallocation(&self, ino: Ino) {
         let owner = Owner::Stream(ino);
         if let Some(nr) = self.preallocations.forget(owner) {
-            release_held(self, nr, owner);
+            release_preallocation(self, nr, owner);
         }
     }
 
@@ -350,7 +350,7 @@ impl Space {
     pub(crate) fn discard_all_preallocations(&self) -> bool {
         let all = self.preallocations.take_all();
         for &(nr, owner) in &all {
-            release_held(self, nr, owner);
+            release_preallocation(self, nr, owner);
         }
         !all.is_empty()
     }
@@ -373,9 +373,9 @@ mod tests {
         assert_eq!(known.note(stream(16), GroupNr(1)), None);
         assert_eq!(known.note(stream(16), GroupNr(1)), None);
         assert_eq!(known.note(stream(16), GroupNr(2)), Some((GroupNr(1), stream(16))));
-        let let_go = (2..2000).filter_map(|n| known.note(stream(16 * n), GroupNr(3))).count();
+        let released = (2..2000).filter_map(|n| known.note(stream(16 * n), GroupNr(3))).count();
         let kept = SHARDS * STREAMS_A_SHARD;
-        assert_eq!(let_go, 1999 - kept);
+        assert_eq!(released, 1999 - kept);
         assert_eq!(known.note(Owner::Small(3), GroupNr(7)), None);
         assert_eq!(known.take_all().len(), kept + 1);
         assert_eq!(known.group_of(Owner::Small(3)), None);

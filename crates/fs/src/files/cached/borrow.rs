@@ -33,7 +33,7 @@ impl Volume {
         let len = usize::try_from(range.end.saturating_sub(range.start)).unwrap_or(usize::MAX);
         self.wrote(inode, range.start, len, Use::Keep)?;
         let _writing = inode.writing.lock();
-        let mut body = self.write_beside_directs(inode, range.clone());
+        let mut body = self.write_after_transfers(inode, range.clone());
         check_writable_file(&body)?;
         if body.flags.contains(extant_ondisk::inode::InodeFlags::APPEND) {
             return Err(Error::NotPermitted);

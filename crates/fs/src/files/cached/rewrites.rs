@@ -104,28 +104,28 @@ impl Volume {
     pub(super) fn note_in_flight(&self, cached: &Cached, pieces: &[Piece]) {
         let mut rewrites = cached.rewrites.lock();
         for piece in pieces.iter().filter(|piece| piece.fresh && !piece.moved) {
-            rewrites.start_flight(piece.logical..piece.logical + piece.len);
+            rewrites.start_write(piece.logical..piece.logical + piece.len);
         }
     }
 
     /// The write to these blocks succeeded or failed. Locks: the caller holds the inode's where the
     /// map shows the blocks.
-    pub(super) fn note_landed(&self, cached: &Cached, pieces: &[Piece]) {
+    pub(super) fn note_write_ended(&self, cached: &Cached, pieces: &[Piece]) {
         let mut rewrites = cached.rewrites.lock();
         for piece in pieces.iter().filter(|piece| piece.fresh && !piece.moved) {
-            rewrites.end_flight(piece.logical..piece.logical + piece.len);
+            rewrites.end_write(piece.logical..piece.logical + piece.len);
         }
     }
 
     /// The data of these blocks could not be shown and is dirty again. Releases the held blocks and
     /// reserves space for the data.
     pub(super) fn reserve_failed(&self, cached: &Cached, pieces: &[Piece]) {
-        self.note_landed(cached, pieces);
+        self.note_write_ended(cached, pieces);
         for piece in pieces.iter().filter(|piece| piece.moved) {
             let clusters = u64::from(piece.len);
             // Reserve first: another file could take the released clusters.
             let reservation = self.space().reserve_freed(For::Data, clusters);
-            self.space().let_go_held(piece.block, piece.len);
+            self.space().release_held(piece.block, piece.len);
             let range = piece.logical..piece.logical + piece.len;
             cached.rewrites.lock().add(range, reservation, clusters);
         }

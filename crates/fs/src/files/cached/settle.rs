@@ -38,7 +38,7 @@ impl Volume {
     ///
     /// Locks: takes `Write`, `WriteBack`, `Inode`.
     pub(crate) fn quiesce<'a>(&self, inode: &'a Inode) -> Settled<'a> {
-        let _closed = inode.directs.close();
+        let _closed = inode.transfers.close();
         let writing = inode.writing.lock();
         let writing_back = inode.hold_write_back();
         Settled { body: inode.write(), _writing_back: writing_back, _writing: writing }
@@ -50,7 +50,7 @@ impl Volume {
     pub(crate) fn settle<'a>(&self, inode: &'a Inode, range: Range<u64>) -> Result<Settled<'a>> {
         let range = range.start / FOLIO_MAX * FOLIO_MAX
             ..range.end.checked_next_multiple_of(FOLIO_MAX).unwrap_or(u64::MAX);
-        let _closed = inode.directs.close();
+        let _closed = inode.transfers.close();
         let writing = inode.writing.lock();
         let writing_back = inode.hold_write_back();
         loop {

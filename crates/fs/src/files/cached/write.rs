@@ -138,7 +138,7 @@ impl Volume {
         let fixed = InodeFlags::APPEND | InodeFlags::IMMUTABLE | InodeFlags::VERITY;
         // An overwrite of covered blocks has to reserve space first.
         let allowed = body.no_capability
-            && !inode.directs.any_writes()
+            && !inode.transfers.any_writes()
             && !self.has_data_checksums(inode.ino, body);
         if allowed && !body.flags.intersects(fixed) && self.goes_through_cache(body) {
             let until = nanoseconds(body.mtime).saturating_add(TICK_NS);

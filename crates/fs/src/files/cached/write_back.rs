@@ -222,7 +222,7 @@ impl Volume {
         let mut left = pieces.to_vec();
         let done = self.show_left(inode, &mut left, size, rest, checksums);
         if self.has_data_csum() {
-            self.note_landed(rest.cached, pieces);
+            self.note_write_ended(rest.cached, pieces);
         }
         if done.is_err() && self.has_data_csum() {
             let first = left.first().map_or(u32::MAX, |piece| piece.logical);
@@ -369,7 +369,7 @@ impl Volume {
             // The rest of the run is no longer dirty and needs no blocks.
             let end = self.block_at(landing.range().end);
             let unused: Vec<Piece> = pieces.iter().filter_map(|piece| piece.from(end)).collect();
-            self.let_go_pieces(&unused);
+            self.release_pieces(&unused);
             pieces = pieces.iter().filter_map(|piece| piece.before(end)).collect();
             let (reached, error) =
                 self.show(body, &handle, plan.ino, &mut pieces, Some(&checksums));

@@ -108,18 +108,18 @@ impl Volume {
                 self.write_back(inode, self.in_whole_blocks(range), &u64::MAX)?;
                 continue;
             }
-            let apart = has_checksums && pieces.iter().any(|piece| piece.fresh && !piece.moved);
-            let entry = match apart {
-                true => inode.directs.begin_apart(range.clone(), helper.cloned()),
-                false => inode.directs.begin(range.clone(), true, helper.cloned()),
+            let exclusive = has_checksums && pieces.iter().any(|piece| piece.fresh && !piece.moved);
+            let entry = match exclusive {
+                true => inode.transfers.begin_exclusive(range.clone(), helper.cloned()),
+                false => inode.transfers.begin(range.clone(), true, helper.cloned()),
             };
             let Some(entry) = entry else {
                 drop(body);
                 may_wait(options)?;
-                if apart {
+                if exclusive {
                     self.wait_for_direct_writes(inode, range);
                 }
-                inode.directs.wait_open();
+                inode.transfers.wait_open();
                 continue;
             };
             return Ok(match self.held_step(inode, &body, entry, (pos, len), pieces)? {
@@ -183,20 +183,20 @@ impl Volume {
             if grows {
                 self.zero_gap(DataPath::Device, inode.ino, &mut body, pos)?;
             }
-            let apart = self.has_data_checksums(inode.ino, &body)
+            let exclusive = self.has_data_checksums(inode.ino, &body)
                 && pieces.iter().any(|piece| piece.fresh && !piece.moved);
-            let entry = match apart {
-                true => inode.directs.begin_apart(pos..end, helper.cloned()),
-                false => inode.directs.begin(pos..end, true, helper.cloned()),
+            let entry = match exclusive {
+                true => inode.transfers.begin_exclusive(pos..end, helper.cloned()),
+                false => inode.transfers.begin(pos..end, true, helper.cloned()),
             };
             let Some(entry) = entry else {
                 drop(body);
-                if apart {
+                if exclusive {
                     // A write that grows the file keeps `Write`, but needs nothing more to end.
                     self.wait_for_direct_writes(inode, pos..end);
                 }
                 drop(writing);
-                inode.directs.wait_open();
+                inode.transfers.wait_open();
                 continue;
             };
             let Some(mut step) = self.held_step(inode, &body, entry, (pos, len), pieces)? else {
@@ -222,7 +222,7 @@ impl Volume {
         let pieces = match self.hold_moved(body, pieces) {
             Ok(pieces) => pieces,
             Err(error) => {
-                inode.directs.end(entry);
+                inode.transfers.end(entry);
                 return if matches!(error, Error::NoSpace) { Ok(None) } else { Err(error) };
             }
         };

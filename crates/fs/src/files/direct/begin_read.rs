@@ -58,10 +58,10 @@ impl Volume {
             }
             let (runs, len) = self.runs_to_read(inode.ino, &body, range)?;
             let range = pos..pos + len as u64;
-            let Some(entry) = inode.directs.begin(range, false, helper.cloned()) else {
+            let Some(entry) = inode.transfers.begin(range, false, helper.cloned()) else {
                 drop(body);
                 may_wait(options)?;
-                inode.directs.wait_open();
+                inode.transfers.wait_open();
                 continue;
             };
             let mut step = Step::new(entry, pos, len, runs);
@@ -69,7 +69,7 @@ impl Volume {
                 match self.expected_of(&step) {
                     Ok(expected) => step.expected = Some(Box::new(expected)),
                     Err(error) => {
-                        inode.directs.end(entry);
+                        inode.transfers.end(entry);
                         return Err(error);
                     }
                 }

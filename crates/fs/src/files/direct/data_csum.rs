@@ -117,7 +117,7 @@ impl Volume {
             Ok(())
         });
         if let Err(error) = done.and_then(|()| handle.stop()) {
-            self.let_go_pieces(&held);
+            self.release_pieces(&held);
             return Err(error);
         }
         Ok(held)

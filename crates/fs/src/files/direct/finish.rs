@@ -33,9 +33,9 @@ impl Volume {
                 Err(met) => (n, error) = (0, Some(met)),
             }
         }
-        self.let_go_pieces(&unshown);
+        self.release_pieces(&unshown);
         self.forget_cached(inode, &step);
-        inode.directs.end(step.entry);
+        inode.transfers.end(step.entry);
         match error {
             Some(error) if n == 0 => Err(error),
             _ => Ok(n),
@@ -44,8 +44,8 @@ impl Volume {
 
     /// Ends a step of which nothing was written.
     pub(crate) fn abandon(&self, inode: &Inode, step: Step) {
-        self.let_go_pieces(&step.pieces);
-        inode.directs.end(step.entry);
+        self.release_pieces(&step.pieces);
+        inode.transfers.end(step.entry);
     }
 
     /// Makes the first `n` bytes of a step readable, now that they are on the device, and raises
@@ -132,11 +132,11 @@ impl Volume {
         mut step: Step,
         memory: &mut (impl CallerMemory<'m> + ?Sized),
     ) -> Result<usize> {
-        inode.directs.end(step.entry);
+        inode.transfers.end(step.entry);
         let reached = step.reached();
         let error = step.take_error();
         if step.expected.as_ref().is_some_and(|expected| expected.is_missed()) {
-            memory.revert(if step.is_lent { step.len } else { step.handed });
+            memory.revert(if step.is_lent { step.len } else { step.copied_out });
             return self.read_again(inode, step.pos, step.len, memory);
         }
         if step.is_lent {
@@ -147,8 +147,8 @@ impl Volume {
                 Err(error.unwrap_or(Error::Fault))
             };
         }
-        self.hand_out(&mut step, memory, Faults::Allowed);
-        let done = step.handed;
+        self.copy_out(&mut step, memory, Faults::Allowed);
+        let done = step.copied_out;
         match error.or((done < reached).then_some(Error::Fault)) {
             Some(error) if done == 0 => Err(error),
             _ => Ok(done),
@@ -157,21 +157,23 @@ impl Volume {
 
     /// Copies what was read to the caller, from the point that it has reached. Stops at the first
     /// byte that is missing, that failed verification, or that the memory cannot take.
-    pub(crate) fn hand_out<'m>(
+    pub(crate) fn copy_out<'m>(
         &self,
         step: &mut Step,
         memory: &mut (impl CallerMemory<'m> + ?Sized),
         faults: Faults,
     ) {
         let reached = step.reached();
-        while step.handed < reached && !step.expected.as_ref().is_some_and(|all| all.is_missed()) {
-            let at = step.handed;
+        while step.copied_out < reached
+            && !step.expected.as_ref().is_some_and(|all| all.is_missed())
+        {
+            let at = step.copied_out;
             let run = step.runs.iter().find(|run| (run.offset..run.offset + run.len).contains(&at));
             let Some(run) = run else { return };
             if run.at.is_none() {
                 let before = memory.left();
                 let is_whole = put_zeros(memory, (run.offset + run.len).min(reached) - at, faults);
-                step.handed += before - memory.left();
+                step.copied_out += before - memory.left();
                 if !is_whole {
                     return;
                 }
@@ -185,7 +187,7 @@ impl Volume {
             let bytes = &chunk[at - offset..chunk.len().min(reached - offset)];
             let copied = memory.copy_in(bytes, faults);
             self.bounce_chunks().stats.copied.fetch_add(copied as u64, Relaxed);
-            step.handed += copied;
+            step.copied_out += copied;
             if copied < bytes.len() {
                 return;
             }

@@ -55,7 +55,7 @@ pub(crate) struct Step {
     /// Chunks that were read, in any order, and how many bytes from the start the caller already
     /// has.
     pub(crate) chunks: Vec<(usize, PooledBuf)>,
-    pub(crate) handed: usize,
+    pub(crate) copied_out: usize,
     /// The caller's own memory is read or written, not chunks.
     pub(crate) is_lent: bool,
     charges: Vec<crate::state::bounce::Charge>,
@@ -101,14 +101,14 @@ impl Step {
             reached: len,
             error: None,
             chunks: Vec::new(),
-            handed: 0,
+            copied_out: 0,
             is_lent: false,
             charges: Vec::new(),
         }
     }
 
     /// One of its requests has ended.
-    pub(crate) fn landed(&mut self, done: Completion<'_>) {
+    pub(crate) fn complete(&mut self, done: Completion<'_>) {
         let offset = done.request.tag as usize;
         if let Err(error) = done.result
             && offset < self.reached
@@ -267,7 +267,7 @@ impl Volume {
             assert_eq!(n, chunk.buf.len(), "memory that said it is present");
             Some(self.write_of(&mut step, offset, at, chunk))
         };
-        transfer_all(&**self.device(), next, |done| step.borrow_mut().landed(done));
+        transfer_all(&**self.device(), next, |done| step.borrow_mut().complete(done));
         let step = step.into_inner();
         if step.error.is_some() {
             // Chunks after the failed one were not taken or do not count.

@@ -86,7 +86,7 @@ impl Volume {
             // The bitmap bits are set, so these blocks are no longer held: free them as usual, and
             // release the rest.
             let rest = piece.len - part.len;
-            self.space().let_go_held(BlockNr(piece.block.0 + u64::from(part.len)), rest);
+            self.space().release_held(BlockNr(piece.block.0 + u64::from(part.len)), rest);
             piece.block = BlockNr(0);
             self.space().free(handle, part.block, part.len.into())?;
             return Err(error);
@@ -138,7 +138,7 @@ impl Volume {
         let content = plan.content.part(0, n);
         let written = self.write_pieces(path, &pieces, 0, plan.pos, content, Some(&mut checksums));
         let shown = written.and_then(|()| self.show_all(ino, body, &mut pieces, &checksums, end));
-        self.let_go_pieces(&pieces);
+        self.release_pieces(&pieces);
         let reached = shown?.min(end);
         match reached.checked_sub(pos).filter(|n| *n > 0) {
             Some(n) => Ok(n as usize),
@@ -213,7 +213,7 @@ impl Volume {
             let got = self.hold_run_of(body, handle, old, most, true)?;
             reservation.give_back(got.len.into());
             if let Err(error) = self.space().use_held(handle, got.start, got.len) {
-                self.space().let_go_held(got.start, got.len);
+                self.space().release_held(got.start, got.len);
                 return Err(error);
             }
             let (logical, state) = (LogicalBlock(at), ExtentState::Unwritten);
@@ -228,9 +228,9 @@ impl Volume {
     }
 
     /// Releases the blocks that are held for pieces that were not shown.
-    pub(crate) fn let_go_pieces(&self, pieces: &[Piece]) {
+    pub(crate) fn release_pieces(&self, pieces: &[Piece]) {
         for piece in pieces.iter().filter(|piece| piece.moved) {
-            self.space().let_go_held(piece.block, piece.len);
+            self.space().release_held(piece.block, piece.len);
         }
     }
 
@@ -287,7 +287,7 @@ impl Volume {
                 .write_at(self.start_of(run.start), &bytes)
                 .and_then(|()| self.show_with_checksums(body, under, ino, &mut piece, &checksums));
             if piece.len > 0 {
-                self.space().let_go_held(piece.block, piece.len);
+                self.space().release_held(piece.block, piece.len);
             }
             done
         });

@@ -178,7 +178,7 @@ impl Volume {
         piece: &Piece,
     ) -> Result<()> {
         if piece.moved {
-            self.space().let_go_held(piece.block, piece.len);
+            self.space().release_held(piece.block, piece.len);
             return Ok(());
         }
         self.more_credits(handle, self.unmap_credits(body))?;

@@ -95,7 +95,7 @@ impl Volume {
             } else {
                 from.saturating_add((len - done) as u64)
             };
-            let mut body = self.write_beside_directs(inode, from..to);
+            let mut body = self.write_after_transfers(inode, from..to);
             if start.is_none() {
                 let (first, most) = self.begin_write(inode.ino, &mut body, place)?;
                 start = Some(first);

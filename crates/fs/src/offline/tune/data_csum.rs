@@ -9,7 +9,7 @@
 //! After a power cut before 3, the volume is unchanged, except that some free blocks were written.
 //!
 //! Turning the feature off on a volume that is marked as damaged, or whose checksum file is
-//! damaged, removes only the feature bit, in one sector ([`give_up`]).
+//! damaged, removes only the feature bit, in one sector ([`remove_feature_only`]).
 
 use super::{Tune, files};
 use crate::context::superblock::patch_superblock;
@@ -76,7 +76,7 @@ pub(super) fn make(exclusive: &Exclusive, volume: &Volume) -> Result<()> {
 /// stays in inode 5, and e2fsck counts its blocks as used.
 ///
 /// Errors: `Unsupported` for other features that this engine does not support; `Corrupt`, `Device`.
-pub(super) fn give_up(devices: &Devices, changes: &Tune) -> Result<bool> {
+pub(super) fn remove_feature_only(devices: &Devices, changes: &Tune) -> Result<bool> {
     let bit = FeatureBit::RoCompat(RoCompat::DATA_CSUM);
     let alone = Tune { features: vec![(bit, false)], ..Tune::default() };
     let sb = read_superblock(&*devices.volume, None)?;

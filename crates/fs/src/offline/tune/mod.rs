@@ -186,7 +186,7 @@ pub fn clear_mmp(open: &OpenOptions, path: impl AsRef<Path>) -> Result<()> {
 }
 
 fn run(devices: &Devices, changes: &Tune, environment: &Environment) -> Result<Superblock> {
-    if data_csum::give_up(devices, changes)? {
+    if data_csum::remove_feature_only(devices, changes)? {
         return read_superblock(&*devices.volume, None);
     }
     let old = Exclusive::check(devices)?;

@@ -28,8 +28,8 @@ impl Rewrites {
         self.blocks.is_empty()
     }
 
-    /// Adds `range`. `reservation` has at least one cluster for each of its blocks that is not in the
-    /// set yet.
+    /// Adds `range`. `reservation` has at least one cluster for each of its blocks that is not in
+    /// the set yet.
     pub(crate) fn add(&mut self, range: Range<u32>, mut reservation: Reservation, clusters: u64) {
         let new: u64 = self.blocks.gaps(&range).map(|gap| u64::from(gap.end - gap.start)).sum();
         reservation.give_back(clusters.saturating_sub(new));
@@ -100,12 +100,12 @@ impl Rewrites {
     }
 
     /// Data is in flight to the unwritten blocks `range`.
-    pub(crate) fn start_flight(&mut self, range: Range<u32>) {
+    pub(crate) fn start_write(&mut self, range: Range<u32>) {
         self.in_flight.insert(range);
     }
 
     /// The write to the blocks `range` succeeded or failed.
-    pub(crate) fn end_flight(&mut self, range: Range<u32>) {
+    pub(crate) fn end_write(&mut self, range: Range<u32>) {
         self.in_flight.remove(range);
     }
 }

@@ -20,7 +20,7 @@ mod table;
 pub(crate) mod transfers;
 
 use crate::state::file_cache::Cached;
-use crate::state::inode::transfers::Directs;
+use crate::state::inode::transfers::DirectTransfers;
 use extant_base::Ino;
 use extant_base::lock::{Mutex, MutexGuard, Rank, ReadGuard, RwLock, WriteGuard};
 use extant_ondisk::inode::InodeFlags;
@@ -71,7 +71,7 @@ pub(crate) struct Inode {
     /// The number of threads that wait for `writing_back`. The holder then ends its work soon.
     pub(crate) write_back_wanted: AtomicU32,
     /// Direct transfers in flight. Their blocks stay in place.
-    pub(crate) directs: Directs,
+    pub(crate) transfers: DirectTransfers,
 }
 
 impl Inode {
@@ -93,7 +93,7 @@ impl Inode {
             writing: Mutex::new(Rank::Write, ()),
             writing_back: Mutex::new(Rank::WriteBack, ()),
             write_back_wanted: AtomicU32::new(0),
-            directs: Directs::new(),
+            transfers: DirectTransfers::new(),
             body: RwLock::new(Rank::Inode, body),
         }
     }

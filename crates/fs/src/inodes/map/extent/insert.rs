@@ -51,11 +51,11 @@ pub(crate) fn insert_at(
     if join(&path, volume, ino, body, handle, new)? {
         return Ok(());
     }
-    apart_at(path, volume, ino, body, handle, new)
+    insert_at_path(path, volume, ino, body, handle, new)
 }
 
 /// As [`insert`], but never joins `new` with a neighbour.
-pub(crate) fn insert_apart(
+pub(crate) fn insert_unmerged(
     volume: &Volume,
     ino: Ino,
     body: &mut Body,
@@ -63,10 +63,10 @@ pub(crate) fn insert_apart(
     new: Extent,
 ) -> Result<()> {
     let path = Path::to(volume, ino, body, new.logical)?;
-    apart_at(path, volume, ino, body, handle, new)
+    insert_at_path(path, volume, ino, body, handle, new)
 }
 
-fn apart_at(
+fn insert_at_path(
     mut path: Path,
     volume: &Volume,
     ino: Ino,
