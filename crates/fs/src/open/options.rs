@@ -287,7 +287,7 @@ impl OpenOptions {
     /// that the device refused, whichever thread met it. The caller also gets the error, unless the
     /// operation could continue without it. It is also called for members of a mirror that fail,
     /// and when a read repaired a place on one
-    /// ([`MemberProblem::Mended`](extant_base::MemberProblem::Mended)). `tell` is called from any
+    /// ([`MemberProblem::Mended`](extant_base::MemberProblem::Mended)). `hook` is called from any
     /// thread, with locks held: it must not call the volume.
     ///
     /// # Examples
@@ -300,8 +300,8 @@ impl OpenOptions {
     /// let fs = options.open("disk.img")?;
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn on_error(&mut self, tell: Arc<dyn Fn(&Error) + Send + Sync>) -> &mut OpenOptions {
-        self.on_error = Some(ErrorHook(tell));
+    pub fn on_error(&mut self, hook: Arc<dyn Fn(&Error) + Send + Sync>) -> &mut OpenOptions {
+        self.on_error = Some(ErrorHook(hook));
         self
     }
 

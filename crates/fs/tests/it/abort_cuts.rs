@@ -170,14 +170,14 @@ fn the_superblock_of_a_volume_without_a_journal_is_not_torn_by_an_abort() {
 #[test]
 fn a_cut_anywhere_while_an_abort_is_taken_over_loses_neither_volume_nor_record() {
     require!(E2fsprogs);
-    let (mut states, mut told) = (0, 0);
+    let (mut states, mut recorded) = (0, 0);
     for kind in ["-b 1024 -J size=1", "-b 4096 -J size=4"] {
         each_run(kind, |run, name, nth| {
             let aborted = MemoryDevice::copy_of(&*run.device).unwrap();
             if record(&aborted) != "JournalAborted" {
                 return;
             }
-            told += 1;
+            recorded += 1;
             let recorder = Arc::new(Recorder::new(aborted.clone()));
             let device = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
             OpenOptions::new().recover_device_in_place(device).unwrap();
@@ -195,7 +195,7 @@ fn a_cut_anywhere_while_an_abort_is_taken_over_loses_neither_volume_nor_record()
             }
         });
     }
-    assert!(states > 200 && told > 10, "{states} states of {told}");
+    assert!(states > 200 && recorded > 10, "{states} states of {recorded}");
 }
 
 /// Errors that were recorded before the abort are in the log, and newer than those on the volume.

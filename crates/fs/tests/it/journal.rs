@@ -171,7 +171,7 @@ fn a_journal_that_gave_up_marks_the_volume() {
     let scratch = Scratch::new();
     let (fresh, path) = (scratch.file("fresh"), scratch.file("image"));
     mke2fs(&fresh, 8 << 20, "-b 1024 -O quota -J size=1", None).unwrap();
-    let mut told = 0;
+    let mut recorded = 0;
     for op in [IoOp::Write, IoOp::Flush] {
         for nth in 1.. {
             std::fs::copy(&fresh, &path).unwrap();
@@ -187,7 +187,7 @@ fn a_journal_that_gave_up_marks_the_volume() {
                 assert!(matches!(error, Error::Device { .. }), "{op} {nth}: {error}");
                 continue;
             }
-            told += 1;
+            recorded += 1;
             assert!(
                 says.contains("Last error function:      JournalAborted"),
                 "{op} {nth}: {says}"
@@ -207,5 +207,5 @@ fn a_journal_that_gave_up_marks_the_volume() {
             e2fsck(&path, None).expect_clean().unwrap_or_else(|why| panic!("{op} {nth}: {why}"));
         }
     }
-    assert!(told > 10, "{told}");
+    assert!(recorded > 10, "{recorded}");
 }

@@ -101,7 +101,7 @@ fn a_bit_that_flips_anywhere_on_one_mirror_is_mended_or_leaves_no_trace() {
 }
 
 #[test]
-fn each_place_that_is_mended_is_told_of() {
+fn each_repaired_place_is_reported() {
     let devices = made(4096, "data_csum");
     let dir = tempfile::tempdir().unwrap();
     let paths = ["a", "b"].map(|name| dir.path().join(name));
@@ -118,28 +118,28 @@ fn each_place_that_is_mended_is_told_of() {
         }
         std::fs::write(path, bytes).unwrap();
     }
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let hears = Arc::clone(&told);
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let report = Arc::clone(&reported);
     let mut options = OpenOptions::new();
     options.write(true).commit_interval(None).member(&paths[1]);
     options.on_error(Arc::new(move |error| match error {
-        Error::Member(error) => hears.lock().unwrap().push(MemberError::clone(error)),
+        Error::Member(error) => report.lock().unwrap().push(MemberError::clone(error)),
         error => panic!("{error}"),
     }));
     let fs = options.open(&paths[0]).unwrap();
     expect_same(&fs, &tree(&open(mirror(&devices), 0)).unwrap(), "");
-    let told = std::mem::take(&mut *told.lock().unwrap());
+    let reported = std::mem::take(&mut *reported.lock().unwrap());
     let [a, b] = paths.each_ref().map(|path| std::fs::read(path).unwrap());
     let mut places = BTreeSet::new();
-    for error in &told {
+    for error in &reported {
         assert_eq!(Path::new(&error.member), paths[1], "{error}");
         let MemberProblem::Mended { at, len } = error.problem else { panic!("{error}") };
         let range = at as usize..(at + len) as usize;
         assert!(a[range.clone()] == b[range.clone()], "{error}");
-        assert!(places.insert(at), "told of twice: {error}");
+        assert!(places.insert(at), "reported twice: {error}");
     }
     // The mirror decides how many of them are read from this member.
-    assert!(told.len() > 3, "{}", told.len());
+    assert!(reported.len() > 3, "{}", reported.len());
     fs.close().unwrap();
 }
 

@@ -25,7 +25,7 @@ fn shown(img: &Path) -> String {
 }
 
 #[test]
-fn the_second_writer_is_refused_and_told_who_holds_it() {
+fn the_second_writer_is_refused_and_gets_the_holder() {
     require!(E2fsprogs);
     let scratch = Scratch::new();
     let img = protected(&scratch);

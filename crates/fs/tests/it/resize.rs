@@ -203,7 +203,7 @@ fn a_shrunk_volume_holds_what_it_held() {
             let mut text = String::new();
             for size in [Size::Bytes(140 * MIB), Size::Bytes(61 * MIB), Size::Minimum] {
                 let fs = Filesystem::open(&img).map_err(|e| e.to_string())?;
-                let told = minimum(&fs).map_err(|e| e.to_string())?;
+                let reported = minimum(&fs).map_err(|e| e.to_string())?;
                 drop(fs);
                 let done = match resize(&img, size, &mut |_, _| {}) {
                     Ok(done) => done,
@@ -216,8 +216,8 @@ fn a_shrunk_volume_holds_what_it_held() {
                 if before != content(&img) {
                     return Err(format!("{size:?}: the content changed"));
                 }
-                if size == Size::Minimum && done.to_blocks > told {
-                    return Err(format!("{} blocks, told were {told}", done.to_blocks));
+                if size == Size::Minimum && done.to_blocks > reported {
+                    return Err(format!("{} blocks, reported were {reported}", done.to_blocks));
                 }
                 text += &format!(
                     " {} ({} blocks, {} inodes)",

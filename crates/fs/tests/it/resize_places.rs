@@ -216,7 +216,7 @@ fn volumes_pass_two_to_the_32_blocks_and_come_back() {
 }
 
 #[test]
-fn the_least_size_that_is_told_is_reached() {
+fn the_reported_minimum_is_reached() {
     require!(E2fsprogs);
     let scratch = Scratch::new();
     let img = scratch.file("a.img");
@@ -226,9 +226,9 @@ fn the_least_size_that_is_told_is_reached() {
         fs.write(format!("/file {n}"), content()).unwrap();
     }
     fs.close().unwrap();
-    let told = minimum(&Filesystem::open(&img).unwrap()).unwrap();
+    let reported = minimum(&Filesystem::open(&img).unwrap()).unwrap();
     let done = resize(&img, Size::Minimum, &mut |_, _| {}).unwrap();
-    assert!(done.to_blocks <= told, "{} blocks, told were {told}", done.to_blocks);
+    assert!(done.to_blocks <= reported, "{} blocks, reported were {reported}", done.to_blocks);
     e2fsck(&img, None).expect_clean().unwrap();
     run_args("dumpe2fs", &["-h", img.to_str().unwrap()]).unwrap();
 }

@@ -191,12 +191,12 @@ fn an_empty_volume_becomes_small_whatever_its_clusters_are() {
                 if mib > 0 {
                     resize(&img, size, &mut |_, _| {}).map_err(|e| format!("{mib}: {e}"))?;
                 }
-                let told = Filesystem::open(&img).and_then(|fs| minimum(&fs));
-                let told = told.map_err(|e| e.to_string())?;
+                let reported = Filesystem::open(&img).and_then(|fs| minimum(&fs));
+                let reported = reported.map_err(|e| e.to_string())?;
                 let back = resize(&img, Size::Bytes(100 * MIB), &mut |_, _| {});
                 back.map_err(|e| format!("back from {mib}: {e}"))?;
                 checked(&img)?;
-                text += &format!(" {told}");
+                text += &format!(" {reported}");
             }
             let done = resize(&img, Size::Minimum, &mut |_, _| {}).map_err(|e| e.to_string())?;
             checked(&img)?;
@@ -204,7 +204,7 @@ fn an_empty_volume_becomes_small_whatever_its_clusters_are() {
             // A journal, one group's tables, reserved descriptor blocks.
             match bytes < 30 * MIB {
                 true => Ok(format!("{text}, and {bytes} bytes")),
-                false => Err(format!("{bytes} bytes, told were {text}")),
+                false => Err(format!("{bytes} bytes, reported were {text}")),
             }
         },
     );

@@ -288,11 +288,11 @@ fn what_an_unfinished_rebuild_did_not_reach_is_no_damage() {
                     panic!("no mirror")
                 };
                 opened.add(parts(&devices).swap_remove(new)).unwrap();
-                let mut told = 0;
+                let mut calls = 0;
                 opened
                     .resync(&mut |_, _| {
-                        told += 1;
-                        told <= steps
+                        calls += 1;
+                        calls <= steps
                     })
                     .unwrap();
                 expect_nothing(&changes(&opened, false), &context);
@@ -371,7 +371,7 @@ impl BlockDevice for Strange {
 }
 
 #[test]
-fn members_that_differ_in_all_are_told_after_so_many_blocks() {
+fn members_that_differ_in_all_are_reported_after_so_many_blocks() {
     const BYTES: u64 = 8 << 30;
     let devices: Vec<_> = (0..2).map(|_| Arc::new(MemoryDevice::new(BYTES))).collect();
     create(&parts(&devices), Wanted::Mirrored { alike: true }, [7; 16], BYTES).unwrap();
@@ -404,12 +404,12 @@ fn members_that_differ_in_all_are_told_after_so_many_blocks() {
     }
     // With a limit that is large enough, the volume is checked.
     let few = Scrub { blocks_max: 20, ..Scrub::default() };
-    let told = |len: u64| {
+    let scrubbed = |len: u64| {
         let devices = made(1024, "");
         devices[1].write_at(ByteOffset(LEN - (30 << 10)), &vec![0x99; len as usize]).unwrap();
         scrub(&mirror(&devices), &few, &mut |_, _, _| ()).unwrap()
     };
-    let (some, all) = (told(20 << 10), told(21 << 10));
+    let (some, all) = (scrubbed(20 << 10), scrubbed(21 << 10));
     assert_eq!((some.more, some.differing_blocks, some.errors), (false, 20, vec![0, 0]));
     assert!(some.unresolved.iter().all(|found| found.is_known), "free blocks");
     assert_eq!((all.more, all.differing_blocks, all.errors), (true, 20, vec![0, 0]));

@@ -25,9 +25,9 @@ fn here(img: &Path) -> Result<Space, String> {
 
 fn in_linux(img: &Path) -> Result<Space, String> {
     let mount = LoopMount::ro(img, "")?;
-    let told = rustix::fs::statfs(mount.path()).map_err(|e| e.to_string())?;
+    let info = rustix::fs::statfs(mount.path()).map_err(|e| e.to_string())?;
     mount.unmount()?;
-    Ok([told.f_blocks, told.f_bfree, told.f_bavail, told.f_files, told.f_ffree])
+    Ok([info.f_blocks, info.f_bfree, info.f_bavail, info.f_files, info.f_ffree])
 }
 
 fn as_linux(img: &Path) -> Result<(), String> {

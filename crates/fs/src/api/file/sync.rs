@@ -49,9 +49,9 @@ impl File {
                 cached.pages.note_error(error);
             }
             // A write-back error that this opening has not seen yet.
-            let told = cached.pages.check_error(&self.opened.error_seen);
+            let reported = cached.pages.check_error(&self.opened.error_seen);
             done?;
-            told?;
+            reported?;
         }
         volume.commit_inode(&self.inode, which)
     }

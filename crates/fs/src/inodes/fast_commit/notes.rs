@@ -60,7 +60,7 @@ impl Volume {
             }
             Stored::Fields => handle.note(Change::Inode(ino)),
             Stored::ByNames => {}
-            Stored::Untold(reason) => handle.note(Change::Full(reason)),
+            Stored::Ineligible(reason) => handle.note(Change::Full(reason)),
         }
     }
 

@@ -21,7 +21,7 @@ impl Snapshot for Volume {
         let (block, place) = self.inode_slot(ino)?;
         let bytes = block.read();
         let slot = &bytes[place];
-        if stored::untold(slot).is_some() {
+        if stored::ineligible_reason(slot).is_some() {
             return Ok(None);
         }
         raw.extend_from_slice(&slot[..stored::end_of_fields(slot)]);

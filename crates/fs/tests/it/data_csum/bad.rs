@@ -268,7 +268,7 @@ fn a_bad_block_is_reported_although_the_device_fails_after_it() {
 }
 
 #[test]
-fn a_bad_block_of_sums_is_told_of_and_made_anew() {
+fn a_bad_block_of_checksums_is_reported_and_made_again() {
     let device = made(64, 4096, "");
     let fs = open(&device, 8);
     let file = new_file(&fs, "f");
@@ -284,14 +284,14 @@ fn a_bad_block_of_sums_is_told_of_and_made_anew() {
     let checksum_block: u64 = checksum_block.trim().parse().unwrap();
     flip(&device, (checksum_block << 12) + 100);
 
-    let is_told = |done: extant::Result<()>| {
+    let is_reported = |done: extant::Result<()>| {
         matches!(done, Err(Error::Corrupt { what: What::DataSumsChecksum, at })
             if at.ino.is_some() && at.block.is_some_and(|block| block.0 == checksum_block))
     };
     let fs = open(&device, 8);
     let file = fs.open_file("/f").unwrap();
-    assert!(is_told(file.read_at(0, &mut [0; 10]).map(drop)));
-    assert!(is_told(file.write_at(5, &[1; 10]).and_then(|_| file.sync_all())));
+    assert!(is_reported(file.read_at(0, &mut [0; 10]).map(drop)));
+    assert!(is_reported(file.write_at(5, &[1; 10]).and_then(|_| file.sync_all())));
     drop(file);
     // It leaves nothing for e2fsck to repair.
     let _ = fs.close();
