@@ -89,7 +89,7 @@ impl OpenOptions {
         let superblock = match read_superblock(&*device, self.backup.map(GroupNr)) {
             Err(error) if may_recover && is_torn(&error) => {
                 device = overlaid(device);
-                self.mend(&device, hold.as_ref())?
+                self.repair(&device, hold.as_ref())?
             }
             superblock => superblock?,
         };

@@ -56,7 +56,7 @@ impl OpenOptions {
         let (mut device, mirror) = self.volume_part(device, name)?;
         let hold = self.hold(&mut device, name)?;
         let superblock = match read_superblock(&*device, None) {
-            Err(error) if is_torn(&error) => self.mend(&device, hold.as_ref())?,
+            Err(error) if is_torn(&error) => self.repair(&device, hold.as_ref())?,
             superblock => superblock?,
         };
         self.wants_its_journal(&superblock)?;
@@ -124,14 +124,14 @@ impl OpenOptions {
     }
 
     /// Repairs the superblock of `device`, whose checksum is wrong, if a power cut tore it.
-    pub(super) fn mend(
+    pub(super) fn repair(
         &self,
         device: &Arc<dyn BlockDevice>,
         hold: Option<&Hold>,
     ) -> Result<Superblock> {
         let external = self.external_journal(hold)?;
         let options = self.volume_options(!self.write);
-        recovery::mend_superblock(&Request {
+        recovery::repair_superblock(&Request {
             home: Arc::clone(device),
             external,
             options: &options,

@@ -37,7 +37,7 @@ pub(crate) use quota::{recount as recount_quota, usage as quota_usage};
 use saved_errors::SavedErrors;
 use stage::Stage;
 use std::sync::Arc;
-pub(crate) use torn::mend_superblock;
+pub(crate) use torn::repair_superblock;
 
 /// What a recovery found and did.
 #[derive(Debug, Default)]

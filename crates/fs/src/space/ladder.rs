@@ -313,7 +313,7 @@ impl Space {
         if self.group(nr).is_bad(Map::Blocks) || is_out {
             return Ok(None);
         }
-        match self.take_in(handle, climb, nr, pick) {
+        match self.allocate_from(handle, climb, nr, pick) {
             Err(error @ Error::Corrupt { .. }) => {
                 self.context.note_error(&error);
                 self.set_block_map_bad(nr);
@@ -323,7 +323,7 @@ impl Space {
         }
     }
 
-    fn take_in(
+    fn allocate_from(
         &self,
         handle: &Handle<'_>,
         climb: &Climb,

@@ -82,7 +82,7 @@ struct Holds {
 
 impl Holds {
     fn remove(&mut self, owner: Owner) -> Option<Span> {
-        let n = self.spans.iter().position(|(who, _)| *who == owner)?;
+        let n = self.spans.iter().position(|(other, _)| *other == owner)?;
         Some(self.spans.swap_remove(n).1)
     }
 }
@@ -91,7 +91,7 @@ impl Held {
     /// The clusters that `owner` holds here.
     pub(super) fn of(&self, owner: Owner) -> Option<Span> {
         let spans = &self.0.as_ref()?.spans;
-        spans.iter().find(|(who, _)| *who == owner).map(|&(_, span)| span)
+        spans.iter().find(|(other, _)| *other == owner).map(|&(_, span)| span)
     }
 
     /// Whether `owner` may hold clusters here.

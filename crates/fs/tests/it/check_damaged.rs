@@ -398,11 +398,11 @@ fn a_tree_under_an_encryption_policy_is_judged_as_e2fsck_judges_it() {
         let done = Command::new("debugfs").arg("-w").arg("-f").arg(&script).arg(&img).output();
         assert!(done.unwrap().status.success());
         name_contexts(&img);
-        let theirs = e2fsck(&img, None);
+        let verdict = e2fsck(&img, None);
         let report = check(&img);
         let found: Vec<What> = report.findings.iter().map(|finding| finding.what).collect();
-        if found != wanted || theirs.clean() != wanted.is_empty() {
-            bad.push(format!("{dir}, {kind}, {child}: {found:?}; {}", theirs.text));
+        if found != wanted || verdict.clean() != wanted.is_empty() {
+            bad.push(format!("{dir}, {kind}, {child}: {found:?}; {}", verdict.text));
         }
     }
     assert!(bad.is_empty(), "{}", bad.join("\n"));

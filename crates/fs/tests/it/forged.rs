@@ -239,8 +239,8 @@ fn a_forged_checksum_file_is_refused() {
         let as_device: Arc<dyn BlockDevice> = device.clone();
         tune::tune_device(&OpenOptions::new(), &as_device, &off).unwrap();
         std::fs::write(&img, image_of(&*device)).unwrap();
-        let mended = Command::new("e2fsck").arg("-fy").arg(&img).output().unwrap();
-        assert!(mended.status.code().is_some_and(|code| code <= 1), "{forgery}: {mended:?}");
+        let repaired = Command::new("e2fsck").arg("-fy").arg(&img).output().unwrap();
+        assert!(repaired.status.code().is_some_and(|code| code <= 1), "{forgery}: {repaired:?}");
         let fs = OpenOptions::new().open(&img).unwrap();
         assert_eq!(fs.read("/file").unwrap(), pattern(40_960, 1), "{forgery}");
     }

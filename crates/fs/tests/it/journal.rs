@@ -107,19 +107,20 @@ fn e2fsck_and_linux_replay_what_we_logged() {
         let image = crashed(&scratch, name, &options);
         let want = names(&image);
         assert!(want.len() > 3 * NAMES / 2, "{name}: {} names", want.len());
-        let ours = scratch.file("ours");
-        let theirs = scratch.file("theirs");
-        copy_sparse(&image, &ours).unwrap();
-        copy_sparse(&image, &theirs).unwrap();
-        let report = OpenOptions::new().recover_in_place(&ours).unwrap();
+        let by_extant = scratch.file("by_extant");
+        let by_e2fsck = scratch.file("by_e2fsck");
+        copy_sparse(&image, &by_extant).unwrap();
+        copy_sparse(&image, &by_e2fsck).unwrap();
+        let report = OpenOptions::new().recover_in_place(&by_extant).unwrap();
         assert!(report.transactions > 1, "{name}: {report:?}");
-        let replayed = run_args("e2fsck", &["-E", "journal_only", "-p", theirs.to_str().unwrap()]);
+        let replayed =
+            run_args("e2fsck", &["-E", "journal_only", "-p", by_e2fsck.to_str().unwrap()]);
         replayed.unwrap().success().unwrap();
-        for (who, path) in [("ours", &ours), ("e2fsck", &theirs)] {
+        for (by, path) in [("extant", &by_extant), ("e2fsck", &by_e2fsck)] {
             if let Err(report) = e2fsck(path, None).expect_clean() {
-                panic!("{name}, {who}: {report}");
+                panic!("{name}, {by}: {report}");
             }
-            assert_eq!(names(path), want, "{name}, {who}");
+            assert_eq!(names(path), want, "{name}, {by}");
         }
         linux.push((name, image, want));
     }
@@ -193,13 +194,15 @@ fn a_journal_that_gave_up_marks_the_volume() {
                 "{op} {nth}: {says}"
             );
             assert!(says.contains("Last error err:           EIO"), "{op} {nth}: {says}");
-            let ours = scratch.file("ours");
-            std::fs::copy(&path, &ours).unwrap();
-            OpenOptions::new().write(true).open(&ours).unwrap().close().unwrap();
-            let says = superblock_of(&ours);
+            let by_extant = scratch.file("by_extant");
+            std::fs::copy(&path, &by_extant).unwrap();
+            OpenOptions::new().write(true).open(&by_extant).unwrap().close().unwrap();
+            let says = superblock_of(&by_extant);
             assert!(says.contains("with errors"), "{op} {nth}: {says}");
             assert!(!says.contains("Journal errno"), "{op} {nth}: {says}");
-            e2fsck(&ours, None).expect_clean().unwrap_or_else(|why| panic!("{op} {nth}: {why}"));
+            e2fsck(&by_extant, None)
+                .expect_clean()
+                .unwrap_or_else(|why| panic!("{op} {nth}: {why}"));
             let mut fsck = Command::new("e2fsck");
             let done = run(fsck.arg("-p").arg(&path), Duration::from_secs(60)).unwrap();
             let said = done.out();

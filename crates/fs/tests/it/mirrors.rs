@@ -45,7 +45,7 @@ fn a_bit_that_flips_anywhere_on_one_mirror_is_mended_or_leaves_no_trace() {
         let want = tree(&open(mirror(&copies(&devices)), 0)).unwrap();
         let blocks = used_blocks(&devices[0], block.into());
         let mut rng = Rng::new(seed());
-        let (mut mended, mut found, mut unread) = (0, 0, 0);
+        let (mut repaired, mut found, mut unread) = (0, 0, 0);
         for round in 0..80 {
             let devices = copies(&devices);
             let (sick, n) = (rng.below(2), blocks[rng.below(blocks.len())]);
@@ -84,7 +84,7 @@ fn a_bit_that_flips_anywhere_on_one_mirror_is_mended_or_leaves_no_trace() {
 
             let same = byte(&devices[0], at) == byte(&devices[1], at);
             if same {
-                mended += 1;
+                repaired += 1;
                 continue;
             }
             // Nothing read it: a check of this member alone finds it, or nothing uses the byte.
@@ -95,8 +95,10 @@ fn a_bit_that_flips_anywhere_on_one_mirror_is_mended_or_leaves_no_trace() {
                 false => found += 1,
             }
         }
-        println!("{features}: {mended} mended, {found} found by a check, {unread} without meaning");
-        assert!(mended + found > 40, "{mended} mended, {found} found");
+        println!(
+            "{features}: {repaired} repaired, {found} found by a check, {unread} without meaning"
+        );
+        assert!(repaired + found > 40, "{repaired} repaired, {found} found");
     }
 }
 

@@ -217,7 +217,7 @@ fn the_member_that_is_right_stays_as_it_is_whatever_the_other_holds() {
         let want = tree(&alone(&base[0])).unwrap();
         let mut bytes = vec![0; LEN as usize];
         base[0].read_at(ByteOffset(0), &mut bytes).unwrap();
-        let (mut mended, mut left) = (0, 0);
+        let (mut repaired, mut left) = (0, 0);
         for round in 0..20 {
             let devices = copies(&base);
             let sick = rng.below(2);
@@ -247,7 +247,7 @@ fn the_member_that_is_right_stays_as_it_is_whatever_the_other_holds() {
             drop(opened);
             expect_same(&alone(&devices[1 - sick]), &want, &context);
             judge(&*devices[1 - sick]);
-            (mended, left) = (mended + report.mended_blocks, left + report.unresolved.len());
+            (repaired, left) = (repaired + report.mended_blocks, left + report.unresolved.len());
             if features == "data_csum" {
                 assert!(report.unresolved.is_empty(), "{context}: {report:?}");
                 expect_equal(&devices, &context);
@@ -258,7 +258,7 @@ fn the_member_that_is_right_stays_as_it_is_whatever_the_other_holds() {
             expect_equal(&devices, &context);
             expect_same(&alone(&devices[sick]), &want, &context);
         }
-        println!("{block} {features}: {mended} mended, {left} left to be judged by people");
+        println!("{block} {features}: {repaired} repaired, {left} left to be judged by people");
     }
 }
 

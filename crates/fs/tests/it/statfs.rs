@@ -107,22 +107,25 @@ fn a_new_volume_says_as_much_overhead_as_mke2fs_says() {
         |row| format!("{row:?}"),
         |&(block, features, mib)| {
             let scratch = Scratch::new();
-            let (ours, theirs) = (scratch.file("ours.img"), scratch.file("theirs.img"));
+            let (by_extant, by_mke2fs) =
+                (scratch.file("by_extant.img"), scratch.file("by_mke2fs.img"));
             let options = MkfsOptions::new().block_size(BlockSize::from_bytes(block).unwrap());
             let options = options.zeroed(true).features(features).unwrap();
-            make_sparse(&ours, mib * MIB)?;
-            let device = FileOptions::new().write(true).open(&ours).unwrap();
+            make_sparse(&by_extant, mib * MIB)?;
+            let device = FileOptions::new().write(true).open(&by_extant).unwrap();
             mkfs::format(Arc::new(device), &options, &Environment::default())
                 .map_err(|e| e.to_string())?;
             let words =
                 format!("-b {block} {} {features}", if features.is_empty() { "" } else { "-O" });
-            mke2fs(&theirs, mib * MIB, &words, None)?;
+            mke2fs(&by_mke2fs, mib * MIB, &words, None)?;
             let overhead = |img: &Path| {
                 Filesystem::open(img).map(|fs| fs.superblock().overhead_clusters).unwrap()
             };
-            match (overhead(&ours), overhead(&theirs)) {
-                (ours, theirs) if ours != theirs => Err(format!("{ours}, mke2fs says {theirs}")),
-                (ours, _) => Ok(format!(" {ours}")),
+            match (overhead(&by_extant), overhead(&by_mke2fs)) {
+                (by_extant, by_mke2fs) if by_extant != by_mke2fs => {
+                    Err(format!("{by_extant}, mke2fs says {by_mke2fs}"))
+                }
+                (by_extant, _) => Ok(format!(" {by_extant}")),
             }
         },
     );

@@ -284,7 +284,7 @@ fn settle(features: &mut Features) -> Result<()> {
     if has_ro(RoCompat::DATA_CSUM) {
         let journal = features.compat.contains(Compat::HAS_JOURNAL);
         let with = (has_ro(RoCompat::METADATA_CSUM), has(Incompat::EXTENTS), journal);
-        data_csum_stands(with, has_ro(RoCompat::BIGALLOC)).map_err(Error::Invalid)?;
+        check_data_csum(with, has_ro(RoCompat::BIGALLOC)).map_err(Error::Invalid)?;
     }
     if has(Incompat::IS_64BIT) && !has(Incompat::EXTENTS) {
         return Err(Error::Invalid("64bit needs extents: add ^64bit, or extent"));
@@ -317,7 +317,7 @@ fn settle(features: &mut Features) -> Result<()> {
 
 /// Whether `data_csum` is possible with this choice of metadata_csum, extents, a journal, and
 /// bigalloc; the error says why not.
-pub(crate) fn data_csum_stands(
+pub(crate) fn check_data_csum(
     (metadata_csum, extents, journal): (bool, bool, bool),
     bigalloc: bool,
 ) -> std::result::Result<(), &'static str> {

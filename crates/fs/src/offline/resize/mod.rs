@@ -237,9 +237,9 @@ fn run(
 fn grow(devices: &Devices, blocks: u64, environment: &Environment) -> Result<bool> {
     let old = Exclusive::check(devices)?;
     let new = plan::geometry(&old, blocks)?;
-    let turned = new.features.incompat != old.features.incompat;
+    let features_changed = new.features.incompat != old.features.incompat;
     changed(devices, environment, |exclusive| switch::to(exclusive, new, None))?;
-    Ok(turned)
+    Ok(features_changed)
 }
 
 /// Calls `change` while the volume is marked as being changed. Changes that it did not commit are

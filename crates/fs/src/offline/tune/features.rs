@@ -73,7 +73,7 @@ fn check(old: &Superblock, new: &Features, bit: FeatureBit, on: bool) -> Result<
                 new.incompat.contains(Incompat::EXTENTS),
                 has_journal,
             );
-            plan::data_csum_stands(with, ro(RoCompat::BIGALLOC))
+            plan::check_data_csum(with, ro(RoCompat::BIGALLOC))
         }
         (FeatureBit::RoCompat(RoCompat::DATA_CSUM), false) => Ok(()),
         (FeatureBit::RoCompat(RoCompat::VERITY), true) => {

@@ -194,7 +194,7 @@ fn run(devices: &Devices, changes: &Tune, environment: &Environment) -> Result<S
     let users = if new.uuid == old.uuid { None } else { users::Users::of(devices)? };
     let journal = FeatureBit::Compat(Compat::HAS_JOURNAL);
     let fast = FeatureBit::Compat(Compat::FAST_COMMIT);
-    let gets_fast = turned(&old.features, &new.features, fast) == Some(true);
+    let gets_fast = switched(&old.features, &new.features, fast) == Some(true);
     if new.features.has(journal) && !old.features.has(journal) {
         // Without a journal, the feature may have been set but had no effect.
         let fast_commits = new.features.has(fast);
@@ -364,6 +364,6 @@ fn padded<const N: usize>(text: &str, long: Error, spare: usize) -> Result<[u8; 
 }
 
 /// Whether a feature changes between two sets: `Some(true)` if it is turned on.
-fn turned(old: &Features, new: &Features, bit: FeatureBit) -> Option<bool> {
+fn switched(old: &Features, new: &Features, bit: FeatureBit) -> Option<bool> {
     (old.has(bit) != new.has(bit)).then(|| new.has(bit))
 }

@@ -20,22 +20,22 @@ impl Replay<'_> {
     /// See the module documentation.
     pub(super) fn finish(mut self) -> Result<()> {
         let touched: Vec<(Ino, Touched)> = self.touched.iter().map(|(k, v)| (*k, *v)).collect();
-        let mut living = Vec::new();
+        let mut in_use = Vec::new();
         for (ino, known) in touched {
             if self.find(ino)?.is_none() {
                 self.orphans.forget(ino);
             } else if known.names > 0 || ino == Ino::ROOT {
                 self.settle_links(ino, known)?;
-                living.push(ino);
+                in_use.push(ino);
             } else if self.orphans.holds(ino) && !self.was_named(ino)? {
                 // It had no name before either: orphan processing will handle it.
-                living.push(ino);
+                in_use.push(ino);
             } else {
                 self.release(ino)?;
             }
         }
         self.orphans.store(self.volume)?;
-        self.settle_bitmap(&living)
+        self.settle_bitmap(&in_use)
     }
 
     /// Whether the inode has links on disk.
@@ -78,7 +78,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn settle_bitmap(&mut self, living: &[Ino]) -> Result<()> {
+    fn settle_bitmap(&mut self, in_use: &[Ino]) -> Result<()> {
         let volume = self.volume;
         let freed = volume.space().take_freed_later();
         let handle = self.handle()?;
@@ -86,7 +86,7 @@ impl Replay<'_> {
             volume.space().mark_blocks(&handle, *start, *len, false)?;
         }
         handle.stop()?;
-        for ino in living {
+        for ino in in_use {
             let inode = volume.inode_as(*ino, Lookup::Internal)?;
             let body = inode.read();
             let handle = self.handle()?;

@@ -87,9 +87,9 @@ fn a_volume_that_is_marked_as_damaged_can_be_given_to_e2fsck() {
     switched(&device, "^data_csum").unwrap();
     let image = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(image.path(), image_of(&*device)).unwrap();
-    let mended = std::process::Command::new("e2fsck").arg("-fy").arg(image.path()).output();
-    let mended = mended.unwrap();
-    assert!(mended.status.code().is_some_and(|code| code <= 1), "{mended:?}");
+    let repaired = std::process::Command::new("e2fsck").arg("-fy").arg(image.path()).output();
+    let repaired = repaired.unwrap();
+    assert!(repaired.status.code().is_some_and(|code| code <= 1), "{repaired:?}");
 
     let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap()));
     judge(&*device);

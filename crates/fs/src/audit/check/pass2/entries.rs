@@ -194,7 +194,7 @@ impl<'d, 'v> Directory<'d, 'v> {
         let number = ino.get();
         self.names_seen += 1;
         if entry.is_dot_or_dotdot() {
-            return view.error_with(What::DirentDot, at, "stands in the middle");
+            return view.error_with(What::DirentDot, at, "is not the last entry");
         }
         self.check_name(entry, at, logical);
         let detail = || format!("\"{}\", inode {number}", entry.name.escape_ascii());
