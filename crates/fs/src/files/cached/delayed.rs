@@ -12,7 +12,7 @@
 
 use crate::inodes::map::Target;
 use crate::space::claims::For;
-use crate::state::file_cache::Cached;
+use crate::state::file_cache::FileCacheState;
 use crate::state::file_cache::map_share::Need;
 use crate::state::inode::Body;
 use crate::volume::Volume;
@@ -44,7 +44,7 @@ impl Volume {
         &self,
         ino: Ino,
         body: &Body,
-        cached: &Cached,
+        cached: &FileCacheState,
         blocks: Range<u32>,
     ) -> Result<()> {
         if self.has_data_checksums(ino, body) {
@@ -69,7 +69,13 @@ impl Volume {
     }
 
     /// Reserves space for a hole of which nothing is reserved.
-    fn reserve_hole(&self, ino: Ino, body: &Body, cached: &Cached, hole: Range<u32>) -> Result<()> {
+    fn reserve_hole(
+        &self,
+        ino: Ino,
+        body: &Body,
+        cached: &FileCacheState,
+        hole: Range<u32>,
+    ) -> Result<()> {
         let ratio = self.geometry().cluster_ratio();
         let blocks = u64::from(hole.end - hole.start);
         let (reserved, more) = {
@@ -94,7 +100,7 @@ impl Volume {
         &self,
         ino: Ino,
         body: &Body,
-        cached: &Cached,
+        cached: &FileCacheState,
         blocks: Range<u32>,
     ) -> Result<(Ranges, Ranges)> {
         // A write over blocks that are reserved does not need the map.
@@ -162,7 +168,7 @@ impl Volume {
         self.forget_splits(body, range);
     }
 
-    fn forget_reservations(&self, body: &Body, cached: &Cached, range: Range<u32>) {
+    fn forget_reservations(&self, body: &Body, cached: &FileCacheState, range: Range<u32>) {
         // A block that was a hole, or is cut off, will not be rewritten either.
         cached.rewrites.lock().take(range.clone());
         let mut delayed = cached.delayed.lock();

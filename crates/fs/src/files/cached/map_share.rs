@@ -18,7 +18,7 @@
 
 use crate::inodes::map::extent::node;
 use crate::space::claims::{For, Reservation};
-use crate::state::file_cache::Cached;
+use crate::state::file_cache::FileCacheState;
 use crate::state::file_cache::map_share::Need;
 use crate::state::inode::Body;
 use crate::volume::Volume;
@@ -34,7 +34,7 @@ const LEVELS: u64 = 3;
 
 impl Volume {
     /// Blocks that the map of a file needs at worst for its dirty data and `more`.
-    fn map_bound(&self, body: &Body, cached: &Cached, more: Need) -> u64 {
+    fn map_bound(&self, body: &Body, cached: &FileCacheState, more: Need) -> u64 {
         let ratio = u64::from(self.geometry().cluster_ratio());
         let delayed = {
             let delayed = cached.delayed.lock();
@@ -69,20 +69,20 @@ impl Volume {
     }
 
     /// How many blocks the share lacks if `more` becomes dirty, too.
-    pub(super) fn map_shortage(&self, body: &Body, cached: &Cached, more: Need) -> u64 {
+    pub(super) fn map_shortage(&self, body: &Body, cached: &FileCacheState, more: Need) -> u64 {
         let bound = self.map_bound(body, cached, more);
         bound.saturating_sub(cached.map_share.lock().clusters())
     }
 
     /// Adds `reservation` to the share of the file's map.
-    pub(super) fn join_share(&self, cached: &Cached, reservation: Reservation) {
+    pub(super) fn join_share(&self, cached: &FileCacheState, reservation: Reservation) {
         if reservation.clusters() > 0 {
             cached.map_share.lock().join(reservation);
         }
     }
 
     /// Gives back what the map of a file can no longer need.
-    pub(super) fn trim_share(&self, body: &Body, cached: &Cached) {
+    pub(super) fn trim_share(&self, body: &Body, cached: &FileCacheState) {
         if cached.map_share.lock().is_empty() {
             return;
         }
@@ -97,7 +97,7 @@ impl Volume {
     pub(super) fn reserve_splits(
         &self,
         body: &Body,
-        cached: &Cached,
+        cached: &FileCacheState,
         ranges: &[Range<u32>],
     ) -> Result<()> {
         if ranges.is_empty() {
@@ -112,7 +112,7 @@ impl Volume {
     }
 
     /// The data of these blocks has its blocks; only the map's last change is still to come.
-    pub(super) fn note_splits(&self, cached: &Cached, ranges: &[Range<u32>]) {
+    pub(super) fn note_splits(&self, cached: &FileCacheState, ranges: &[Range<u32>]) {
         let mut share = cached.map_share.lock();
         ranges.iter().for_each(|range| share.insert(range.clone()));
     }
@@ -129,7 +129,7 @@ impl Volume {
 
     /// Blocks with data were freed or removed from the map, and the data is dirty again: part of
     /// what was freed goes to the share of its map.
-    pub(super) fn share_again(&self, body: &Body, cached: &Cached) {
+    pub(super) fn share_again(&self, body: &Body, cached: &FileCacheState) {
         let short = self.map_shortage(body, cached, Need::default());
         self.join_share(cached, self.space().reserve_freed(For::Map, short));
     }

@@ -15,7 +15,7 @@
 use crate::files::file::pieces::Piece;
 use crate::inodes::map::Target;
 use crate::space::claims::For;
-use crate::state::file_cache::Cached;
+use crate::state::file_cache::FileCacheState;
 use crate::state::file_cache::map_share::Need;
 use crate::state::file_cache::rewrites::count;
 use crate::state::inode::Body;
@@ -33,7 +33,7 @@ impl Volume {
         &self,
         ino: Ino,
         body: &Body,
-        cached: &Cached,
+        cached: &FileCacheState,
         blocks: Range<u32>,
     ) -> Result<()> {
         let missing: Vec<Range<u32>> = cached.rewrites.lock().missing(&blocks);
@@ -67,7 +67,7 @@ impl Volume {
     }
 
     /// A folio of the file is about to be lent for changes in place.
-    pub(super) fn note_lent(&self, cached: &Cached) {
+    pub(super) fn note_lent(&self, cached: &FileCacheState) {
         cached.rewrites.lock().note_lent();
     }
 
@@ -89,7 +89,7 @@ impl Volume {
 
     /// Returns all reservations when nothing of the file is dirty. The caller holds the inode
     /// exclusively.
-    pub(crate) fn forget_settled_rewrites(&self, cached: &Cached) {
+    pub(crate) fn forget_settled_rewrites(&self, cached: &FileCacheState) {
         let mut rewrites = cached.rewrites.lock();
         if !rewrites.is_empty() && !rewrites.was_lent() && !cached.pages.is_dirty() {
             rewrites.take(0..u32::MAX);
@@ -101,7 +101,7 @@ impl Volume {
     }
 
     /// Data is in flight to these blocks, which the map does not show yet.
-    pub(super) fn note_in_flight(&self, cached: &Cached, pieces: &[Piece]) {
+    pub(super) fn note_in_flight(&self, cached: &FileCacheState, pieces: &[Piece]) {
         let mut rewrites = cached.rewrites.lock();
         for piece in pieces.iter().filter(|piece| piece.fresh && !piece.moved) {
             rewrites.start_write(piece.logical..piece.logical + piece.len);
@@ -110,7 +110,7 @@ impl Volume {
 
     /// The write to these blocks succeeded or failed. Locks: the caller holds the inode's where the
     /// map shows the blocks.
-    pub(super) fn note_write_ended(&self, cached: &Cached, pieces: &[Piece]) {
+    pub(super) fn note_write_ended(&self, cached: &FileCacheState, pieces: &[Piece]) {
         let mut rewrites = cached.rewrites.lock();
         for piece in pieces.iter().filter(|piece| piece.fresh && !piece.moved) {
             rewrites.end_write(piece.logical..piece.logical + piece.len);
@@ -119,7 +119,7 @@ impl Volume {
 
     /// The data of these blocks could not be shown and is dirty again. Releases the held blocks and
     /// reserves space for the data.
-    pub(super) fn reserve_failed(&self, cached: &Cached, pieces: &[Piece]) {
+    pub(super) fn reserve_failed(&self, cached: &FileCacheState, pieces: &[Piece]) {
         self.note_write_ended(cached, pieces);
         for piece in pieces.iter().filter(|piece| piece.moved) {
             let clusters = u64::from(piece.len);
@@ -133,7 +133,7 @@ impl Volume {
 
     /// As [`Volume::reserve_failed`], for blocks that the map shows already and whose data is dirty
     /// again.
-    pub(super) fn reserve_mapped_again(&self, cached: &Cached, range: Range<u32>) {
+    pub(super) fn reserve_mapped_again(&self, cached: &FileCacheState, range: Range<u32>) {
         let clusters = u64::from(range.end.saturating_sub(range.start));
         if clusters > 0 {
             let reservation = self.space().reserve_freed(For::Data, clusters);

@@ -14,7 +14,7 @@
 //! fails, none after it is shown. The stream waits until no write is in flight before it goes back
 //! to bytes on the left and before it writes data under a handle: no block is ever in flight twice.
 
-use super::Cached;
+use super::FileCacheState;
 use super::write_back::{RUN, Rest};
 use crate::files::data::DataPath;
 use crate::files::file::content::Content;
@@ -45,7 +45,7 @@ const WORTH_A_THREAD: u64 = 128 << 10;
 pub(super) struct Stream<'a> {
     volume: &'a Volume,
     inode: &'a Inode,
-    cached: &'a Cached,
+    cached: &'a FileCacheState,
     range: Range<u64>,
     demand: &'a dyn Demand,
     workers: AtomicUsize,
@@ -144,7 +144,7 @@ impl<'a> Stream<'a> {
     pub fn new(
         volume: &'a Volume,
         inode: &'a Inode,
-        cached: &'a Cached,
+        cached: &'a FileCacheState,
         range: Range<u64>,
         demand: &'a dyn Demand,
     ) -> Stream<'a> {

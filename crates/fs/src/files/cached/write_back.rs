@@ -14,7 +14,7 @@ use crate::files::file::set_len::LARGE_FILE;
 use crate::files::file::write::UNDER_HANDLE;
 use crate::inodes::data_csum::NewChecksums;
 use crate::space::claims::For;
-use crate::state::file_cache::Cached;
+use crate::state::file_cache::FileCacheState;
 use crate::state::inode::{Body, Inode};
 use crate::volume::Volume;
 use extant_base::{Error, Ino, Result};
@@ -36,7 +36,7 @@ pub(super) type Lying = (Range<u64>, Vec<Piece>);
 
 /// How far the size on disk may grow.
 pub(super) struct Rest<'a> {
-    pub cached: &'a Cached,
+    pub cached: &'a FileCacheState,
     /// The first byte that is clean but may still be in flight.
     pub bound: &'a dyn Fn() -> u64,
 }
@@ -117,7 +117,7 @@ impl Volume {
     pub(super) fn first_past_disk_size(
         &self,
         inode: &Inode,
-        cached: &Cached,
+        cached: &FileCacheState,
         start: u64,
     ) -> Option<Range<u64>> {
         let log2 = self.block_size().log2();
@@ -134,7 +134,7 @@ impl Volume {
     pub(super) fn runs_in_place(
         &self,
         inode: &Inode,
-        cached: &Cached,
+        cached: &FileCacheState,
         range: Range<u64>,
         most: u64,
     ) -> Result<(Vec<Lying>, u64)> {
@@ -166,7 +166,7 @@ impl Volume {
     pub(super) fn place_run_to_write(
         &self,
         inode: &Inode,
-        cached: &Cached,
+        cached: &FileCacheState,
         run: Range<u64>,
         small: bool,
     ) -> Result<Step> {
@@ -282,7 +282,7 @@ impl Volume {
     fn write_run_small(
         &self,
         body: &mut Body,
-        cached: &Cached,
+        cached: &FileCacheState,
         plan: &Plan<'_>,
         run: Range<u64>,
     ) -> Result<u64> {
@@ -330,7 +330,7 @@ impl Volume {
 
     fn write_small_taken<'c>(
         &self,
-        cached: &'c Cached,
+        cached: &'c FileCacheState,
         pieces: &[Piece],
         run: Range<u64>,
     ) -> Result<(Landing<'c>, u32)> {
@@ -346,7 +346,7 @@ impl Volume {
     fn write_run_with_checksums(
         &self,
         body: &mut Body,
-        cached: &Cached,
+        cached: &FileCacheState,
         plan: &Plan<'_>,
         run: Range<u64>,
     ) -> Result<u64> {
@@ -441,7 +441,7 @@ impl Volume {
     }
 
     /// Stores times and size when write-back did not store them with the data.
-    fn store_late(&self, inode: &Inode, cached: &Cached) -> Result<()> {
+    fn store_late(&self, inode: &Inode, cached: &FileCacheState) -> Result<()> {
         let is_late = |body: &Body| body.times_changed || body.size_on_disk.is_some();
         if !is_late(&inode.read()) {
             return Ok(());
@@ -477,6 +477,6 @@ impl Volume {
 }
 
 /// For a file with no write in flight.
-fn all_there(cached: &Cached) -> Rest<'_> {
+fn all_there(cached: &FileCacheState) -> Rest<'_> {
     Rest { cached, bound: &|| u64::MAX }
 }

@@ -1,7 +1,7 @@
 //! Clusters that are reserved for the map of a file's dirty data.
 
 use crate::space::claims::Reservation;
-use crate::state::file_cache::Cached;
+use crate::state::file_cache::FileCacheState;
 use rangemap::RangeSet;
 use std::ops::Range;
 
@@ -119,9 +119,9 @@ impl MapShare {
 
 /// While it exists, new blocks of the file's map come out of its share. The inode is held
 /// exclusively.
-pub(crate) struct Spending<'a>(&'a Cached);
+pub(crate) struct Spending<'a>(&'a FileCacheState);
 
-impl Cached {
+impl FileCacheState {
     /// Write-back is about to change the map of the file for dirty data.
     pub(crate) fn spend_share(&self) -> Spending<'_> {
         self.map_share.lock().spending = true;

@@ -14,7 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 
 /// The page cache's state of one file.
-pub(crate) struct Cached {
+pub(crate) struct FileCacheState {
     /// Its folios.
     pub(crate) pages: Arc<FileCache>,
     /// Its blocks that are reserved and not allocated.
@@ -25,10 +25,10 @@ pub(crate) struct Cached {
     pub(crate) map_share: Mutex<MapShare>,
 }
 
-impl Cached {
+impl FileCacheState {
     /// Nothing is reserved yet.
-    pub(crate) fn new(pages: Arc<FileCache>) -> Arc<Cached> {
-        Arc::new(Cached {
+    pub(crate) fn new(pages: Arc<FileCache>) -> Arc<FileCacheState> {
+        Arc::new(FileCacheState {
             pages,
             delayed: Mutex::new(Rank::Leaf, Delayed::default()),
             rewrites: Mutex::new(Rank::Leaf, Rewrites::default()),
@@ -37,8 +37,8 @@ impl Cached {
     }
 }
 
-impl fmt::Debug for Cached {
+impl fmt::Debug for FileCacheState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Cached").field("len", &self.pages.len()).finish_non_exhaustive()
+        f.debug_struct("FileCacheState").field("len", &self.pages.len()).finish_non_exhaustive()
     }
 }

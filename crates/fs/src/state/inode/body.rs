@@ -2,7 +2,7 @@
 
 use crate::context::Context;
 use crate::space::held_runs::HeldGoal;
-use crate::state::file_cache::Cached;
+use crate::state::file_cache::FileCacheState;
 use crate::state::inode::moves::Moves;
 use crate::state::inode::orphans::OrphanPlace;
 use crate::state::inode::synced::Synced;
@@ -32,7 +32,7 @@ pub(crate) struct Body {
     /// The moves of its names, if it is a directory.
     pub(crate) moves: Moves,
     /// Its folios, and the reservations for them.
-    pub(crate) cached: Option<Arc<Cached>>,
+    pub(crate) cached: Option<Arc<FileCacheState>>,
     /// The size that the slot gets while data before `size` is not on the device. `None`: the slot
     /// gets `size`.
     pub(crate) size_on_disk: Option<u64>,

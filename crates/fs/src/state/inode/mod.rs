@@ -19,7 +19,7 @@ pub(crate) mod synced;
 mod table;
 pub(crate) mod transfers;
 
-use crate::state::file_cache::Cached;
+use crate::state::file_cache::FileCacheState;
 use crate::state::inode::transfers::DirectTransfers;
 use extant_base::Ino;
 use extant_base::lock::{Mutex, MutexGuard, Rank, ReadGuard, RwLock, WriteGuard};
@@ -50,7 +50,7 @@ pub(crate) struct Inode {
     /// It was made without a name and may get one.
     pub(crate) nameable: AtomicBool,
     /// Its folios, once there are any. Set under the inode's lock, like `Body::cached`.
-    pub(crate) cached: OnceLock<Arc<Cached>>,
+    pub(crate) cached: OnceLock<Arc<FileCacheState>>,
     /// Until this time, in nanoseconds since 1970, fast overwrites are enabled: writes over its
     /// folios need not change the inode. 0: disabled. Set under the inode's lock.
     pub(crate) fast_overwrite_until: AtomicU64,
