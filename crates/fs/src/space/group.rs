@@ -526,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_made_when_asked_for() {
+    fn groups_are_made_when_first_used() {
         let table = GroupTable::new(u32::MAX);
         table.get(GroupNr(u32::MAX - 1));
         assert!(table.chunks.last().is_some_and(|chunk| chunk.get().is_some()));

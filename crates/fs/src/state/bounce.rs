@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_fits_its_block_whatever_others_do_to_the_callers_memory() {
+    fn a_checksum_matches_its_block_while_the_callers_memory_changes() {
         let chunks = Chunks::new(1 << 20);
         let memory = Arc::new(SharedMemory::zeroed(65_536));
         let ends = AtomicUsize::new(0);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_summed_as_they_are_copied_and_each_byte_is_copied_once() {
+    fn blocks_are_checksummed_during_the_only_copy() {
         let chunks = Chunks::new(1 << 20);
         let bytes: Vec<u8> = (0..65_536u32).map(|n| (n * 31) as u8).collect();
         for block in [1024, 4096, 65_536] {

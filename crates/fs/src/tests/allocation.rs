@@ -101,7 +101,7 @@ fn churn(volume: &Volume, model: &Model, seed: u64, steps: usize) -> Result<()> 
 }
 
 #[test]
-fn no_cluster_is_handed_out_twice_and_all_come_back() {
+fn no_cluster_is_allocated_twice_and_all_are_freed() {
     for (seed, (mib, options)) in [
         (12, small_groups(1024, "")),
         (40, small_groups(4096, "^64bit")),
@@ -123,7 +123,7 @@ fn no_cluster_is_handed_out_twice_and_all_come_back() {
 }
 
 #[test]
-fn searching_the_bitmap_hands_out_the_same_way() {
+fn searching_the_bitmap_allocates_the_same_clusters() {
     let mut bench = Bench::made(12, small_groups(1024, ""));
     bench.volume.space_mut().set_short_cuts(false);
     churn(&bench.volume, &Model::of(&bench.volume), 5, 500).unwrap();
@@ -145,7 +145,7 @@ fn threads_in_the_same_groups_do_not_disturb_each_other() {
 }
 
 #[test]
-fn every_cluster_can_be_had_before_space_runs_out() {
+fn every_cluster_is_allocated_before_space_runs_out() {
     let bench = Bench::made(9, small_groups(1024, ""));
     let volume = &bench.volume;
     let mut runs = Vec::new();
@@ -302,7 +302,7 @@ fn grow_in_turns(bench: &Bench, blocks: u32, step: u32) -> Vec<usize> {
 }
 
 #[test]
-fn files_that_grow_in_turns_stay_in_few_pieces() {
+fn files_that_grow_alternately_stay_in_few_pieces() {
     let bench = Bench::made(64, small_groups(4096, ""));
     let free = bench.volume.space().free_clusters();
     let extents = grow_in_turns(&bench, 1024, 1);
@@ -326,7 +326,7 @@ fn files_that_grow_large_hold_up_to_a_quarter_of_a_group() {
 }
 
 #[test]
-fn what_is_held_is_let_go_before_space_runs_out() {
+fn held_clusters_are_released_before_space_runs_out() {
     let bench = Bench::made(9, small_groups(1024, ""));
     let volume = &bench.volume;
     let ino = bench.file(Ino::ROOT, 1);
@@ -353,7 +353,7 @@ fn what_is_held_is_let_go_before_space_runs_out() {
 }
 
 #[test]
-fn a_reservation_keeps_others_off() {
+fn reserved_clusters_are_not_allocated_to_others() {
     let bench = Bench::made(9, small_groups(1024, ""));
     let volume = &bench.volume;
     let free = volume.space().free_clusters();
@@ -424,7 +424,7 @@ fn freed_clusters_wait_for_their_commit() {
 }
 
 #[test]
-fn space_that_waits_for_a_commit_is_had_by_trying_once_more() {
+fn a_retry_gets_the_space_that_waits_for_a_commit() {
     let (_device, fs, dir) = logged(12, small_groups(1024, ""));
     let volume = fs.volume();
     let allocate = |want| {

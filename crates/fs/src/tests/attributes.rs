@@ -199,7 +199,7 @@ fn value_inodes_are_shared_and_freed_with_the_last_name() {
 }
 
 #[test]
-fn modes_of_setting_are_kept() {
+fn attributes_are_created_or_replaced_as_the_mode_demands() {
     let bench = Bench::made(64, MkfsOptions::new());
     let (ino, mut body) = file(&bench, "f");
     let mut set = |value: Option<&[u8]>, mode| {

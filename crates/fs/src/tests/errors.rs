@@ -11,7 +11,7 @@ fn met(bench: &Bench, what: What, at: Site) {
 }
 
 #[test]
-fn the_first_and_the_last_error_are_written_down() {
+fn the_first_and_the_last_error_are_recorded() {
     let bench = Bench::mke2fs(8, "-b 1024");
     met(&bench, What::InodeChecksum, Site::of_ino(Ino::new(12).unwrap()));
     met(&bench, What::ExtentEmpty, Site::of_ino(Ino::ROOT).block(BlockNr(99)));
@@ -35,7 +35,7 @@ fn the_first_and_the_last_error_are_written_down() {
 }
 
 #[test]
-fn a_volume_that_says_so_takes_no_changes_after_an_error() {
+fn a_volume_with_errors_remount_ro_takes_no_changes_after_an_error() {
     for policy in ["remount-ro", "panic"] {
         let bench = Bench::mke2fs(8, &format!("-b 1024 -e {policy}"));
         bench.volume.context().check_writable().unwrap();

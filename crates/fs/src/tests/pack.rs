@@ -72,7 +72,7 @@ fn many_names_need_two_levels_and_are_clean() {
 }
 
 #[test]
-fn order_does_not_matter_and_a_name_stands_once() {
+fn the_order_does_not_matter_and_a_repeated_name_is_refused() {
     let bench = Bench::made(64, MkfsOptions::new());
     let names = names(700);
     let ino = bench.file(Ino::ROOT, 1);
@@ -126,7 +126,7 @@ fn a_third_level_is_packed_with_large_dir_only() {
 }
 
 #[test]
-fn folded_names_are_packed_and_stand_once() {
+fn casefolded_names_are_packed_and_repeated_ones_refused() {
     let bench = Bench::made(64, features("casefold").block_size(block(1024)));
     let (dir, mut body) = bench.mkdir("d", InodeFlags::CASEFOLD);
     let mut names: Vec<Vec<u8>> =

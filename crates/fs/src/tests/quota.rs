@@ -180,7 +180,7 @@ fn entries_are_there_before_they_are_needed() {
 }
 
 #[test]
-fn limits_hold_when_asked_for() {
+fn limits_hold_when_they_are_enforced() {
     let mut bench = Bench::mke2fs(24, MKE2FS);
     let volume = &mut bench.volume;
     let quota = Quota::of(volume.at_open(), QuotaPolicy::Enforce);
@@ -230,7 +230,7 @@ fn limits_hold_when_asked_for() {
 }
 
 #[test]
-fn a_damaged_file_is_left_alone_and_the_rest_goes_on() {
+fn a_damaged_quota_file_is_left_alone_and_the_others_are_kept() {
     let bench = Bench::mke2fs(24, MKE2FS);
     bench
         .with(|volume, handle| {
@@ -252,7 +252,7 @@ fn a_damaged_file_is_left_alone_and_the_rest_goes_on() {
 }
 
 #[test]
-fn a_count_of_all_inodes_is_what_the_files_say() {
+fn a_count_of_all_inodes_agrees_with_the_quota_files() {
     let bench = Bench::mke2fs(24, MKE2FS);
     let mut run = Run::new(&bench, 11, &[0, 77]);
     (0..80).for_each(|_| run.step());

@@ -168,7 +168,7 @@ fn the_superblock_of_a_volume_without_a_journal_is_not_torn_by_an_abort() {
 }
 
 #[test]
-fn a_cut_anywhere_while_an_abort_is_taken_over_loses_neither_volume_nor_record() {
+fn a_cut_anywhere_while_an_abort_is_recovered_loses_neither_volume_nor_record() {
     require!(E2fsprogs);
     let (mut states, mut recorded) = (0, 0);
     for kind in ["-b 1024 -J size=1", "-b 4096 -J size=4"] {

@@ -122,7 +122,7 @@ fn small_appends_to_many_files_are_laid_out_one_after_the_other() {
 }
 
 #[test]
-fn what_nobody_syncs_is_written_back_by_its_age() {
+fn dirty_data_is_written_back_at_a_certain_age() {
     let (device, fs) = counted(32, "-b 4096", 16);
     let file = new_file(&fs, "f");
     file.append(&[1; 50_000]).unwrap();

@@ -369,7 +369,7 @@ fn fill(kind: &str, mib: u64, cache_mib: u64, open: impl Fn(&mut OpenOptions)) {
 }
 
 #[test]
-fn a_write_that_was_taken_finds_its_space_on_a_full_volume() {
+fn an_accepted_write_finds_its_space_on_a_full_volume() {
     for kind in [
         "-b 4096 -m 0",
         "-b 1024 -m 0 -O ^has_journal",
@@ -386,7 +386,7 @@ fn a_write_that_was_taken_finds_its_space_on_a_full_volume() {
 }
 
 #[test]
-fn a_write_that_was_taken_finds_its_space_beside_the_reserve() {
+fn an_accepted_write_finds_its_space_beside_root_reserved_blocks() {
     fill("-b 1024 -m 20", 12, 64, |options| {
         options.use_reserve(false);
     });
@@ -558,7 +558,7 @@ fn a_failed_write_does_not_take_the_reservations_of_concurrent_writes() {
 }
 
 #[test]
-fn a_write_that_was_taken_is_not_refused_for_its_owners_limit_later() {
+fn an_accepted_write_is_not_refused_later_for_a_quota_limit() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("img");
     e2fsprogs::mke2fs(&path, 24 << 20, "-b 1024 -O quota", None).unwrap();

@@ -121,7 +121,7 @@ fn after_a_crash(device: &Gate, fs: &Filesystem, n: u32) -> Vec<u8> {
 }
 
 #[test]
-fn the_size_on_disk_waits_for_the_part_that_is_late() {
+fn the_size_on_disk_waits_for_the_slowest_part() {
     for late in 0..PARTS {
         let (device, fs, file) = volume();
         device.set(|state| state.held = Some(late));

@@ -229,7 +229,7 @@ const DAMAGED_ALL_THE_SAME: [(&str, &str); 6] = [
 ];
 
 #[test]
-fn what_e2fsck_finds_damaged_is_found_damaged() {
+fn volumes_that_e2fsck_finds_damaged_are_found_damaged() {
     let Some(images) = damaged::images() else { return };
     let scratch = Scratch::new();
     let img = scratch.file("damaged.img");
@@ -261,7 +261,7 @@ fn what_e2fsck_finds_damaged_is_found_damaged() {
 }
 
 #[test]
-fn chance_does_no_harm() {
+fn random_damage_does_no_harm() {
     require!(E2fsprogs);
     let scratch = Scratch::new();
     for (n, options) in ["-b 1024", "-b 1024 -O ^metadata_csum", "-t ext2", "-O inline_data -I 512"]
@@ -321,7 +321,7 @@ fn name_contexts(img: &Path) {
 }
 
 #[test]
-fn a_tree_under_an_encryption_policy_is_judged_as_e2fsck_judges_it() {
+fn a_tree_under_an_encryption_policy_has_the_findings_of_e2fsck() {
     require!(E2fsprogs);
     use What::{DirentEncryption, EncryptionContext, InodeEncryption};
     const NAME: &str = "a-name-of-20-letters";

@@ -55,7 +55,7 @@ fn an_append_and_a_sync_write_the_data_and_one_block() {
 }
 
 #[test]
-fn where_they_cannot_be_or_are_not_wanted_they_are_off() {
+fn fast_commits_are_off_where_they_are_impossible_or_not_wanted() {
     require!(E2fsprogs);
     for options in [
         "-b 4096",

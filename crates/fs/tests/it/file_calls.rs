@@ -139,7 +139,7 @@ fn bytes_through_the_journal_come_back() {
 }
 
 #[test]
-fn linux_reads_what_is_written_here_and_the_reverse() {
+fn linux_and_extant_read_each_others_files() {
     if !judge::require(&[Judge::Root, Judge::Loop, Judge::E2fsprogs]) {
         return;
     }

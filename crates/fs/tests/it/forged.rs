@@ -131,7 +131,7 @@ fn a_file_mapped_onto_the_journal_is_neither_written_nor_freed() {
 }
 
 #[test]
-fn blocks_of_the_journal_that_are_marked_as_free_are_given_to_nobody() {
+fn blocks_of_the_journal_that_are_marked_as_free_are_not_allocated() {
     require!(E2fsprogs);
     let (image, journal) = volume("-O ^flex_bg");
     let group = journal / 32_768;

@@ -99,7 +99,7 @@ fn names(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn e2fsck_and_linux_replay_what_we_logged() {
+fn e2fsck_and_linux_replay_the_log() {
     require!(E2fsprogs, Uml);
     let scratch = Scratch::new();
     let mut linux = Vec::new();
@@ -167,7 +167,7 @@ fn superblock_of(path: &Path) -> String {
 /// Wherever the journal aborts, the volume records it at once and for everything that opens it
 /// next: e2fsck then checks all of it without being forced to, and finds only that.
 #[test]
-fn a_journal_that_gave_up_marks_the_volume() {
+fn an_aborted_journal_marks_the_volume() {
     require!(E2fsprogs);
     let scratch = Scratch::new();
     let (fresh, path) = (scratch.file("fresh"), scratch.file("image"));

@@ -278,7 +278,7 @@ fn synced_files(
 /// A request fails on one member, the power is cut, a request of the recovery fails, and the power
 /// is cut again.
 #[test]
-fn members_are_alike_after_one_failed_request_a_cut_and_a_recovery() {
+fn members_are_equal_after_one_failed_request_a_cut_and_a_recovery() {
     let seed = std::env::var("EXTANT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
     let (mut out, mut in_line) = (0, 0);
     let record = MEMBER_OFFSET..MEMBER_OFFSET + MEMBER_SIZE as u64;

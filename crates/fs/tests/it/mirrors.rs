@@ -39,7 +39,7 @@ fn used_blocks(device: &MemoryDevice, block: u64) -> Vec<u64> {
 }
 
 #[test]
-fn a_bit_that_flips_anywhere_on_one_mirror_is_mended_or_leaves_no_trace() {
+fn a_flipped_bit_anywhere_on_one_mirror_is_repaired_or_has_no_effect() {
     for (block, features) in [(4096, "data_csum"), (1024, "data_csum,quota")] {
         let devices = made(block, features);
         let want = tree(&open(mirror(&copies(&devices)), 0)).unwrap();
@@ -183,7 +183,7 @@ fn a_block_that_is_zeroed_on_one_mirror_is_taken_from_the_other() {
 }
 
 #[test]
-fn entries_of_a_block_that_are_wrong_on_different_mirrors_are_each_taken_where_they_are_right() {
+fn entries_of_a_block_are_each_taken_from_the_mirror_where_they_are_right() {
     let devices = made(4096, "");
     let want = tree(&open(mirror(&copies(&devices)), 0)).unwrap();
     let dir = tempfile::tempdir().unwrap();

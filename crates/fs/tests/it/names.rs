@@ -50,7 +50,7 @@ fn features(names: &str) -> MkfsOptions {
 
 /// Without checksums, a leaf that has lost all its names looks like a node of the index.
 #[test]
-fn leaves_that_lost_their_names_take_new_ones() {
+fn emptied_directory_leaves_are_reused() {
     let small = BlockSize::from_bytes(1024).unwrap();
     let scratch = Scratch::made(16, features("^metadata_csum,^has_journal").block_size(small));
     let name = |round: u32, n: u32| format!("d/round {round} of a name, number {n}");
@@ -264,7 +264,7 @@ fn a_file_has_65000_names_and_no_more() {
 }
 
 #[test]
-fn a_new_file_takes_from_its_directory_what_linux_hands_on() {
+fn a_new_file_inherits_from_its_directory_as_in_linux() {
     let scratch = Scratch::made(16, features("project,quota"));
     scratch.with(|fs| {
         let dir = fs.create_dir("d", &NewFile::directory()).unwrap();
@@ -464,7 +464,7 @@ fn from_place(dir: &Node, place: u64, step: usize) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn a_place_means_the_same_in_every_opening_and_after_any_change() {
+fn a_directory_offset_is_valid_in_every_opening_and_after_any_change() {
     let legacy = || features("^metadata_csum");
     let mut all = kinds();
     all.push(("no index", features("^dir_index")));

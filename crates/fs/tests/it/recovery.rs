@@ -164,7 +164,7 @@ fn assert_clean(device: &MemoryDevice, what: &str) {
 }
 
 #[test]
-fn what_was_synced_is_there_and_the_volume_is_whole() {
+fn synced_data_survives_and_the_volume_is_consistent() {
     require!(Root, Loop, E2fsprogs);
     for name in CASES {
         let (image, state) = crash(name);
@@ -250,7 +250,7 @@ fn journal_blocks(device: &MemoryDevice, size: u64) -> (Vec<u64>, Vec<u64>) {
 }
 
 #[test]
-fn a_mutated_log_gets_an_answer_and_does_no_harm() {
+fn a_mutated_log_is_replayed_or_refused_and_does_no_harm() {
     require!(Root, Loop, E2fsprogs);
     for name in ["fc-quick-3", "fc-newdir", "fc-nocsum-quick-22", "fc-inline-mixed"] {
         let (image, _) = crash(name);

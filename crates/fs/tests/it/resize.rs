@@ -149,7 +149,7 @@ const ROWS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn a_grown_volume_holds_what_it_held() {
+fn a_grown_volume_keeps_its_content() {
     require!(Root, Loop, E2fsprogs);
     run_cases(
         "resize/grow",
@@ -189,7 +189,7 @@ fn mounts(img: &Path) -> Result<(), String> {
 }
 
 #[test]
-fn a_shrunk_volume_holds_what_it_held() {
+fn a_shrunk_volume_keeps_its_content() {
     require!(Root, Loop, E2fsprogs);
     run_cases(
         "resize/shrink",
@@ -342,7 +342,7 @@ fn a_cut_leaves_the_old_size_or_the_new_one() {
 
 /// The tables of removed groups are in the way, so the volume shrinks in several rounds.
 #[test]
-fn a_cut_of_a_resize_to_the_minimum_leaves_a_whole_volume_and_another_run_ends_at_the_same_size() {
+fn a_cut_resize_to_the_minimum_leaves_a_consistent_volume_and_ends_at_the_same_size_again() {
     require!(Root, Loop, E2fsprogs);
     let options = "-b 1024 -g 2048 -J size=1";
     let cuts = cut_anywhere(options, (40 * MIB, 40 * MIB), Size::Minimum, 60).unwrap();

@@ -32,7 +32,7 @@ fn field(said: &str, name: &str) -> Result<u64, String> {
 }
 
 #[test]
-fn the_last_group_has_a_bitmap_of_its_own_where_the_volume_ends_between_two() {
+fn the_last_group_has_its_bitmap_where_the_volume_ends_between_two() {
     require!(E2fsprogs);
     let rows = [
         "-b 1024",
@@ -71,7 +71,7 @@ fn the_last_group_has_a_bitmap_of_its_own_where_the_volume_ends_between_two() {
 }
 
 #[test]
-fn the_reserve_of_descriptors_is_named_as_before() {
+fn the_reserved_descriptor_blocks_are_recorded_as_before() {
     require!(E2fsprogs);
     let rows = [
         "-b 1024",
@@ -167,7 +167,7 @@ fn superblock(img: &Path) -> Result<(u64, extant_ondisk::features::Features, u16
 }
 
 #[test]
-fn an_empty_volume_becomes_small_whatever_its_clusters_are() {
+fn an_empty_volume_shrinks_with_any_cluster_size() {
     require!(E2fsprogs);
     let rows = [
         "-b 1024",
@@ -211,7 +211,7 @@ fn an_empty_volume_becomes_small_whatever_its_clusters_are() {
 }
 
 #[test]
-fn an_orphan_file_that_moves_is_sealed_anew() {
+fn a_moved_orphan_file_gets_new_checksums() {
     require!(E2fsprogs);
     let rows = [
         "-b 1024 -O orphan_file,^64bit,^extent",

@@ -91,7 +91,7 @@ fn expect_equal(devices: &[Arc<MemoryDevice>], context: &str) {
 }
 
 #[test]
-fn a_scrub_mends_damage_of_each_kind_on_either_member() {
+fn a_scrub_repairs_damage_of_each_kind_on_either_member() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("img");
     for (block, features) in [(4096, "data_csum"), (1024, "data_csum,quota"), (1024, "")] {
@@ -136,7 +136,7 @@ fn a_scrub_mends_damage_of_each_kind_on_either_member() {
 }
 
 #[test]
-fn a_scrub_tells_of_what_it_cannot_judge_and_copies_no_damage_on_trust() {
+fn a_scrub_reports_undecided_blocks_and_copies_no_damage_from_a_trusted_member() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("img");
     let base = made(4096, "");
@@ -178,7 +178,7 @@ fn a_scrub_tells_of_what_it_cannot_judge_and_copies_no_damage_on_trust() {
 }
 
 #[test]
-fn entries_of_a_block_that_are_wrong_on_different_members_are_mended_each() {
+fn entries_of_a_block_that_are_wrong_on_different_members_are_each_repaired() {
     for features in ["", "data_csum"] {
         let base = made(4096, features);
         let want = tree(&open(mirror(&copies(&base)), 0)).unwrap();
@@ -208,7 +208,7 @@ fn alone(device: &Arc<MemoryDevice>) -> extant::Filesystem {
 }
 
 #[test]
-fn the_member_that_is_right_stays_as_it_is_whatever_the_other_holds() {
+fn the_right_member_is_unchanged_whatever_the_other_contains() {
     let seed = std::env::var("EXTANT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let mut rng = Rng::new(seed);
     let kinds = [(4096, "data_csum"), (1024, ""), (1024, "^metadata_csum"), (4096, "^has_journal")];
@@ -272,7 +272,7 @@ fn expect_nothing(report: &Report, context: &str) {
 }
 
 #[test]
-fn what_an_unfinished_rebuild_did_not_reach_is_no_damage() {
+fn blocks_that_an_unfinished_rebuild_did_not_reach_are_no_damage() {
     for (block, features) in [(4096, "data_csum"), (1024, "")] {
         let base = made(block, features);
         let want = tree(&open(mirror(&copies(&base)), 0)).unwrap();

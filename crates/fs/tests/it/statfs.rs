@@ -38,7 +38,7 @@ fn as_linux(img: &Path) -> Result<(), String> {
 }
 
 #[test]
-fn a_volume_is_as_full_as_linux_says() {
+fn statfs_agrees_with_linux() {
     require!(Root, Loop, E2fsprogs);
     let rows = [
         "-b 1024",
@@ -84,7 +84,7 @@ fn a_volume_is_as_full_as_linux_says() {
 }
 
 #[test]
-fn a_new_volume_says_as_much_overhead_as_mke2fs_says() {
+fn the_overhead_of_a_new_volume_is_that_of_mke2fs() {
     require!(E2fsprogs);
     // Layouts that do not differ otherwise: mke2fs rounds numbers of inodes in its own way, and
     // leaves gaps in flex groups that end early.

@@ -97,7 +97,7 @@ fn default_mount_options_have_names_and_data_modes_replace_each_other() {
 }
 
 #[test]
-fn features_turn_and_the_volume_stays_whole() {
+fn features_are_switched_and_the_volume_stays_consistent() {
     require!(Root, Loop, E2fsprogs);
     run_cases(
         "tune/features",
@@ -127,7 +127,7 @@ fn features_turn_and_the_volume_stays_whole() {
 }
 
 #[test]
-fn label_uuid_and_limits_are_what_was_asked_for() {
+fn label_uuid_and_limits_are_set_as_requested() {
     require!(E2fsprogs);
     let rows = [
         ("csum", "-b 1024"),
@@ -197,7 +197,7 @@ fn a_journal_counts_as_overhead_while_it_is_there() {
 }
 
 #[test]
-fn a_journal_that_is_there_keeps_its_size() {
+fn an_existing_journal_keeps_its_size() {
     require!(E2fsprogs);
     let scratch = Scratch::new();
     let img = made(&scratch, "-b 1024").unwrap();
@@ -212,7 +212,7 @@ fn a_journal_that_is_there_keeps_its_size() {
 }
 
 #[test]
-fn what_would_not_leave_a_volume_whole_is_refused() {
+fn changes_that_would_damage_the_volume_are_refused() {
     require!(E2fsprogs);
     let scratch = Scratch::new();
     let img = made(&scratch, "-b 1024").unwrap();

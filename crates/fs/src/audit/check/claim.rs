@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_and_bits_say_what_was_claimed_and_what_again() {
+    fn runs_and_bits_record_first_and_repeated_claims() {
         let mut chance = 11u64;
         for _ in 0..200 {
             let mut claimed = Claimed::Runs(Vec::new());
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_volume_of_long_files_takes_little_and_one_in_pieces_its_bits() {
+    fn a_full_volume_of_long_files_needs_little_memory_and_a_fragmented_one_its_bitmap() {
         let device = Arc::new(MemoryDevice::new(1 << 40));
         let options = MkfsOptions::new().zeroed(true);
         format(device.clone(), &options, &Environment::default()).unwrap();

@@ -87,7 +87,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
-    fn what_work_makes_is_done_too() {
+    fn tasks_added_by_tasks_are_done() {
         for threads in [1, 2, 5] {
             let (queue, done) = (Queue::new(10, threads), AtomicU64::new(0));
             std::thread::scope(|scope| {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_thread_that_panicked() {
+    fn no_thread_waits_for_one_that_panicked() {
         let queue = Queue::new(1, 2);
         std::thread::scope(|scope| {
             let fails = scope.spawn(|| {

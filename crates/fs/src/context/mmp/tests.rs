@@ -55,7 +55,7 @@ fn never(_: Duration) {
 }
 
 #[test]
-fn a_clean_volume_is_taken_at_once_and_given_back() {
+fn a_clean_volume_is_claimed_at_once_and_released() {
     let (device, superblock) = protected();
     let mut claim_here = claim(&device, &superblock, "here");
     claim_here.take(&mut never).unwrap();
@@ -74,7 +74,7 @@ fn a_clean_volume_is_taken_at_once_and_given_back() {
 }
 
 #[test]
-fn a_number_that_moves_is_a_holder() {
+fn a_changing_number_means_that_another_host_holds_the_volume() {
     let (device, superblock) = protected();
     let mut other = claim(&device, &superblock, "there");
     other.take(&mut never).unwrap();
@@ -93,7 +93,7 @@ fn a_number_that_moves_is_a_holder() {
 }
 
 #[test]
-fn a_number_that_stands_still_is_taken_after_two_waits() {
+fn a_number_that_does_not_change_is_replaced_after_two_waits() {
     let (device, superblock) = protected();
     claim(&device, &superblock, "there").take(&mut never).unwrap();
     let mut seconds = 0;
@@ -105,7 +105,7 @@ fn a_number_that_stands_still_is_taken_after_two_waits() {
 }
 
 #[test]
-fn who_comes_between_our_write_and_our_look_wins() {
+fn a_host_that_writes_between_our_write_and_our_check_wins() {
     let (device, superblock) = protected();
     claim(&device, &superblock, "gone").take(&mut never).unwrap();
     let mut seconds = 0;
@@ -122,7 +122,7 @@ fn who_comes_between_our_write_and_our_look_wins() {
 }
 
 #[test]
-fn a_checker_is_never_waited_for() {
+fn a_volume_in_use_by_a_checker_is_refused_at_once() {
     let (device, superblock) = protected();
     put(&*device, &superblock, &Mmp { state: MmpState::Checker, ..block(&*device, &superblock) });
     let refused = claim(&device, &superblock, "here").take(&mut never).unwrap_err();
@@ -133,7 +133,7 @@ fn a_checker_is_never_waited_for() {
 }
 
 #[test]
-fn a_beat_sees_that_the_volume_is_lost() {
+fn a_heartbeat_detects_that_the_volume_is_lost() {
     let (device, superblock) = protected();
     let mut claim_here = claim(&device, &superblock, "here");
     claim_here.take(&mut never).unwrap();

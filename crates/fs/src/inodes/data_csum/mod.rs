@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_of_any_length_give_the_sums_of_their_blocks() {
+    fn parts_of_any_length_give_the_checksums_of_their_blocks() {
         let bytes: Vec<u8> = (0..4096u32).map(|n| ((n * 7) >> 3) as u8).collect();
         for cut in [0, 1, 1023, 1024, 1025, 4095] {
             let mut checksums = NewChecksums::default();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_found_by_place() {
+    fn checksums_are_found_by_block() {
         let mut checksums = NewChecksums::default();
         (10..15).for_each(|n| checksums.push(BlockNr(n), n as u32));
         (30..35).for_each(|n| checksums.push(BlockNr(n), n as u32));

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_directory_only_what_names_change_is_left_out() {
+    fn of_a_directory_only_fields_that_follow_from_names_are_not_recorded() {
         // Size, change and modification time, space, version, map, unused, checksums.
         let by_names: [Range<usize>; 8] = [
             0x04..0x08,
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_released_leaves_no_attributes() {
+    fn a_released_inode_leaves_no_attributes() {
         let mut before = slot(FILE);
         let after = slot(FILE);
         assert!(!changes_attributes(&before, &after) && !has_attributes(&before));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_tree_is_not_left_to_the_next_file() {
+    fn bytes_that_look_like_a_tree_need_a_full_commit_before_reuse() {
         let mut before = slot(FILE);
         (before[LINKS], before[MAP], before[MAP + 1]) = (0, 0x0A, 0xF3);
         before[MAP + 4] = 4;

@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_sizes_are_laid_out_as_mke2fs_does() {
+    fn the_usual_sizes_have_the_layout_of_mke2fs() {
         // bytes, blocks, block size, groups, reserved descriptor blocks, journal blocks
         for (bytes, blocks, bs, groups, reserved, journal) in [
             (1u64 << 30, 262_144, 4096, 8, 127, 8192),

@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_of_runs_leaves_what_only_one_side_has() {
+    fn a_difference_of_runs_has_the_blocks_of_one_side_only() {
         for (a, b, expected) in [
             ("0-10", "", "0-10"),
             ("0-10", "0-10", ""),

@@ -59,7 +59,7 @@ fn a_flipped_bit_is_found_by_every_way_of_reading() {
 }
 
 #[test]
-fn a_check_finds_every_flipped_bit_of_data_and_of_sums() {
+fn a_check_finds_every_flipped_bit_of_data_and_of_checksums() {
     let device = made(64, 4096, "");
     let fs = open(&device, 8);
     let file = new_file(&fs, "f");
@@ -103,7 +103,7 @@ fn a_check_finds_every_flipped_bit_of_data_and_of_sums() {
 }
 
 #[test]
-fn a_mirror_mends_data_from_the_copy_that_matches() {
+fn a_mirror_repairs_data_from_the_copy_that_matches() {
     use extant::raid::{Assembled, Opening, Part, Wanted, assemble, create};
     let devices: Vec<Device> = (0..2).map(|_| Arc::new(MemoryDevice::new(32 << 20))).collect();
     let parts = || {
@@ -204,7 +204,7 @@ fn bad_at_its_start(device: &Device, blocks: usize) -> u64 {
 }
 
 #[test]
-fn a_truncation_that_fails_leaves_what_was_not_synced() {
+fn a_truncation_that_fails_keeps_dirty_data() {
     for by_attributes in [false, true] {
         let device = made(64, 4096, "");
         bad_at_its_start(&device, 3);

@@ -10,7 +10,7 @@ use extant_testkit::{e2fsprogs, require};
 use std::sync::Arc;
 
 #[test]
-fn a_volume_with_sums_keeps_its_size_whichever_way_it_is_named() {
+fn a_volume_with_data_csum_cannot_be_resized_however_it_is_named() {
     require!(E2fsprogs);
     let device = made(16, 1024, "");
     let shared: Arc<dyn BlockDevice> = device.clone();
@@ -26,7 +26,7 @@ fn a_volume_with_sums_keeps_its_size_whichever_way_it_is_named() {
 }
 
 #[test]
-fn sums_are_switched_on_for_data_that_is_there_and_off_again() {
+fn data_csum_is_turned_on_for_existing_data_and_off_again() {
     let dir = tempfile::tempdir().unwrap();
     for (name, len) in [("small", 10), ("a", 70_000), ("b", 3_000_000)] {
         std::fs::write(dir.path().join(name), pattern(len, name.len() as u8)).unwrap();

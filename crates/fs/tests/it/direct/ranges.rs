@@ -167,7 +167,7 @@ fn bytes_past_the_end_in_the_last_block_are_never_shown() {
 }
 
 #[test]
-fn what_is_in_the_inode_or_the_journal_takes_the_way_through_the_cache() {
+fn inline_and_journaled_data_go_through_the_cache() {
     let device = std::sync::Arc::new(crate::common::mke2fs(24, "-O inline_data -I 256"));
     let fs = crate::direct::open(&device, Some(4));
     let file = new_file(&fs, "small");

@@ -43,7 +43,7 @@ fn each_byte_is_lent_or_copied_once_and_never_both() {
 }
 
 #[test]
-fn a_short_copy_gives_everything_back_and_says_so() {
+fn a_short_copy_releases_everything_and_is_reported() {
     for volume in VOLUMES {
         let (device, fs) = volume(4096, Some(4));
         let file = new_file(&fs, "f");
@@ -155,7 +155,7 @@ fn a_buffer_that_maps_the_file_being_written_does_not_deadlock() {
 }
 
 #[test]
-fn what_may_not_wait_says_so_instead() {
+fn a_transfer_that_may_not_wait_returns_would_block() {
     let (_device, fs) = volume(4096, Some(4));
     let file = new_file(&fs, "f");
     file.write_all_at(0, &pattern(MIB, 1)).unwrap();
@@ -218,7 +218,7 @@ fn chunks_shrink_when_memory_is_short_and_no_page_is_an_error() {
 }
 
 #[test]
-fn a_thread_that_scribbles_on_the_buffer_writes_old_words_or_new_ones_and_nothing_else() {
+fn a_buffer_that_changes_during_a_write_leaves_old_or_new_words_only() {
     for volume in VOLUMES {
         let (_device, fs) = volume(4096, Some(4));
         let file = new_file(&fs, "f");

@@ -10,7 +10,7 @@ const THREADS: usize = 4;
 const SLOTS: usize = 128;
 
 #[test]
-fn no_thread_loses_a_byte_to_another_that_writes_beside_it() {
+fn concurrent_writes_to_neighbouring_bytes_lose_nothing() {
     for volume in VOLUMES {
         for (block, slot) in
             [(1024, 512), (4096, 512), (4096, 4096), (65_536, 4096), (65_536, 65_536)]
