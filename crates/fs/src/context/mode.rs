@@ -66,7 +66,7 @@ impl Context {
     /// From now on `hold` keeps other hosts away from the volume. Called once at most.
     pub(crate) fn set_hold(&self, hold: Hold) {
         let set = self.write_state.hold.set(hold);
-        assert!(set.is_ok(), "a volume is held once");
+        assert!(set.is_ok(), "multiple mount protection is held once");
     }
 
     /// Whether the volume was opened read-only.

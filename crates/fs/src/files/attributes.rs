@@ -150,7 +150,7 @@ impl Volume {
     pub(crate) fn set_generation(&self, inode: &Inode, generation: u32) -> Result<()> {
         self.context().check_writable()?;
         if self.has_ro_compat(RoCompat::METADATA_CSUM) {
-            return Err(Error::NotSupported("another generation beside checksums of metadata"));
+            return Err(Error::NotSupported("another generation on a volume with metadata_csum"));
         }
         let mut body = inode.write();
         let handle = self.journal().start(Credits::blocks(self.store_credits()))?;
@@ -222,7 +222,7 @@ impl Volume {
             false => VISIBLE,
         };
         if !visible.contains(wanted) {
-            return Err(Error::NotSupported("a flag that nobody may set"));
+            return Err(Error::NotSupported("a flag that cannot be set"));
         }
         if self.is_hidden(ino) {
             return Err(Error::NotPermitted);
@@ -262,7 +262,7 @@ impl Volume {
         }
         if changed.contains(InodeFlags::CASEFOLD) {
             if !self.has_incompat(Incompat::CASEFOLD) {
-                return Err(Error::NotSupported("the volume does not fold case"));
+                return Err(Error::NotSupported("casefold on a volume without that feature"));
             }
             if body.file_kind() == FileKind::Directory && !self.dir(ino, body)?.is_empty()? {
                 return Err(Error::NotEmpty);
@@ -271,7 +271,7 @@ impl Volume {
         let dax = new.contains(InodeFlags::DAX) && changed.contains(InodeFlags::DAX);
         let not_with_dax = InodeFlags::ENCRYPT | InodeFlags::VERITY | InodeFlags::JOURNAL_DATA;
         if dax && new.intersects(not_with_dax) {
-            return Err(Error::NotSupported("direct access to a file whose bytes are transformed"));
+            return Err(Error::NotSupported("DAX for a file whose bytes are transformed"));
         }
         Ok(new)
     }

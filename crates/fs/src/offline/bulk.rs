@@ -346,7 +346,7 @@ impl Loader {
                 .iter()
                 .map(|&(name, value)| {
                     let unknown =
-                        Error::NotSupported("an attribute of no namespace ext4 knows, as user. is");
+                        Error::NotSupported("an attribute in a namespace that ext4 does not have");
                     let (index, name) = NameIndex::split(name).ok_or(unknown)?;
                     Ok((index, name, value))
                 })

@@ -160,7 +160,9 @@ impl OpenOptions {
     pub(super) fn wants_its_journal(&self, superblock: &Superblock) -> Result<()> {
         let is_external = superblock.has_journal() && superblock.journal_inum == 0;
         match self.journal_device.is_some() && !is_external {
-            true => Err(Error::Invalid("the volume has no journal on another device: name none")),
+            true => Err(Error::Invalid(
+                "the volume has no external journal: open it without a journal device",
+            )),
             false => Ok(()),
         }
     }

@@ -53,10 +53,13 @@ impl Exclusive {
             return Err(Error::NotSupported(
                 match sb.features.ro_compat.contains(RoCompat::DATA_CSUM) {
                     true => {
-                        "the volume was not left in order: turn off data_csum, and nothing else with it, and have it \
-                     repaired by e2fsck"
+                        "the volume was not unmounted cleanly or has errors: turn off data_csum \
+                         alone, then repair the volume with e2fsck"
                     }
-                    false => "the volume was not left in order: have it checked and repaired first",
+                    false => {
+                        "the volume was not unmounted cleanly or has errors: check and repair it \
+                         first"
+                    }
                 },
             ));
         }

@@ -106,7 +106,7 @@ impl Staged {
         if !self.append(&blocks, now)? {
             if self.log.is_some() {
                 return Err(Error::NotSupported(
-                    "the change is larger than the journal: give the volume a larger one first",
+                    "the change is larger than the journal: make the journal larger first",
                 ));
             }
             self.write_home(&blocks)?;
@@ -144,7 +144,7 @@ impl Staged {
         self.failed |= done.is_err();
         if !done? {
             return Err(Error::NotSupported(
-                "the change is larger than the journal: give the volume a larger one first",
+                "the change is larger than the journal: make the journal larger first",
             ));
         }
         self.log = Some((log, recovery));
@@ -212,7 +212,9 @@ impl Staged {
     /// that.
     pub(crate) fn empty_log(&mut self) -> Result<()> {
         if self.failed {
-            return Err(Error::NotSupported("a change did not come home: recover the volume"));
+            return Err(Error::NotSupported(
+                "a change was logged and not checkpointed: recover the volume",
+            ));
         }
         match &mut self.log {
             Some((log, recovery)) => log.finish(&self.home, recovery),

@@ -158,7 +158,7 @@ pub fn check_device(
         return Ok(findings.into_report(None));
     };
     if found.features.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
-        let detail = "inodes may wait to be freed; recover the volume";
+        let detail = "orphan inodes may need to be freed: recover the volume";
         findings.error_with(What::VolumeState, Site::NOWHERE.offset(0x64), detail);
     }
     let (device, superblock, recovered) = match options.recover && found.needs_recovery() {
@@ -215,7 +215,7 @@ fn recovered(
     let detail = format!("{} transactions replayed in memory", report.transactions);
     findings.note(What::VolumeState, Site::NOWHERE.offset(0x60), detail);
     for problem in &report.problems {
-        findings.corrupt(problem, "met during recovery");
+        findings.corrupt(problem, "found during recovery");
     }
     Ok(overlay)
 }

@@ -8,7 +8,7 @@ use extant_base::{Error, Result};
 use extant_pagecache::{FolioMut, FolioRef, Use};
 use std::ops::Range;
 
-const NOT_CACHED: Error = Error::NotSupported("lending bytes of a file that is not cached");
+const NOT_CACHED: Error = Error::NotSupported("borrowing bytes of a file that is not cached");
 
 impl Volume {
     pub(crate) fn borrow_folio<'a>(

@@ -104,7 +104,7 @@ fn hole(
     limit: u32,
     size: extant_base::BlockSize,
 ) -> Run {
-    let Slot::Hole { slots } = slot else { unreachable!("only holes come here") };
+    let Slot::Hole { slots } = slot else { unreachable!("only holes are passed here") };
     let mut before = 0;
     for (deeper, slot) in path.slots().iter().enumerate().skip(level + 1) {
         before += u64::from(*slot) * path.blocks_below(deeper, size);

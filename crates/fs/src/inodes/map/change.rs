@@ -83,7 +83,7 @@ impl Volume {
     ) -> Result<()> {
         if !body.disk.has_extents() && state != ExtentState::Written {
             return Err(Error::Invalid(
-                "blocks beyond what a file can have, or unwritten in a map",
+                "blocks past the longest file, or unwritten blocks in a block map",
             ));
         }
         let mut at = range.start;

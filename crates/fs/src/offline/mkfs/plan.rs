@@ -47,7 +47,7 @@ impl Plan {
                 None => device_bytes,
             };
             let log = if bytes < 512 << 20 { 0 } else { 2 };
-            BlockSize::from_superblock_log(log).expect("1 and 4 KiB are block sizes")
+            BlockSize::from_superblock_log(log).expect("1 KiB and 4 KiB are block sizes")
         });
         let bs = block_size.bytes() as u64;
         let blocks = options.blocks.unwrap_or(device_bytes / bs);
@@ -153,7 +153,7 @@ impl Plan {
             }
             sb.inodes_per_group = inodes_per_group(sb, options, groups)?;
             sb.inodes_count = u32::try_from(groups * u64::from(sb.inodes_per_group))
-                .map_err(|_| Error::Invalid("more inodes than 2^32: ask for fewer"))?;
+                .map_err(|_| Error::Invalid("more than 2^32 inodes: choose fewer"))?;
             size_descriptors(sb, options, groups);
             if sb.features.compat.contains(Compat::SPARSE_SUPER2) {
                 let last = (groups - 1) as u32;
@@ -295,7 +295,7 @@ fn settle(features: &mut Features) -> Result<()> {
     for (bit, why) in [
         (Incompat::COMPRESSION, "compression is not supported"),
         (Incompat::DIRDATA, "dirdata is not supported"),
-        (Incompat::JOURNAL_DEV, "journal devices are not made here"),
+        (Incompat::JOURNAL_DEV, "mkfs does not make journal devices"),
         (Incompat::RECOVER, "needs_recovery is a state that recovery sets and clears"),
         (Incompat::DAX_FC_BYTELOG, "dax_fc_bytelog is a state: the byte log is a mount option"),
     ] {
@@ -405,7 +405,7 @@ fn inodes_per_group(sb: &Superblock, options: &MkfsOptions, groups: u64) -> Resu
         InodeCount::AtLeast(count) => u64::from(count).max(u64::from(sb.first_ino) + 1),
         InodeCount::BytesPerInode(ratio) if ratio >= 1024 => bytes / ratio,
         InodeCount::BytesPerInode(_) => {
-            return Err(Error::Invalid("one inode for at least 1024 bytes"));
+            return Err(Error::Invalid("an inode ratio is at least 1024 bytes"));
         }
         // At most what 32 bits can count.
         InodeCount::Auto => {

@@ -38,7 +38,7 @@ fn check(old: &Superblock, new: &Features, bit: FeatureBit, on: bool) -> Result<
         (FeatureBit::Compat(Compat::HAS_JOURNAL), false) => {
             let has_checksums = new.ro_compat.contains(RoCompat::DATA_CSUM);
             need(!has_checksums, "data_csum needs has_journal: turn it off first")?;
-            need(old.journal_inum != 0, "an external journal is not removed here")
+            need(old.journal_inum != 0, "tune does not remove an external journal")
         }
         (FeatureBit::Compat(Compat::ORPHAN_FILE | Compat::FAST_COMMIT), true) => {
             need(has_journal, "orphan_file and fast_commit need has_journal")
@@ -61,7 +61,7 @@ fn check(old: &Superblock, new: &Features, bit: FeatureBit, on: bool) -> Result<
         (FeatureBit::RoCompat(RoCompat::PROJECT), true) => {
             need(old.inode_size > 128, "project needs inodes of 256 bytes")?;
             let quota = old.features.ro_compat.contains(RoCompat::QUOTA);
-            need(!quota, "project cannot join quota files that stand: turn quota off first")
+            need(!quota, "project cannot be added to existing quota files: turn quota off first")
         }
         (FeatureBit::RoCompat(RoCompat::PROJECT), false) => {
             need(!new.ro_compat.contains(RoCompat::QUOTA), "quota counts projects: turn it off too")
@@ -93,10 +93,10 @@ fn check(old: &Superblock, new: &Features, bit: FeatureBit, on: bool) -> Result<
         (FeatureBit::Incompat(Incompat::CASEFOLD), true) => {
             need(old.rev_level > 0, "casefold needs a volume of revision 1")
         }
-        (FeatureBit::RoCompat(RoCompat::METADATA_CSUM), _) => Err(
-            "metadata_csum touches every structure of the volume, more than one step can hold: \
-                 make a new volume with or without it",
-        ),
+        (FeatureBit::RoCompat(RoCompat::METADATA_CSUM), _) => {
+            Err("metadata_csum changes every structure of the volume, more than \
+             one transaction can hold: make a new volume with or without it")
+        }
         (FeatureBit::Incompat(Incompat::ENCRYPT), true) => {
             Err("encrypt can only be chosen when a volume is made")
         }
@@ -107,6 +107,8 @@ fn check(old: &Superblock, new: &Features, bit: FeatureBit, on: bool) -> Result<
             Err("mmp can only be chosen when a volume is made")
         }
         (_, true) => Err("this feature can only be chosen when a volume is made"),
-        (_, false) => Err("what the volume holds may depend on this feature: it stays"),
+        (_, false) => {
+            Err("the content of the volume may depend on this feature: it cannot be turned off")
+        }
     }
 }

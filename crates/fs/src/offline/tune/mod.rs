@@ -202,7 +202,7 @@ fn run(devices: &Devices, changes: &Tune, environment: &Environment) -> Result<S
     } else if changes.journal_blocks.is_some() {
         return Err(match old.features.has(journal) {
             true => Error::NotSupported(
-                "the volume has a journal, whose size stays: remove it, then add one of that size",
+                "the size of a journal cannot be changed: remove it, then add one of that size",
             ),
             false => Error::Invalid("a journal's size needs has_journal"),
         });
@@ -321,7 +321,7 @@ fn change_uuid(old: &Superblock, new: &mut Superblock, uuid: Option<[u8; 16]>) -
     let has = new.features.incompat.contains(Incompat::CSUM_SEED);
     if let Some(uuid) = uuid.filter(|uuid| *uuid != old.uuid) {
         if old.features.compat.contains(Compat::STABLE_INODES) {
-            return Err(Error::NotSupported("stable_inodes forbids another UUID"));
+            return Err(Error::NotSupported("a volume with stable_inodes keeps its UUID"));
         }
         let has_checksums = old.features.ro_compat.contains(RoCompat::METADATA_CSUM);
         if !has_checksums && old.features.incompat.contains(Incompat::EA_INODE) {
@@ -343,7 +343,7 @@ fn change_uuid(old: &Superblock, new: &mut Superblock, uuid: Option<[u8; 16]>) -
     if had && !has {
         if old.csum_seed() != crc32c(!0, &new.uuid) {
             return Err(Error::NotSupported(
-                "the checksums follow from an earlier UUID: metadata_csum_seed must stay",
+                "the checksums use an earlier UUID: metadata_csum_seed cannot be turned off",
             ));
         }
         new.checksum_seed = 0;

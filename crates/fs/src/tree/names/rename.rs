@@ -97,7 +97,7 @@ impl Volume {
         flags: RenameFlags,
     ) -> Result<()> {
         if flags.exchange && (flags.no_replace || flags.whiteout) {
-            return Err(Error::Invalid("flags of a rename that exclude each other"));
+            return Err(Error::Invalid("rename flags that exclude each other"));
         }
         let dots = |name: &[u8]| matches!(name, b"." | b"..");
         if dots(old_name) {
@@ -165,12 +165,12 @@ impl Volume {
         flags: RenameFlags,
     ) -> Result<()> {
         if self.is_at_or_above(source.ino, new.dir)? {
-            return Err(Error::Invalid("a directory cannot come below itself"));
+            return Err(Error::Invalid("a directory cannot move below itself"));
         }
         match victim {
             Some(victim) if self.is_at_or_above(victim.ino, old.dir)? => {
                 Err(match flags.exchange {
-                    true => Error::Invalid("a directory cannot come below itself"),
+                    true => Error::Invalid("a directory cannot move below itself"),
                     false => Error::NotEmpty,
                 })
             }
@@ -363,7 +363,7 @@ impl Volume {
             (None, Some(spot)) => {
                 self.dir_insert_at(handle, new.dir.ino, body, spot, new.name, source, kind)
             }
-            (None, None) => Err(Error::Invalid("a new name without a place")),
+            (None, None) => Err(Error::Invalid("a new name without its place in the directory")),
         }
     }
 

@@ -214,7 +214,7 @@ impl Sink for Taking<'_, '_> {
 
 impl Scan<'_, '_> {
     /// Compares what is mapped with `i_size`, depending on the kind of file.
-    #[expect(clippy::too_many_arguments, reason = "all of one inode, gathered by its caller")]
+    #[expect(clippy::too_many_arguments, reason = "the arguments describe one inode")]
     pub(super) fn check_content(
         &mut self,
         ino: Ino,

@@ -173,7 +173,11 @@ impl<'d, 'v> Directory<'d, 'v> {
                 && bytes.get(entry.offset + 7).is_some_and(|kind| *kind != 0)
             {
                 let at = at.offset(entry.offset);
-                self.view.error_with(What::DirentType, at, "volume has no types in entries");
+                self.view.error_with(
+                    What::DirentType,
+                    at,
+                    "a file type, but the volume stores none in entries",
+                );
             }
             self.next(entry, at, logical);
         }

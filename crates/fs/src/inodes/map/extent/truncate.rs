@@ -335,7 +335,7 @@ fn convert_part(
     let Step::Freed(taken) = remove_last(volume, ino, body, handle, range, u32::MAX)? else {
         return Err(Site::of_ino(ino).corrupt(What::ExtentOrder));
     };
-    debug_assert_eq!(taken, part, "what is taken out is the part");
+    debug_assert_eq!(taken, part, "the removed extent is the part");
     let Err(error) = insert(volume, ino, body, handle, new) else { return Ok(()) };
     // The rest of the extent, before or after, is in the leaf where the piece belongs. In its old
     // state the piece joins that rest again, which needs no block.
