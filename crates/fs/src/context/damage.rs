@@ -117,12 +117,12 @@ impl Context {
         // repairs.
         if !matches!(what, What::DataChecksum | What::DataSumsChecksum) {
             self.damage.add(record(*what, *at, self.environment.now().sec));
-            let goes_on = match self.damage.policy {
+            let continues = match self.damage.policy {
                 DamagePolicy::AsStored => self.at_open.errors == ErrorPolicy::CONTINUE,
                 DamagePolicy::Continue => true,
                 DamagePolicy::ReadOnly => false,
             };
-            if !goes_on {
+            if !continues {
                 self.fence();
             }
         }

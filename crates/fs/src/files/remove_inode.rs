@@ -98,7 +98,7 @@ impl Volume {
         body.counted = match body.counted {
             // The slot holds an earlier inode.
             Counted::New | Counted::Never => Counted::Never,
-            Counted::Kept | Counted::Gone => Counted::Gone,
+            Counted::Kept | Counted::Released => Counted::Released,
         };
         body.store(self, ino, handle)?;
         self.inodes().forget(ino);

@@ -1,7 +1,7 @@
 //! Allocating and freeing blocks.
 //!
 //! ```text
-//!   allocate   ladder (which group) ─► one group: check, flip, count ─► a run
+//!   allocate   search (which group) ─► one group: check, flip, count ─► a run
 //!   free       group by group: check, flip, count ─► usable at once, or pending until the commit
 //! ```
 //!
@@ -73,7 +73,7 @@ impl Space {
         if found.is_none() {
             let absorbed = self.absorb_durable(usize::MAX) > 0;
             if self.discard_all_preallocations() || absorbed {
-                found = self.climb(handle, &request, want, None)?;
+                found = self.search_groups(handle, &request, want, None)?;
             }
         }
         // By the counters some clusters are free. Other threads may be moving them between lists,
@@ -116,7 +116,7 @@ impl Space {
         {
             return Ok(Some(found));
         }
-        self.climb(handle, request, want, hold)
+        self.search_groups(handle, request, want, hold)
     }
 
     fn run_of(&self, nr: GroupNr, span: Span) -> BlockRun {

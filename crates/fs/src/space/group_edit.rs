@@ -11,7 +11,7 @@
 use crate::space::Space;
 use crate::space::free_extents::{FreeExtents, Span};
 use crate::space::group::{Bitmap, GroupState};
-use crate::space::ladder::Pick;
+use crate::space::group_search::Pick;
 use crate::space::preallocation::{Hold, Owner};
 use crate::space::stripes::Stripes;
 use extant_base::lock::MutexGuard;

@@ -1,7 +1,7 @@
 //! Which blocks and inodes are free, and their allocation.
 //!
 //! ```text
-//!   request (goal, want) ─► ladder ──group index──► one group, under its lock:
+//!   request (goal, want) ─► search ──group index──► one group, under its lock:
 //!                                                     free extents   find, take
 //!                                                     bitmap         set bits        ┐ one unit:
 //!                                                     descriptor     count, checksum ┘ all or none
@@ -22,9 +22,9 @@ pub(crate) mod free_extents;
 pub(crate) mod group;
 pub(crate) mod group_edit;
 pub(crate) mod group_index;
+pub(crate) mod group_search;
 pub(crate) mod held_runs;
 pub(crate) mod inodes;
-pub(crate) mod ladder;
 pub(crate) mod loaded;
 pub(crate) mod mark;
 pub(crate) mod pending;

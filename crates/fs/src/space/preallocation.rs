@@ -333,8 +333,8 @@ impl Space {
     ///
     /// Locks: takes `Group`.
     pub(super) fn note_hold(&self, owner: Owner, nr: GroupNr) {
-        if let Some((other, whose)) = self.preallocations.note(owner, nr) {
-            release_preallocation(self, other, whose);
+        if let Some((other, owner)) = self.preallocations.note(owner, nr) {
+            release_preallocation(self, other, owner);
         }
     }
 

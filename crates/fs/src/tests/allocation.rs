@@ -57,12 +57,12 @@ impl Model {
             let freed = (before != 0).then_some(Tid(before as u32));
             assert!(
                 freed.is_none_or(|tid| volume.journal().is_durable(tid)),
-                "block {block} is handed out before the transaction that freed it is durable"
+                "block {block} is allocated before the transaction that freed it is durable"
             );
         });
     }
 
-    fn give(&self, handle: &Handle<'_>, run: BlockRun) {
+    fn free(&self, handle: &Handle<'_>, run: BlockRun) {
         self.swap(run, 1 << 32 | u64::from(handle.tid().0), |_, before| assert_eq!(before, 1));
     }
 }
@@ -86,14 +86,14 @@ fn churn(volume: &Volume, model: &Model, seed: u64, steps: usize) -> Result<()> 
             }
         } else if !held.is_empty() {
             let run = held.swap_remove(random.below(held.len()));
-            model.give(&handle, run);
+            model.free(&handle, run);
             volume.space().free(&handle, run.start, run.len.into())?;
         }
         handle.stop()?;
     }
     for run in held {
         let handle = volume.journal().start(Credits::blocks(16))?;
-        model.give(&handle, run);
+        model.free(&handle, run);
         volume.space().free(&handle, run.start, run.len.into())?;
         handle.stop()?;
     }
@@ -592,7 +592,7 @@ fn allocate_reserved(volume: &Volume, seed: u64, steps: usize) -> Result<usize> 
 }
 
 /// Files that grow, keep preallocated space, and are removed.
-fn grow_and_go(volume: &Volume, seed: u64, done: &AtomicBool) -> Result<()> {
+fn grow_and_truncate(volume: &Volume, seed: u64, done: &AtomicBool) -> Result<()> {
     let mut random = Random::new(seed);
     let ino = Ino::new(1000 + seed as u32).unwrap();
     while !done.load(Ordering::Relaxed) {
@@ -629,7 +629,7 @@ fn reserved_space_is_found_while_other_threads_hold_free_and_commit() {
     let kept: usize = std::thread::scope(|scope| {
         let done = &done;
         let growers: Vec<_> = (0..3)
-            .map(|seed| scope.spawn(move || grow_and_go(volume, 300 + seed, done).unwrap()))
+            .map(|seed| scope.spawn(move || grow_and_truncate(volume, 300 + seed, done).unwrap()))
             .collect();
         let keepers: Vec<_> = (0..3)
             .map(|seed| scope.spawn(move || allocate_reserved(volume, 400 + seed, 400).unwrap()))

@@ -268,10 +268,10 @@ fn a_new_file_inherits_from_its_directory_as_in_linux() {
     let scratch = Scratch::made(16, features("project,quota"));
     scratch.with(|fs| {
         let dir = fs.create_dir("d", &NewFile::directory()).unwrap();
-        let handed = InodeFlags::PROJINHERIT | InodeFlags::NODUMP | InodeFlags::NOATIME;
+        let inherited = InodeFlags::PROJINHERIT | InodeFlags::NODUMP | InodeFlags::NOATIME;
         let own = InodeFlags::TOPDIR | InodeFlags::IMMUTABLE;
         let set = |changes: SetAttributes| dir.set_attributes(&changes).unwrap();
-        let flags = dir.metadata().flags() | handed | InodeFlags::DIRSYNC | InodeFlags::TOPDIR;
+        let flags = dir.metadata().flags() | inherited | InodeFlags::DIRSYNC | InodeFlags::TOPDIR;
         set(SetAttributes { projid: Some(9), gid: Some(6), ..Default::default() });
         set(SetAttributes { mode: Some(0o2775), flags: Some(flags), ..Default::default() });
         let new = NewFile { mode: 0o755, gid: 1, projid: 4, ..NewFile::default() };
@@ -283,7 +283,7 @@ fn a_new_file_inherits_from_its_directory_as_in_linux() {
             let known = node.metadata();
             let base = InodeFlags::NODUMP | InodeFlags::NOATIME | more;
             assert_eq!((known.permissions(), known.gid(), known.project()), (mode, 6, 9));
-            assert_eq!(known.flags() & (handed | own | InodeFlags::DIRSYNC), base);
+            assert_eq!(known.flags() & (inherited | own | InodeFlags::DIRSYNC), base);
         }
         // A file of another project is refused, and an immutable directory neither gains nor loses
         // names.

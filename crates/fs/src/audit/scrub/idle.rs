@@ -1,6 +1,6 @@
 //! Bytes that nothing uses: any copy of them is right.
 
-use super::patchwork::Piece;
+use super::composite::Piece;
 use super::roles::Role;
 use crate::volume::{Volume, VolumeOptions};
 use extant_base::{BlockNr, ByteOffset, Ino};

@@ -8,7 +8,7 @@
 //!        else ──► each half alone ──► … ──► one piece: used if there are fewer errors
 //! ```
 
-use super::patchwork::{Patchwork, Piece};
+use super::composite::{CompositeDevice, Piece};
 use super::roles::Roles;
 use crate::audit::check::{Finding, Options, Severity, check_device};
 use extant_base::{Error, Result, What};
@@ -192,7 +192,7 @@ impl<'a> Judge<'a> {
 
     fn check(&mut self, choice: &[usize]) -> Result<Checked> {
         self.checks_left = self.checks_left.saturating_sub(1);
-        let device = Patchwork::new(Arc::clone(self.mirror), self.pieces, choice);
+        let device = CompositeDevice::new(Arc::clone(self.mirror), self.pieces, choice);
         let report = match check_device(Arc::new(device), &self.options, &()) {
             Ok(report) => report,
             // A damaged superblock can cause any error, and so can one that replaces it.

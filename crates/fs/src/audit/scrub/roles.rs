@@ -1,6 +1,6 @@
 //! The content of fixed locations. Entries that have checksums of their own are judged one by one.
 
-use super::patchwork::{Patchwork, Piece};
+use super::composite::{CompositeDevice, Piece};
 use crate::inodes::data_csum::open_checksum_file;
 use crate::state::checksum_file::ChecksumFile;
 use crate::volume::{Volume, VolumeOptions};
@@ -85,7 +85,7 @@ impl Roles {
         };
         if superblock.features.ro_compat.contains(RoCompat::DATA_CSUM) {
             let open_on = |place| {
-                let device = Arc::new(Patchwork::of_member(Arc::clone(mirror), place));
+                let device = Arc::new(CompositeDevice::of_member(Arc::clone(mirror), place));
                 let volume = Volume::open_parts(device, &VolumeOptions::default()).ok()?;
                 open_checksum_file(&volume).ok()
             };

@@ -95,15 +95,15 @@ enum Task {
 }
 
 /// One bit per inode: whether it was found.
-struct Met(Box<[OnceLock<Box<[AtomicU64]>>]>);
+struct SeenInodes(Box<[OnceLock<Box<[AtomicU64]>>]>);
 
-impl Met {
-    fn new(inodes: u32) -> Result<Met> {
+impl SeenInodes {
+    fn new(inodes: u32) -> Result<SeenInodes> {
         let mut parts = Vec::new();
         let count = (inodes as usize).div_ceil(PART);
         parts.try_reserve_exact(count).map_err(|_| Error::NoMemory)?;
         parts.resize_with(count, OnceLock::new);
-        Ok(Met(parts.into_boxed_slice()))
+        Ok(SeenInodes(parts.into_boxed_slice()))
     }
 
     /// Whether `ino` is found for the first time. Always true for a number that the volume does not
@@ -123,8 +123,8 @@ struct Walk<'a> {
     options: &'a Options,
     progress: &'a dyn Progress,
     queue: Queue<Task>,
-    met: Met,
-    inodes_met: AtomicU64,
+    seen: SeenInodes,
+    inodes_seen: AtomicU64,
     inodes_used: u64,
     /// How many more blocks maps may contain.
     budget: &'a AtomicU64,
@@ -154,8 +154,8 @@ pub(super) fn survey(
         options,
         progress,
         queue: Queue::new(Task::List(Arc::clone(&root)), options.threads),
-        met: Met::new(volume.geometry().inodes_count())?,
-        inodes_met: AtomicU64::new(0),
+        seen: SeenInodes::new(volume.geometry().inodes_count())?,
+        inodes_seen: AtomicU64::new(0),
         inodes_used: u64::from(sb.inodes_count.saturating_sub(sb.free_inodes)),
         budget: &AtomicU64::new(budget(volume)),
     };
@@ -322,7 +322,7 @@ impl Walk<'_> {
     }
 
     fn count_root(&self, root: &Arc<Dir>, found: &mut NamesFound) {
-        self.met.is_new(Ino::ROOT);
+        self.seen.is_new(Ino::ROOT);
         // Listing the root reports the same damage, so the error is dropped.
         let _ = self.count_inode(root, None, Ino::ROOT, found);
     }
@@ -363,7 +363,7 @@ impl Walk<'_> {
         for (name, ino) in names {
             // A further name of an inode that was found before. For a directory that is damage,
             // reported below.
-            if !self.met.is_new(ino) {
+            if !self.seen.is_new(ino) {
                 self.report_second_name(dir, &name, ino, found);
                 continue;
             }
@@ -380,7 +380,7 @@ impl Walk<'_> {
                     found.problems.add(self.options.problems, path, error);
                 }
             }
-            let done = self.inodes_met.fetch_add(1, Relaxed) + 1;
+            let done = self.inodes_seen.fetch_add(1, Relaxed) + 1;
             if done.is_multiple_of(256) {
                 self.progress.advance(Pass::Names, done, self.inodes_used.max(done));
             }

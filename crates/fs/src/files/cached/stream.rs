@@ -15,7 +15,7 @@
 //! to bytes on the left and before it writes data under a handle: no block is ever in flight twice.
 
 use super::FileCacheState;
-use super::write_back::{RUN, Rest};
+use super::write_back::{RUN, SizeBound};
 use crate::files::data::DataPath;
 use crate::files::file::content::Content;
 use crate::files::file::pieces::Piece;
@@ -454,8 +454,9 @@ impl<'a> Stream<'a> {
             self.reserve_again(&unshown);
             // They are dirty again before the search for the size on disk.
             drop(lost);
-            let rest = Rest { cached: self.cached, bound: &|| self.bound() };
-            let shown = self.volume.show_written(self.inode, &pieces, size, &rest, &checksums);
+            let size_bound = SizeBound { cached: self.cached, bound: &|| self.bound() };
+            let shown =
+                self.volume.show_written(self.inode, &pieces, size, &size_bound, &checksums);
             match &shown {
                 Ok(()) => done.into_iter().for_each(Landing::done),
                 Err(_) => drop(done),

@@ -29,13 +29,13 @@ use std::sync::atomic::Ordering;
 /// Most bytes that get blocks at a time.
 pub(super) const RUN: u64 = 16 << 20;
 /// Most runs of a file that one thread writes one after the other.
-const TOGETHER: usize = 16;
+const RUNS_AT_ONCE: usize = 16;
 
 /// Dirty bytes, and the blocks that they lie in.
-pub(super) type Lying = (Range<u64>, Vec<Piece>);
+pub(super) type DirtyRun = (Range<u64>, Vec<Piece>);
 
 /// How far the size on disk may grow.
-pub(super) struct Rest<'a> {
+pub(super) struct SizeBound<'a> {
     pub cached: &'a FileCacheState,
     /// The first byte that is clean but may still be in flight.
     pub bound: &'a dyn Fn() -> u64,
@@ -97,7 +97,7 @@ impl Volume {
         let Some(cached) = inode.cached.get() else { return Ok(0) };
         let closed = inode.closed_dirty.load(Ordering::Acquire);
         let done = Stream::new(self, inode, cached, range, demand).write()?;
-        self.store_late(inode, cached)?;
+        self.store_times_and_size(inode, cached)?;
         if inode.was_closed_dirty() {
             self.note_closed(inode);
             if !cached.pages.is_dirty() {
@@ -137,12 +137,12 @@ impl Volume {
         cached: &FileCacheState,
         range: Range<u64>,
         most: u64,
-    ) -> Result<(Vec<Lying>, u64)> {
+    ) -> Result<(Vec<DirtyRun>, u64)> {
         let body = inode.read();
         let (mut at, mut left) = (range.start, most);
         let mut runs = Vec::new();
         while left > 0
-            && runs.len() < TOGETHER
+            && runs.len() < RUNS_AT_ONCE
             && let Some(mut run) = cached.pages.next_dirty(at..range.end, left)
         {
             let border = (run.start / PART + 1) * PART;
@@ -212,7 +212,7 @@ impl Volume {
         inode: &Inode,
         pieces: &[Piece],
         size: u64,
-        rest: &Rest<'_>,
+        size_bound: &SizeBound<'_>,
         checksums: &NewChecksums,
     ) -> Result<()> {
         let is_fresh = pieces.iter().any(|piece| piece.fresh);
@@ -220,17 +220,20 @@ impl Volume {
             return Ok(());
         }
         let mut left = pieces.to_vec();
-        let done = self.show_left(inode, &mut left, size, rest, checksums);
+        let done = self.show_left(inode, &mut left, size, size_bound, checksums);
         if self.has_data_csum() {
-            self.note_write_ended(rest.cached, pieces);
+            self.note_write_ended(size_bound.cached, pieces);
         }
         if done.is_err() && self.has_data_csum() {
             let first = left.first().map_or(u32::MAX, |piece| piece.logical);
             for piece in pieces.iter().filter_map(|piece| piece.before(first)) {
                 // These are shown, and their data is dirty again with the rest.
-                self.reserve_mapped_again(rest.cached, piece.logical..piece.logical + piece.len);
+                self.reserve_mapped_again(
+                    size_bound.cached,
+                    piece.logical..piece.logical + piece.len,
+                );
             }
-            self.reserve_failed(rest.cached, &left);
+            self.reserve_failed(size_bound.cached, &left);
         }
         done
     }
@@ -240,13 +243,13 @@ impl Volume {
         inode: &Inode,
         left: &mut Vec<Piece>,
         size: u64,
-        rest: &Rest<'_>,
+        size_bound: &SizeBound<'_>,
         checksums: &NewChecksums,
     ) -> Result<()> {
         while !left.is_empty() {
             // Space for the map may have to wait for a commit, as space for data may.
             self.space()
-                .with_reserved_space(|| self.show_some(inode, left, size, rest, checksums))?;
+                .with_reserved_space(|| self.show_some(inode, left, size, size_bound, checksums))?;
         }
         Ok(())
     }
@@ -257,18 +260,18 @@ impl Volume {
         inode: &Inode,
         left: &mut Vec<Piece>,
         size: u64,
-        rest: &Rest<'_>,
+        size_bound: &SizeBound<'_>,
         checksums: &NewChecksums,
     ) -> Result<()> {
         let log2 = self.block_size().log2();
         let mut body = inode.write();
-        let _spending = rest.cached.spend_share();
+        let _spending = size_bound.cached.spend_share();
         let checksums = self.has_data_checksums(inode.ino, &body).then_some(checksums);
-        let handle = self.journal().start(self.late_credits(&body))?;
+        let handle = self.journal().start(self.cached_change_credits(&body))?;
         let (reached, error) = self.show(&mut body, &handle, inode.ino, left, checksums);
         let (is_stuck, is_all) = (reached == 0, left.is_empty());
         let reached = size.min(u64::from(reached) << log2);
-        let raised = self.raise_size(&mut body, &handle, reached, is_all.then_some(rest));
+        let raised = self.raise_size(&mut body, &handle, reached, is_all.then_some(size_bound));
         body.store(self, inode.ino, &handle)?;
         handle.stop()?;
         raised?;
@@ -299,7 +302,8 @@ impl Volume {
                 let after = pieces.iter().filter_map(|piece| piece.from(reached));
                 self.take_back(body, &handle, plan.ino, &after.collect::<Vec<_>>());
                 let reached = u64::from(reached) << self.block_size().log2();
-                self.raise_size(body, &handle, reached, Some(&all_there(cached))).map(|()| taken)
+                self.raise_size(body, &handle, reached, Some(&nothing_in_flight(cached)))
+                    .map(|()| taken)
             }
             Err(error) => {
                 self.take_back(body, &handle, plan.ino, &pieces);
@@ -350,7 +354,8 @@ impl Volume {
         plan: &Plan<'_>,
         run: Range<u64>,
     ) -> Result<u64> {
-        let (fill, show) = (self.first_fill_credits(body, plan.runs), self.late_credits(body));
+        let (fill, show) =
+            (self.first_fill_credits(body, plan.runs), self.cached_change_credits(body));
         let handle = self.journal().start(fill.plus(show))?;
         let (mut pieces, error) = self.place(body, &handle, plan, ExtentState::Unwritten);
         let all = pieces.clone();
@@ -376,7 +381,7 @@ impl Volume {
             match error {
                 None => {
                     let reached = u64::from(reached) << self.block_size().log2();
-                    self.raise_size(body, &handle, reached, Some(&all_there(cached)))?;
+                    self.raise_size(body, &handle, reached, Some(&nothing_in_flight(cached)))?;
                     Ok(landing)
                 }
                 Some(error) => Err(error),
@@ -410,27 +415,27 @@ impl Volume {
     }
 
     /// Credits to store an inode with what changed in the cache: size, times, one conversion.
-    fn late_credits(&self, body: &Body) -> Credits {
+    fn cached_change_credits(&self, body: &Body) -> Credits {
         self.first_convert_credits(body, true).plus(Credits::blocks(SUPERBLOCK_CREDITS))
     }
 
-    /// Raises the size on disk to byte `reached`, and with `rest` to the first dirty byte. Writers
-    /// may have made bytes before `reached` dirty again since.
+    /// Raises the size on disk to byte `reached`, and with `size_bound` to the first dirty byte.
+    /// Writers may have made bytes before `reached` dirty again since.
     fn raise_size(
         &self,
         body: &mut Body,
         handle: &Handle<'_>,
         reached: u64,
-        rest: Option<&Rest<'_>>,
+        size_bound: Option<&SizeBound<'_>>,
     ) -> Result<()> {
         let Some(before) = body.size_on_disk else { return Ok(()) };
         let log2 = self.block_size().log2();
         let from = before >> log2 << log2;
-        let clean = rest.map_or(0, |rest| {
-            let dirty = rest.cached.pages.next_dirty(from..u64::MAX, 1);
+        let clean = size_bound.map_or(0, |size_bound| {
+            let dirty = size_bound.cached.pages.next_dirty(from..u64::MAX, 1);
             // The order matters: bytes that write-back took before this search for dirty bytes are
             // within the bound by now.
-            dirty.map_or(body.size, |dirty| dirty.start).min((rest.bound)())
+            dirty.map_or(body.size, |dirty| dirty.start).min((size_bound.bound)())
         });
         let size = before.max(clean.max(reached).min(body.size));
         body.size_on_disk = (size < body.size).then_some(size);
@@ -441,18 +446,18 @@ impl Volume {
     }
 
     /// Stores times and size when write-back did not store them with the data.
-    fn store_late(&self, inode: &Inode, cached: &FileCacheState) -> Result<()> {
-        let is_late = |body: &Body| body.times_changed || body.size_on_disk.is_some();
-        if !is_late(&inode.read()) {
+    fn store_times_and_size(&self, inode: &Inode, cached: &FileCacheState) -> Result<()> {
+        let is_pending = |body: &Body| body.times_changed || body.size_on_disk.is_some();
+        if !is_pending(&inode.read()) {
             return Ok(());
         }
         let mut body = inode.write();
-        if !is_late(&body) {
+        if !is_pending(&body) {
             return Ok(());
         }
         let credits = Credits::blocks(self.store_credits() + SUPERBLOCK_CREDITS);
         let handle = self.journal().start(credits)?;
-        let raised = self.raise_size(&mut body, &handle, 0, Some(&all_there(cached)));
+        let raised = self.raise_size(&mut body, &handle, 0, Some(&nothing_in_flight(cached)));
         body.store(self, inode.ino, &handle)?;
         handle.stop()?;
         raised
@@ -477,6 +482,6 @@ impl Volume {
 }
 
 /// For a file with no write in flight.
-fn all_there(cached: &FileCacheState) -> Rest<'_> {
-    Rest { cached, bound: &|| u64::MAX }
+fn nothing_in_flight(cached: &FileCacheState) -> SizeBound<'_> {
+    SizeBound { cached, bound: &|| u64::MAX }
 }

@@ -30,7 +30,7 @@ impl Volume {
         if n > 0 && (step.grows || step.pieces.iter().any(|piece| piece.fresh)) {
             match self.show_step(inode, &step, n, &mut unshown) {
                 Ok(shown) => n = shown,
-                Err(met) => (n, error) = (0, Some(met)),
+                Err(late_error) => (n, error) = (0, Some(late_error)),
             }
         }
         self.release_pieces(&unshown);

@@ -132,7 +132,7 @@ impl Volume {
         checksums: Option<&NewChecksums>,
     ) -> (u32, Option<Error>) {
         let (mut reached, mut shown) = (0, 0);
-        let mut met = None;
+        let mut first_error = None;
         for piece in pieces.iter_mut() {
             let range = piece.logical..piece.logical + piece.len;
             let done = match checksums {
@@ -146,14 +146,14 @@ impl Volume {
                 if piece.logical > range.start {
                     reached = piece.logical;
                 }
-                met = Some(error);
+                first_error = Some(error);
                 break;
             }
             reached = range.end;
             shown += 1;
         }
         pieces.drain(..shown);
-        (reached, met)
+        (reached, first_error)
     }
 
     /// After a failed device write: removes new blocks without data from the map or makes them

@@ -41,7 +41,7 @@ impl Volume {
             return;
         }
         // For an inode that is being released, the freed number is the note.
-        if matches!(body.counted, Counted::Gone | Counted::Never) {
+        if matches!(body.counted, Counted::Released | Counted::Never) {
             if stored::changes_attributes(before, after) {
                 handle.note(Change::Full(Ineligible::Xattr));
             }

@@ -21,7 +21,7 @@ impl Shrink<'_> {
                 continue;
             };
             let levels = (slot + 1).saturating_sub(DIRECT);
-            let stays = match self.goes(block) {
+            let stays = match self.is_past_end(block) {
                 true => self.move_block(ino, block, levels == 0)?,
                 false => block,
             };
@@ -45,7 +45,7 @@ impl Shrink<'_> {
         let bytes = self.volume.journal().cache().get(holder)?.read().to_vec();
         for slot in 0..pointers_per_block(self.volume.block_size()) {
             let Some(block) = check_pointer(&bytes, slot, &range, at)? else { continue };
-            let stays = match self.goes(block) {
+            let stays = match self.is_past_end(block) {
                 true => self.move_block(ino, block, levels == 0)?,
                 false => block,
             };

@@ -127,7 +127,7 @@ impl Shrink<'_> {
     }
 
     /// Whether a block is beyond the new end.
-    pub(super) fn goes(&self, block: BlockNr) -> bool {
+    pub(super) fn is_past_end(&self, block: BlockNr) -> bool {
         block.0 >= self.end
     }
 
@@ -147,7 +147,7 @@ impl Shrink<'_> {
         }
         self.volume.space().mark_blocks(&handle, first, blocks, false)?;
         handle.stop()?;
-        self.free.give(first, blocks);
+        self.free.add_freed(first, blocks);
         Ok(())
     }
 
@@ -185,7 +185,7 @@ impl Shrink<'_> {
         self.prepare()?;
         let now = self.exclusive.now();
         self.exclusive.staged.settle_whole(self.volume.geometry().blocks_count(), now)?;
-        self.free.settled();
+        self.free.step_committed();
         Ok(())
     }
 

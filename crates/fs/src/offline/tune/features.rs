@@ -13,7 +13,7 @@ use extant_ondisk::superblock::Superblock;
 /// too.
 ///
 /// Errors: `NotSupported` with the reason.
-pub(super) fn settled(old: &Superblock, switches: &[(FeatureBit, bool)]) -> Result<Features> {
+pub(super) fn with_implied(old: &Superblock, switches: &[(FeatureBit, bool)]) -> Result<Features> {
     let mut new = old.features;
     for &(bit, on) in switches {
         new.set(bit, on);

@@ -55,7 +55,7 @@ pub(super) fn free_file(volume: &Volume, number: u32) -> Result<()> {
     let handle = volume.journal().start(CREDITS)?;
     volume.unmap_content(&handle, ino, &mut body, 0)?;
     let mut empty = Body::fresh(volume.context(), DiskInode::default());
-    empty.counted = Counted::Gone;
+    empty.counted = Counted::Released;
     empty.store(volume, ino, &handle)?;
     volume.inodes().forget(ino);
     if number >= volume.at_open().first_ino {
@@ -80,7 +80,7 @@ pub(super) fn check_fast_commit(exclusive: &Exclusive) -> Result<()> {
     };
     match log.maxlen.saturating_sub(blocks) < LOG_MIN {
         true => Err(Error::NotSupported(
-            "the journal is too small for fast_commit: remove it, then add a larger one and fast_commit",
+            "the journal is too small for fast_commit: remove it, then add both, with a larger journal",
         )),
         false => Ok(()),
     }

@@ -103,7 +103,7 @@ fn make(exclusive: &mut Exclusive, blocks: u32, fast_commit_blocks: u32) -> Resu
     let mut switch = || home.write_fua(ByteOffset(SUPERBLOCK_OFFSET), &sector);
     let count = volume.geometry().blocks_count();
     exclusive.staged.settle_into(log, recovery, count, now, &mut switch)?;
-    super::seal::backups(exclusive, volume.geometry(), false)
+    super::rewrite::backups(exclusive, volume.geometry(), false)
 }
 
 /// Removes the journal.
@@ -122,7 +122,7 @@ pub(super) fn remove(devices: &Devices, environment: &Environment) -> Result<()>
     let mut switch = || home.write_fua(ByteOffset(SUPERBLOCK_OFFSET), &raw.as_bytes()[..SECTOR]);
     let now = exclusive.now();
     exclusive.staged.settle_and_leave(volume.geometry().blocks_count(), now, &mut switch)?;
-    super::seal::backups(&mut exclusive, volume.geometry(), false)
+    super::rewrite::backups(&mut exclusive, volume.geometry(), false)
 }
 
 /// The journal's inode as it is on the volume, without staged changes.

@@ -13,7 +13,7 @@ pub(crate) mod data_csum;
 mod features;
 mod files;
 mod journal;
-mod seal;
+mod rewrite;
 mod users;
 
 use crate::context::environment::Environment;
@@ -269,17 +269,17 @@ fn step(exclusive: &mut Exclusive, old: &Superblock, new: &Superblock) -> Result
     drop(volume);
     let resealed = old.checksums() != new.checksums();
     if resealed {
-        seal::descriptors(exclusive, &geometry, &old.checksums(), &new.checksums())?;
+        rewrite::descriptors(exclusive, &geometry, &old.checksums(), &new.checksums())?;
     }
     let now = exclusive.now();
     exclusive.staged.settle_whole(geometry.blocks_count(), now)?;
-    seal::backups(exclusive, &geometry, resealed)
+    rewrite::backups(exclusive, &geometry, resealed)
 }
 
 /// The superblock that `changes` describes.
 fn changed(old: &Superblock, changes: &Tune) -> Result<Superblock> {
     let mut new = old.clone();
-    new.features = features::settled(old, &changes.features)?;
+    new.features = features::with_implied(old, &changes.features)?;
     if let Some(label) = &changes.label {
         new.volume_name = padded(label, Error::Invalid("a label has at most 16 bytes"), 0)?;
     }

@@ -52,7 +52,7 @@ pub(crate) enum Counted {
     /// With the content of its slot.
     Kept,
     /// No more after its next store: it is being released.
-    Gone,
+    Released,
     /// Not at all: it is being released and was never stored, or its release is stored already.
     Never,
 }

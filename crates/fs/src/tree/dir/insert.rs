@@ -102,7 +102,12 @@ impl Volume {
     ///
     /// The result is valid while the directory's lock is held. Errors: `Exists`; those of
     /// [`Volume::dir_insert`].
-    pub(crate) fn dir_spot(&self, ino: Ino, body: &Body, name: &[u8]) -> Result<Spot> {
+    pub(crate) fn dir_insert_place(
+        &self,
+        ino: Ino,
+        body: &Body,
+        name: &[u8],
+    ) -> Result<InsertPlace> {
         let dir = self.dir(ino, body)?;
         let free = |found: Option<super::Found>| match found {
             Some(_) => Err(Error::Exists),
@@ -127,27 +132,28 @@ impl Volume {
                 space => space?.0,
             },
         };
-        Ok(space.map_or(Spot::Search, Spot::Entry))
+        Ok(space.map_or(InsertPlace::Search, InsertPlace::Entry))
     }
 
-    /// As [`Volume::dir_insert`], at the spot that [`Volume::dir_spot`] found under the same lock.
+    /// As [`Volume::dir_insert`], at the spot that [`Volume::dir_insert_place`] found under the
+    /// same lock.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn dir_insert_at(
         &self,
         handle: &Handle<'_>,
         ino: Ino,
         body: &mut Body,
-        spot: Spot,
+        place: InsertPlace,
         name: &[u8],
         target: Ino,
         kind: EntryKind,
     ) -> Result<()> {
         body.moves.change();
-        match spot {
-            Spot::Entry(space) => {
+        match place {
+            InsertPlace::Entry(space) => {
                 self.dir(ino, body)?.insert_at(handle, space, NewName { name, target, kind })
             }
-            Spot::Search => self.dir_insert(handle, ino, body, name, target, kind),
+            InsertPlace::Search => self.dir_insert(handle, ino, body, name, target, kind),
         }
     }
 
@@ -203,7 +209,7 @@ impl Volume {
 }
 
 /// Where a name can be inserted.
-pub(crate) enum Spot {
+pub(crate) enum InsertPlace {
     /// In the slack of an entry: the insert changes that block alone.
     Entry(EntrySpace),
     /// The insert must make space, or search for it in the inode.
@@ -234,13 +240,13 @@ fn is_bad_index(error: &Error) -> bool {
 
 impl Dir<'_> {
     /// Block `at`. A directory without it is damaged.
-    pub(super) fn solid_block(&self, at: LogicalBlock) -> Result<MetaBlock> {
+    pub(super) fn mapped_block(&self, at: LogicalBlock) -> Result<MetaBlock> {
         self.block(at)?.ok_or_else(|| self.site().corrupt(What::DirectoryHole))
     }
 
     /// A leaf: a block with names, checked.
     fn leaf_block(&self, at: LogicalBlock) -> Result<MetaBlock> {
-        let block = self.solid_block(at)?;
+        let block = self.mapped_block(at)?;
         match self.check_block(at, &block)? {
             Names::Leaf => Ok(block),
             Names::Root | Names::Node => Err(self.site_of(&block).corrupt(What::HtreeLeaf)),

@@ -51,7 +51,7 @@ impl Dir<'_> {
             }
             position.next = 1;
             for entry in self.inline()?.entries() {
-                give(entry, None, &mut out);
+                emit(entry, None, &mut out);
             }
             return Ok(true);
         }
@@ -75,7 +75,7 @@ impl Dir<'_> {
                     let bytes = block.read();
                     let site = self.site_of(&block);
                     for entry in DirBlock::new(&bytes, self.format_of(names), site).entries() {
-                        give(entry, nokey.as_ref(), &mut out);
+                        emit(entry, nokey.as_ref(), &mut out);
                     }
                 }
                 Err(error) => out(Err(error)),
@@ -108,7 +108,7 @@ impl Dir<'_> {
     }
 }
 
-fn give(entry: Result<Dirent<'_>>, nokey: Option<&NoKey>, out: &mut impl FnMut(Result<Entry>)) {
+fn emit(entry: Result<Dirent<'_>>, nokey: Option<&NoKey>, out: &mut impl FnMut(Result<Entry>)) {
     match entry {
         Ok(entry) => {
             if let Some(ino) = entry.ino

@@ -16,7 +16,7 @@ use super::{check_name, entry_kind};
 use crate::inodes::fast_commit::Named;
 use crate::state::inode::{Body, Inode};
 use crate::tree::dir::Found;
-use crate::tree::dir::insert::Spot;
+use crate::tree::dir::insert::InsertPlace;
 use crate::tree::names::create::Content;
 use crate::tree::names::inherit::Plan;
 use crate::volume::Volume;
@@ -253,9 +253,9 @@ impl Volume {
         if directory && moved {
             self.dir_check_parent(source.ino, &source_body, old.dir.ino)?;
         }
-        let spot = match &victim {
+        let place = match &victim {
             Some(_) => None,
-            None => Some(self.dir_spot(
+            None => Some(self.dir_insert_place(
                 new.dir.ino,
                 new_body.as_ref().unwrap_or(&old_body),
                 new.name,
@@ -274,7 +274,7 @@ impl Volume {
         }
         let credits = self.rename_credits(
             new_body.as_ref().unwrap_or(&old_body),
-            spot.as_ref(),
+            place.as_ref(),
             victim.as_ref().map(|victim| &*victim.body),
             plan.as_ref().map_or(&[], |plan| &plan.lists),
         );
@@ -290,7 +290,7 @@ impl Volume {
             None => Ok(()),
         };
         let entered =
-            Entered { source: source.ino, kind, victim: victim.as_ref().map(|v| v.found), spot };
+            Entered { source: source.ino, kind, victim: victim.as_ref().map(|v| v.found), place };
         let in_new = new_body.as_mut().unwrap_or(&mut old_body);
         let done = stored.and_then(|()| self.enter_new(&handle, new, in_new, entered));
         if let Err(error) = done {
@@ -357,11 +357,11 @@ impl Volume {
         body: &mut Body,
         entered: Entered,
     ) -> Result<()> {
-        let Entered { source, kind, victim, spot } = entered;
-        match (victim, spot) {
+        let Entered { source, kind, victim, place } = entered;
+        match (victim, place) {
             (Some(found), _) => self.dir_set_found(handle, new.dir.ino, body, found, source, kind),
-            (None, Some(spot)) => {
-                self.dir_insert_at(handle, new.dir.ino, body, spot, new.name, source, kind)
+            (None, Some(place)) => {
+                self.dir_insert_at(handle, new.dir.ino, body, place, new.name, source, kind)
             }
             (None, None) => Err(Error::Invalid("a new name without its place in the directory")),
         }
@@ -449,7 +449,7 @@ struct Entered {
     source: Ino,
     kind: extant_ondisk::dirent::EntryKind,
     victim: Option<Found>,
-    spot: Option<Spot>,
+    place: Option<InsertPlace>,
 }
 
 /// `CrossProject` if `dir` passes on a project other than the file's.

@@ -200,20 +200,20 @@ fn place(
         // A new sibling follows the child that it was split from, so inner nodes are split after
         // that child.
         let cut = if is_leaf && !is_append { entries / 2 } else { slot };
-        let goes_left = slot <= cut && cut < entries;
+        let into_left = slot <= cut && cut < entries;
         edit(&sibling, volume, ino, body, handle, |bytes| {
             node::init(bytes, node::depth(&old));
             if cut < entries {
                 node::append_from(bytes, &old, cut);
             }
-            if !goes_left {
+            if !into_left {
                 node::insert(bytes, slot - cut, entry);
             }
         })?;
         if cut < entries {
             edit(&step.place, volume, ino, body, handle, |bytes| {
                 node::truncate(bytes, cut);
-                if goes_left {
+                if into_left {
                     node::insert(bytes, slot, entry);
                 }
             })?;

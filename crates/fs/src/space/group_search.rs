@@ -127,7 +127,7 @@ fn whole(
 }
 
 /// The groups that one request may use, and the group where it starts.
-struct Climb {
+struct GroupSearch {
     first: GroupNr,
     /// One past the last group that may be used.
     end: u32,
@@ -144,7 +144,7 @@ struct Climb {
 
 impl Space {
     /// Finds and takes up to `want` clusters for `request`. `None`: it found no free cluster.
-    pub(super) fn climb(
+    pub(super) fn search_groups(
         &self,
         handle: &Handle<'_>,
         request: &Request,
@@ -155,7 +155,7 @@ impl Space {
             self.context.geometry().bit_of_block(request.goal).unwrap_or((GroupNr(0), 0));
         let end = self.groups_below(request.below);
         let only_hold = matches!(request.claim, Claim::Held { .. });
-        let mut climb = Climb {
+        let mut search = GroupSearch {
             first,
             end,
             visits: VISITS,
@@ -165,13 +165,13 @@ impl Space {
             is_last: false,
         };
         if request.search == Search::Next {
-            return self.climb_in_order(handle, &mut climb, bit, want);
+            return self.search_in_order(handle, &mut search, bit, want);
         }
         let stripes = self.stripes_in(first).filter(|stripes| {
             let held = hold.map_or(0, |hold| hold.spare);
             want.saturating_add(held) > stripes.spare()
         });
-        climb.on_stripes = stripes.is_some();
+        search.on_stripes = stripes.is_some();
         let spare = hold.map_or(if only_hold { SPARE_AFTER_HELD } else { 0 }, |hold| hold.spare);
         // The goal of a file's first blocks is one of many good places. Later blocks follow those
         // before them.
@@ -180,8 +180,8 @@ impl Space {
             Some(stripes) if is_first && stripes.next(bit) != bit => Pick::Whole { want, spare },
             _ => Pick::At { goal: bit, want, spare },
         };
-        if first.0 < climb.end
-            && let Some(span) = self.allocate_in(handle, &climb, first, at)?
+        if first.0 < search.end
+            && let Some(span) = self.allocate_in(handle, &search, first, at)?
         {
             return Ok(Some((first, span)));
         }
@@ -201,7 +201,7 @@ impl Space {
             (level, Pick::Longest { least, want })
         });
         for (level, pick) in steps.chain(shorter) {
-            let found = self.climb_level(handle, &mut climb, level, pick)?;
+            let found = self.search_level(handle, &mut search, level, pick)?;
             if found.is_some() {
                 return Ok(found);
             }
@@ -220,7 +220,7 @@ impl Space {
         let end = self.groups_below(request.below);
         let only_hold = matches!(request.claim, Claim::Held { .. });
         let first = GroupNr(0);
-        let climb = Climb {
+        let search = GroupSearch {
             first,
             end,
             visits: 0,
@@ -239,7 +239,7 @@ impl Space {
                 continue;
             }
             let pick = Pick::Longest { least: 1, want };
-            if let Some(span) = self.allocate_in(handle, &climb, nr, pick)? {
+            if let Some(span) = self.allocate_in(handle, &search, nr, pick)? {
                 return Ok(Some((nr, span)));
             }
         }
@@ -257,25 +257,25 @@ impl Space {
     }
 
     /// Tries the groups of one level once: those after the goal's group first, then those up to it.
-    fn climb_level(
+    fn search_level(
         &self,
         handle: &Handle<'_>,
-        climb: &mut Climb,
+        search: &mut GroupSearch,
         level: u8,
         pick: Pick,
     ) -> Result<Option<(GroupNr, Span)>> {
-        let turn = (climb.first.0 + 1).min(climb.end);
-        for range in [turn..climb.end, 0..turn] {
+        let middle = (search.first.0 + 1).min(search.end);
+        for range in [middle..search.end, 0..middle] {
             let mut at = range.start;
             while let Some(nr) = self.next_group_on(level, at..range.end)? {
                 // The last level takes any free cluster, so every group may be visited there.
-                if climb.visits == 0 && level > 1 {
+                if search.visits == 0 && level > 1 {
                     return Ok(None);
                 }
-                if let Some(span) = self.allocate_in(handle, climb, nr, pick)? {
+                if let Some(span) = self.allocate_in(handle, search, nr, pick)? {
                     return Ok(Some((nr, span)));
                 }
-                climb.visits = climb.visits.saturating_sub(1);
+                search.visits = search.visits.saturating_sub(1);
                 at = nr.0 + 1;
             }
         }
@@ -284,20 +284,20 @@ impl Space {
 
     /// Takes the first free clusters at or after the goal; past the last group it continues at the
     /// first.
-    fn climb_in_order(
+    fn search_in_order(
         &self,
         handle: &Handle<'_>,
-        climb: &mut Climb,
+        search: &mut GroupSearch,
         bit: u32,
         want: u32,
     ) -> Result<Option<(GroupNr, Span)>> {
-        if climb.first.0 < climb.end
+        if search.first.0 < search.end
             && let Some(span) =
-                self.allocate_in(handle, climb, climb.first, Pick::Next(bit, want))?
+                self.allocate_in(handle, search, search.first, Pick::Next(bit, want))?
         {
-            return Ok(Some((climb.first, span)));
+            return Ok(Some((search.first, span)));
         }
-        self.climb_level(handle, climb, 1, Pick::Next(0, want))
+        self.search_level(handle, search, 1, Pick::Next(0, want))
     }
 
     /// Takes what `pick` finds in group `nr`. A damaged group is noted and marked bad, and gives
@@ -305,15 +305,15 @@ impl Space {
     fn allocate_in(
         &self,
         handle: &Handle<'_>,
-        climb: &Climb,
+        search: &GroupSearch,
         nr: GroupNr,
         pick: Pick,
     ) -> Result<Option<Span>> {
-        let is_out = !climb.is_last && self.group_index.level(nr) == Some(0);
+        let is_out = !search.is_last && self.group_index.level(nr) == Some(0);
         if self.group(nr).is_bad(Map::Blocks) || is_out {
             return Ok(None);
         }
-        match self.allocate_from(handle, climb, nr, pick) {
+        match self.allocate_from(handle, search, nr, pick) {
             Err(error @ Error::Corrupt { .. }) => {
                 self.context.note_error(&error);
                 self.set_block_map_bad(nr);
@@ -326,24 +326,24 @@ impl Space {
     fn allocate_from(
         &self,
         handle: &Handle<'_>,
-        climb: &Climb,
+        search: &GroupSearch,
         nr: GroupNr,
         pick: Pick,
     ) -> Result<Option<Span>> {
         let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
-        let stripes = self.stripes_in(nr).filter(|_| climb.on_stripes);
+        let stripes = self.stripes_in(nr).filter(|_| search.on_stripes);
         if blocks.disappoints(self, pick, stripes) {
             return Ok(None);
         }
         let mut edit = GroupEdit::begin(self, &blocks, handle)?;
-        if climb.is_last {
+        if search.is_last {
             edit.release_kept();
         }
         let Some(span) = edit.pick(pick, stripes)? else {
             edit.leave(&blocks, handle)?;
             return Ok(None);
         };
-        if climb.only_hold {
+        if search.only_hold {
             edit.take(span);
             edit.state.held.hold_run(span);
             edit.leave(&blocks, handle)?;
@@ -351,7 +351,7 @@ impl Space {
         }
         edit.flip(span, true, handle)?;
         edit.take(span);
-        let holder = climb.hold.filter(|hold| edit.hold_after(span, *hold));
+        let holder = search.hold.filter(|hold| edit.hold_after(span, *hold));
         edit.count_used(span.len);
         edit.finish(&blocks, handle)?;
         if let Some(hold) = holder {
