@@ -169,7 +169,7 @@ impl Filesystem {
     /// Those of [`Filesystem::sync`]. Changes are stopped even then.
     pub fn shut_down(&self, sync: bool) -> Result<()> {
         let done = if sync { self.sync() } else { Ok(()) };
-        self.volume().context().fence();
+        self.volume().context().stop_changes();
         done
     }
 

@@ -123,7 +123,7 @@ impl Context {
                 DamagePolicy::ReadOnly => false,
             };
             if !continues {
-                self.fence();
+                self.stop_changes();
             }
         }
         self.report(error);

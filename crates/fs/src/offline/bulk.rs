@@ -282,7 +282,7 @@ impl Loader {
         self.finish_inode(&handle, ino, body, attributes)
     }
 
-    /// Stores quota usage, settles the superblock and makes all metadata durable. Returns the
+    /// Stores quota usage, updates the superblock and makes all metadata durable. Returns the
     /// volume's final state.
     ///
     /// # Errors

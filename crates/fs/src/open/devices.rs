@@ -157,7 +157,7 @@ impl OpenOptions {
     }
 
     /// Errors: `Invalid` when a device for an external journal was given and the volume names none.
-    pub(super) fn wants_its_journal(&self, superblock: &Superblock) -> Result<()> {
+    pub(super) fn check_journal_device(&self, superblock: &Superblock) -> Result<()> {
         let is_external = superblock.has_journal() && superblock.journal_inum == 0;
         match self.journal_device.is_some() && !is_external {
             true => Err(Error::Invalid(

@@ -93,7 +93,7 @@ impl OpenOptions {
             }
             superblock => superblock?,
         };
-        self.wants_its_journal(&superblock)?;
+        self.check_journal_device(&superblock)?;
         if self.write && !may_recover && superblock.needs_recovery() {
             return Err(Error::Invalid(
                 "a volume that needs recovery is recovered before a change",
@@ -207,7 +207,7 @@ impl OpenOptions {
     }
 
     /// Time and randomness.
-    pub(crate) fn its_environment(&self) -> &Environment {
+    pub(crate) fn environment_used(&self) -> &Environment {
         &self.environment
     }
 }

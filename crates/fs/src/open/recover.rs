@@ -59,7 +59,7 @@ impl OpenOptions {
             Err(error) if is_torn(&error) => self.repair(&device, hold.as_ref())?,
             superblock => superblock?,
         };
-        self.wants_its_journal(&superblock)?;
+        self.check_journal_device(&superblock)?;
         let report = self.recover_device(&device, &superblock, hold.as_ref())?;
         // A larger resync is left to the next program that opens the volume. Until then only the
         // source is read there.

@@ -145,7 +145,7 @@ impl Stage {
     fn run(mut self, report: &mut RecoveryReport) -> Result<()> {
         if let Some(records) = self.take_fast_commits() {
             fast_commit::apply(&self.volume, &records, report)?;
-            self.settle()?;
+            self.commit_step()?;
             self = self.reopen()?;
         }
         orphans::process(&mut self, report)?;

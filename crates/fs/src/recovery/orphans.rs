@@ -74,7 +74,7 @@ fn process_list(stage: &mut Stage, report: &mut RecoveryReport) -> Result<()> {
         finish_off(stage, report, ino, |volume| {
             volume.context().superblock().write().last_orphan = after
         })?;
-        stage.settle_if_large()?;
+        stage.commit_if_large()?;
     }
 }
 
@@ -92,7 +92,7 @@ fn process_file(stage: &mut Stage, report: &mut RecoveryReport) -> Result<()> {
         }
         skip_damaged_list(stage, report, done)?;
         cleared?;
-        stage.settle_if_large()?;
+        stage.commit_if_large()?;
     }
     stage.volume.context().superblock().write().features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);
     Ok(())
@@ -254,7 +254,7 @@ fn finish_off(
     Ok(())
 }
 
-/// Frees the blocks from `keep` on, starting at the end, and settles when much has changed.
+/// Frees the blocks from `keep` on, starting at the end, and commits a step when much has changed.
 fn free_pieces(stage: &mut Stage, ino: Ino, body: &Body, keep: u32) -> Result<()> {
     let mut starts = vec![keep];
     let mut mapped = 0;
@@ -284,7 +284,7 @@ fn free_pieces(stage: &mut Stage, ino: Ino, body: &Body, keep: u32) -> Result<()
             body.store(volume, ino, &handle)?;
             handle.stop()?;
         }
-        stage.settle_if_large()?;
+        stage.commit_if_large()?;
     }
     Ok(())
 }

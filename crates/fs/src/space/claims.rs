@@ -11,13 +11,13 @@
 //! progress. The blocks that map reserved data are reserved too ([`For::Map`]). The pool covers
 //! that reservation first: only the part that exceeds the pool reduces what data may take.
 //!
-//! Rule F8: the clusters that are free without a commit, [`Space::clusters_at_hand`], are never
+//! Rule F8: the clusters that are free without a commit, [`Space::clusters_free_now`], are never
 //! fewer than the reserved ones. Code that reserves clusters, or takes clusters without a
-//! reservation, counts only clusters at hand; freed clusters that wait for a commit come on top. So
-//! write-back finds the clusters that were reserved for it, and a writer that needs pending
-//! clusters makes the commit itself ([`Space::with_space_retry`]). The exceptions are blocks that
-//! return to the dirty data they were taken from ([`Space::reserve_freed`]): they are free after
-//! one commit.
+//! reservation, counts only clusters that are free now; freed clusters that wait for a commit come
+//! on top. So write-back finds the clusters that were reserved for it, and a writer that needs
+//! pending clusters makes the commit itself ([`Space::with_space_retry`]). The exceptions are
+//! blocks that return to the dirty data they were taken from ([`Space::reserve_freed`]): they are
+//! free after one commit.
 
 use crate::space::Space;
 use extant_base::{Error, Result};
@@ -140,7 +140,7 @@ impl Drop for Reservation {
 
 impl Space {
     /// Clusters that are free and wait for no commit. Preallocations of growing files are included.
-    fn clusters_at_hand(&self) -> i64 {
+    fn clusters_free_now(&self) -> i64 {
         // Read in this order: a freed cluster counts as pending before it counts as free.
         self.free_clusters.load(Ordering::SeqCst) - self.pending_groups.clusters()
     }
@@ -151,7 +151,7 @@ impl Space {
         // reservation afterwards. Read the other way round, its clusters would seem free to others
         // meanwhile.
         let (data, map) = (self.reserved.data(), self.reserved.map());
-        let left = self.clusters_at_hand() - data;
+        let left = self.clusters_free_now() - data;
         match claim {
             Claim::Data => {
                 left - map.max(i64::try_from(self.pool()).unwrap_or(i64::MAX)) - self.for_root()
@@ -185,7 +185,7 @@ impl Space {
 
     /// Reserves `clusters` clusters for data that is written later.
     ///
-    /// Errors: `NoSpace` when fewer are at hand.
+    /// Errors: `NoSpace` when fewer are free now.
     pub(crate) fn reserve_clusters(&self, clusters: u64) -> Result<Reservation> {
         self.reserve_with_map(clusters, 0).map(|(data, _)| data)
     }
@@ -194,7 +194,7 @@ impl Space {
     /// the worst case. A call with `data` = 0 may take from the pool and from root's blocks,
     /// because its data has its clusters already.
     ///
-    /// Errors: `NoSpace` when fewer are at hand; then nothing is reserved.
+    /// Errors: `NoSpace` when fewer are free now; then nothing is reserved.
     pub(crate) fn reserve_with_map(
         &self,
         data: u64,

@@ -89,7 +89,12 @@ impl GroupBlocks {
 
     /// Whether `pick` finds nothing in a group that is UNINIT. Such a group stays UNINIT: a search
     /// may visit many of them, and should write none in vain. Locks: takes `Group`.
-    pub(super) fn disappoints(&self, space: &Space, pick: Pick, stripes: Option<Stripes>) -> bool {
+    pub(super) fn finds_nothing(
+        &self,
+        space: &Space,
+        pick: Pick,
+        stripes: Option<Stripes>,
+    ) -> bool {
         let Some(map) = &self.computed else { return false };
         let clusters = space.context.geometry().clusters_in_group(self.nr).unwrap_or(0);
         if pick.scan(map, clusters, stripes).is_some() {

@@ -332,7 +332,7 @@ impl Space {
     ) -> Result<Option<Span>> {
         let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
         let stripes = self.stripes_in(nr).filter(|_| search.on_stripes);
-        if blocks.disappoints(self, pick, stripes) {
+        if blocks.finds_nothing(self, pick, stripes) {
             return Ok(None);
         }
         let mut edit = GroupEdit::begin(self, &blocks, handle)?;

@@ -513,7 +513,7 @@ fn space_that_waits_for_a_commit_is_not_reserved_before_it() {
         let handle = volume.journal().start(Credits::blocks(16)).unwrap();
         volume.space().free(&handle, run.start, run.len.into()).unwrap();
     }
-    assert!(volume.space().reserve_clusters(20).is_err(), "10 are at hand, the others wait");
+    assert!(volume.space().reserve_clusters(20).is_err(), "10 are free now, the others wait");
     assert!(volume.space().reserve_clusters(10).is_ok());
     let reservation =
         volume.space().with_space_retry(|| volume.space().reserve_clusters(20)).unwrap();

@@ -64,7 +64,7 @@ impl Bench {
 
     /// Checkpoints everything and reopens the volume, so that nothing of it is in memory.
     pub(super) fn reopen(&mut self) {
-        self.volume.settle_superblock().unwrap();
+        self.volume.update_superblock().unwrap();
         self.volume.journal().sync().unwrap();
         self.volume = open(Arc::clone(self.volume.device()));
     }
@@ -144,7 +144,7 @@ impl Bench {
     /// Checkpoints everything and runs e2fsck, which must find nothing. The volume stays usable.
     #[track_caller]
     pub(super) fn judge(&self) {
-        self.volume.settle_superblock().unwrap();
+        self.volume.update_superblock().unwrap();
         self.volume.journal().sync().unwrap();
         if let Err(report) = e2fsprogs::e2fsck(&self.path, None).expect_clean() {
             self.keep();

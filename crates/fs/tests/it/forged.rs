@@ -169,8 +169,8 @@ fn set_data_csum(img: &Path) -> Arc<MemoryDevice> {
     let mut sb = [0; 1024];
     device.read_at(ByteOffset(1024), &mut sb).unwrap();
     sb[0x64 + 3] |= 0x40;
-    let sum = extant_crc32c::crc32c(!0, &sb[..1020]).to_le_bytes();
-    sb[1020..].copy_from_slice(&sum);
+    let checksum = extant_crc32c::crc32c(!0, &sb[..1020]).to_le_bytes();
+    sb[1020..].copy_from_slice(&checksum);
     device.write_at(ByteOffset(1024), &sb).unwrap();
     Arc::new(device)
 }

@@ -8,7 +8,7 @@ mod cached_costs;
 mod cached_faults;
 mod cached_files;
 mod cached_full;
-mod cached_lives;
+mod cached_lifetime;
 mod cached_stream;
 mod check_clean;
 mod check_damaged;

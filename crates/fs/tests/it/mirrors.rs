@@ -48,20 +48,20 @@ fn a_flipped_bit_anywhere_on_one_mirror_is_repaired_or_has_no_effect() {
         let (mut repaired, mut found, mut unread) = (0, 0, 0);
         for round in 0..80 {
             let devices = copies(&devices);
-            let (sick, n) = (rng.below(2), blocks[rng.below(blocks.len())]);
+            let (bad, n) = (rng.below(2), blocks[rng.below(blocks.len())]);
             let mut at = n * u64::from(block) + rng.below(block as usize) as u64;
             while at < 1536 {
                 // The member record, and the sector that reveals foreign changes: the layout's own
                 // tests cover them.
                 at += 512;
             }
-            if byte(&devices[sick], at) == b't' {
+            if byte(&devices[bad], at) == b't' {
                 // Perhaps in the link's target, which has no checksum.
                 continue;
             }
-            let flipped = byte(&devices[sick], at) ^ 1 << rng.below(8);
-            devices[sick].write_at(ByteOffset(at), &[flipped]).unwrap();
-            let context = format!("round {round}: member {sick}, block {n}, byte {at}");
+            let flipped = byte(&devices[bad], at) ^ 1 << rng.below(8);
+            devices[bad].write_at(ByteOffset(at), &[flipped]).unwrap();
+            let context = format!("round {round}: member {bad}, block {n}, byte {at}");
 
             let device = mirror(&devices);
             let fs = open(device.clone(), [0, 8][round % 2]);
@@ -89,7 +89,7 @@ fn a_flipped_bit_anywhere_on_one_mirror_is_repaired_or_has_no_effect() {
             }
             // Nothing read it: a check of this member alone finds it, or nothing uses the byte.
             let options = Options { data: true, ..Options::default() };
-            let report = check_device(devices[sick].clone(), &options, &()).unwrap();
+            let report = check_device(devices[bad].clone(), &options, &()).unwrap();
             match report.clean {
                 true => unread += 1,
                 false => found += 1,
@@ -156,7 +156,7 @@ fn inode_block(image: &Path, name: &str) -> u64 {
 fn a_block_that_is_zeroed_on_one_mirror_is_taken_from_the_other() {
     let devices = made(4096, "data_csum");
     let want = tree(&open(mirror(&copies(&devices)), 0)).unwrap();
-    for sick in [0, 1] {
+    for bad in [0, 1] {
         let devices = copies(&devices);
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("img");
@@ -168,7 +168,7 @@ fn a_block_that_is_zeroed_on_one_mirror_is_taken_from_the_other() {
         let checksum_block =
             checksum_block.split_whitespace().skip(1).map(|n| n.parse::<u64>().unwrap());
         for block in checksum_block.chain([inodes]) {
-            devices[sick].write_at(ByteOffset(block * 4096), &[0; 4096]).unwrap();
+            devices[bad].write_at(ByteOffset(block * 4096), &[0; 4096]).unwrap();
         }
         let fs = open(mirror(&devices), 0);
         expect_same(&fs, &want, "zeroed");
@@ -241,9 +241,8 @@ fn requests_that_one_mirror_fails_cost_nothing() {
         let base = made(4096, features);
         for op in [IoOp::Read, IoOp::Write, IoOp::Flush] {
             for nth in [1, 2, 3, 5, 8, 13, 21, 34, 55, 89] {
-                for (sick, for_good) in [(0, false), (1, false), (0, true), (1, true)] {
-                    let context =
-                        format!("{features} {bounce:?}: {op} {nth} of {sick}, {for_good}");
+                for (bad, for_good) in [(0, false), (1, false), (0, true), (1, true)] {
+                    let context = format!("{features} {bounce:?}: {op} {nth} of {bad}, {for_good}");
                     let members: Vec<Member> = base
                         .iter()
                         .map(|d| Arc::new(Faulty::new(MemoryDevice::clone(d))))
@@ -251,8 +250,8 @@ fn requests_that_one_mirror_fails_cost_nothing() {
                     let device = mirror(&members);
                     let fs = open(device.clone(), 1);
                     match for_good {
-                        true => members[sick].fail_from(op, nth),
-                        false => members[sick].fail(op, nth),
+                        true => members[bad].fail_from(op, nth),
+                        false => members[bad].fail(op, nth),
                     }
                     let want = worked(&fs, bounce).unwrap_or_else(|e| panic!("{context}: {e}"));
                     fs.close().unwrap_or_else(|e| panic!("{context}: {e}"));

@@ -100,20 +100,20 @@ fn a_scrub_repairs_damage_of_each_kind_on_either_member() {
         let want = tree(&open(mirror(&copies(&devices)), 0)).unwrap();
         image_of(&*devices[0], &path);
         for (kind, at) in kinds(&path, block.into(), with_data_csum) {
-            for sick in [0, 1] {
+            for bad in [0, 1] {
                 for zeros in [false, true] {
-                    let context = format!("{block} {features:?}: {kind}, member {sick}, {zeros}");
+                    let context = format!("{block} {features:?}: {kind}, member {bad}, {zeros}");
                     let devices = copies(&devices);
                     match zeros {
                         true => {
                             // A block of the checksum file that is all zeros is valid by itself.
                             let unit = if kind == "checksum file" { u64::from(block) } else { 512 };
                             let start = ByteOffset(at - at % unit);
-                            devices[sick].write_at(start, &vec![0; unit as usize]).unwrap();
+                            devices[bad].write_at(start, &vec![0; unit as usize]).unwrap();
                         }
                         false => {
-                            let flipped = byte(&devices[sick], at) ^ 0x10;
-                            devices[sick].write_at(ByteOffset(at), &[flipped]).unwrap();
+                            let flipped = byte(&devices[bad], at) ^ 0x10;
+                            devices[bad].write_at(ByteOffset(at), &[flipped]).unwrap();
                         }
                     }
                     let opened = mirror(&devices);
@@ -128,7 +128,7 @@ fn a_scrub_repairs_damage_of_each_kind_on_either_member() {
                     assert!(report.errors.iter().all(|count| *count == 0), "{context}: {report:?}");
                     expect_equal(&devices, &context);
                     expect_same(&open(mirror(&devices), 0), &want, &context);
-                    judge(&*devices[sick]);
+                    judge(&*devices[bad]);
                 }
             }
         }
@@ -220,8 +220,8 @@ fn the_right_member_is_unchanged_whatever_the_other_contains() {
         let (mut repaired, mut left) = (0, 0);
         for round in 0..20 {
             let devices = copies(&base);
-            let sick = rng.below(2);
-            let context = format!("{block} {features}: round {round}, member {sick}");
+            let bad = rng.below(2);
+            let context = format!("{block} {features}: round {round}, member {bad}");
             for _ in 0..1 + rng.below(6) {
                 let used = |rng: &mut Rng| loop {
                     let at = (2048 + rng.below(LEN as usize - 4096)) & !511;
@@ -231,12 +231,12 @@ fn the_right_member_is_unchanged_whatever_the_other_contains() {
                 };
                 let at = used(&mut rng);
                 match rng.below(3) {
-                    0 => devices[sick].write_at(ByteOffset(at), &[0; 512]).unwrap(),
-                    1 => devices[sick].write_at(ByteOffset(at), &[0x5A; 512]).unwrap(),
+                    0 => devices[bad].write_at(ByteOffset(at), &[0; 512]).unwrap(),
+                    1 => devices[bad].write_at(ByteOffset(at), &[0x5A; 512]).unwrap(),
                     _ => {
                         let at = at + rng.below(512) as u64;
-                        let flipped = byte(&devices[sick], at) ^ 1 << rng.below(8);
-                        devices[sick].write_at(ByteOffset(at), &[flipped]).unwrap();
+                        let flipped = byte(&devices[bad], at) ^ 1 << rng.below(8);
+                        devices[bad].write_at(ByteOffset(at), &[flipped]).unwrap();
                     }
                 }
             }
@@ -245,18 +245,18 @@ fn the_right_member_is_unchanged_whatever_the_other_contains() {
             let report = scrub(&opened, &options, &mut |_, _, _| ());
             let report = report.unwrap_or_else(|error| panic!("{context}: {error}"));
             drop(opened);
-            expect_same(&alone(&devices[1 - sick]), &want, &context);
-            judge(&*devices[1 - sick]);
+            expect_same(&alone(&devices[1 - bad]), &want, &context);
+            judge(&*devices[1 - bad]);
             (repaired, left) = (repaired + report.mended_blocks, left + report.unresolved.len());
             if features == "data_csum" {
                 assert!(report.unresolved.is_empty(), "{context}: {report:?}");
                 expect_equal(&devices, &context);
             }
-            let trust = Scrub { write: true, trust: Some(1 - sick), ..Scrub::default() };
+            let trust = Scrub { write: true, trust: Some(1 - bad), ..Scrub::default() };
             let report = scrub(&mirror(&devices), &trust, &mut |_, _, _| ()).unwrap();
             assert!(report.unresolved.is_empty() && !report.trust_refused, "{context}: {report:?}");
             expect_equal(&devices, &context);
-            expect_same(&alone(&devices[sick]), &want, &context);
+            expect_same(&alone(&devices[bad]), &want, &context);
         }
         println!("{block} {features}: {repaired} repaired, {left} left to be judged by people");
     }

@@ -272,14 +272,14 @@ mod tests {
 
     #[test]
     fn runs_and_bits_record_first_and_repeated_claims() {
-        let mut chance = 11u64;
+        let mut random = 11u64;
         for _ in 0..200 {
             let mut claimed = Claimed::Runs(Vec::new());
             let mut model = [false; 1000];
             for _ in 0..120 {
-                chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
-                let start = (chance >> 33) as u32 % 990;
-                let bits = start..start + 1 + (chance >> 50) as u32 % 9;
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
+                let start = (random >> 33) as u32 % 990;
+                let bits = start..start + 1 + (random >> 50) as u32 % 9;
                 let mut again = Vec::new();
                 claimed.add(bits.clone(), 1000, |run| again.extend(run));
                 let before: Vec<u32> = bits.clone().filter(|bit| model[*bit as usize]).collect();

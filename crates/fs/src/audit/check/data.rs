@@ -6,7 +6,7 @@
 
 use super::Pass;
 use super::view::View;
-use crate::inodes::data_csum::{CoveredRun, Passed};
+use crate::inodes::data_csum::{CoveredRun, CoveredVisitor};
 use crate::parallel;
 use crate::state::inode::Body;
 use crate::volume::{Volume, VolumeOptions};
@@ -23,7 +23,7 @@ const PIECE: usize = 4 << 20;
 #[derive(Default)]
 struct Runs(Vec<CoveredRun>);
 
-impl Passed for Runs {
+impl CoveredVisitor for Runs {
     fn inode(&mut self, _: Ino, _: &Body) -> Result<()> {
         Ok(())
     }

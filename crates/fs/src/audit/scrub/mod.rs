@@ -149,7 +149,7 @@ pub fn scrub(mirror: &Arc<Mirror>, options: &Options, progress: Progress<'_>) ->
     let decided = decide(mirror, options, &pieces, &starts, &mut report);
     drop(starts);
     let blocks = cut_blocks(&differing, unit).map(|(range, _)| range);
-    settle(mirror, options, blocks, &pieces, &decided, &mut report)?;
+    apply(mirror, options, blocks, &pieces, &decided, &mut report)?;
     if options.write {
         mirror.flush()?;
     }
@@ -310,7 +310,7 @@ fn decide(
 }
 
 /// Writes the chosen copies, and counts the results.
-fn settle(
+fn apply(
     mirror: &Mirror,
     options: &Options,
     blocks: impl Iterator<Item = Range<u64>>,

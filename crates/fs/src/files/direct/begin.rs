@@ -76,7 +76,7 @@ impl Volume {
             if grows || !body.no_capability {
                 drop(body);
                 may_wait(options)?;
-                return self.begin_elsewhere(inode, pos, len, helper);
+                return self.begin_changing_write(inode, pos, len, helper);
             }
             let has_checksums = self.has_data_checksums(inode.ino, &body);
             if has_checksums {
@@ -98,7 +98,7 @@ impl Volume {
                 Blocks::Missing => {
                     drop(body);
                     may_wait(options)?;
-                    return self.begin_elsewhere(inode, pos, len, helper);
+                    return self.begin_changing_write(inode, pos, len, helper);
                 }
             };
             let range = pos..pos + len as u64;
@@ -131,7 +131,7 @@ impl Volume {
 
     /// As [`Volume::begin_direct_write`], when the inode changes: holes get unwritten blocks, or
     /// the file grows.
-    fn begin_elsewhere<'a>(
+    fn begin_changing_write<'a>(
         &self,
         inode: &'a Inode,
         pos: u64,

@@ -18,7 +18,7 @@ mod verify;
 mod walk;
 
 pub(crate) use file::open_checksum_file;
-pub(crate) use walk::{CoveredRun, Passed};
+pub(crate) use walk::{CoveredRun, CoveredVisitor};
 
 use crate::state::inode::Body;
 use crate::volume::Volume;

@@ -159,7 +159,7 @@ impl Formatted {
     pub(crate) fn made(&self) -> Made {
         let geometry = self.volume.geometry();
         let mut features = self.volume.at_open().features;
-        features.ro_compat |= self.volume.context().late_ro_compat();
+        features.ro_compat |= self.volume.context().pending_ro_compat();
         Made {
             blocks: geometry.blocks_count(),
             block_bytes: geometry.block_size().bytes(),
@@ -177,7 +177,7 @@ impl Formatted {
     /// their backups.
     pub(crate) fn finish(self) -> Result<()> {
         let volume = self.volume;
-        volume.settle_superblock()?;
+        volume.update_superblock()?;
         volume.journal().sync()?;
         let sb = volume.context().superblock().read().clone();
         write_backups(&volume, &sb)?;

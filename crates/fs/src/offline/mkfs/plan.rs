@@ -40,7 +40,7 @@ impl Plan {
     /// Errors: `Invalid` for options that contradict each other or the size.
     pub(crate) fn new(options: &MkfsOptions, device_bytes: u64) -> Result<Plan> {
         let mut features = options.base;
-        settle(&mut features)?;
+        adjust(&mut features)?;
         let block_size = options.block_size.unwrap_or_else(|| {
             let bytes = match options.blocks {
                 Some(blocks) => blocks.saturating_mul(1024),
@@ -254,7 +254,7 @@ pub(crate) fn orphan_blocks(sb: &Superblock) -> u32 {
 }
 
 /// Refuses contradictory features, and drops those that another feature replaces.
-fn settle(features: &mut Features) -> Result<()> {
+fn adjust(features: &mut Features) -> Result<()> {
     let has = |bit: Incompat| features.incompat.contains(bit);
     let has_ro = |bit: RoCompat| features.ro_compat.contains(bit);
     if has_ro(RoCompat::BIGALLOC) && !has(Incompat::EXTENTS) {

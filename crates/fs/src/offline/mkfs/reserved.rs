@@ -218,7 +218,7 @@ fn resize_body(volume: &Volume) -> Result<Body> {
     body.disk.i_block = [0; 60];
     body.disk.size = (12 + p + p * p) << volume.block_size().log2();
     if body.disk.size > i32::MAX as u64 {
-        volume.context().add_ro_compat_at_settle(RoCompat::LARGE_FILE);
+        volume.context().add_ro_compat_later(RoCompat::LARGE_FILE);
     }
     Ok(body)
 }

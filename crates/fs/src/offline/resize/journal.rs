@@ -48,7 +48,7 @@ impl Shrink<'_> {
                 "the journal lies where the volume is to end, and has no extents: remove it first",
             ));
         }
-        self.settle()?;
+        self.commit_step()?;
         let blocks = u32::try_from(body.disk.size >> self.volume.block_size().log2())
             .map_err(|_| Error::FileTooLarge)?;
         let extents = self.place_log(blocks)?;
@@ -147,7 +147,7 @@ impl Shrink<'_> {
         };
         let now = self.exclusive.now();
         let count = volume.geometry().blocks_count();
-        self.exclusive.staged.settle_into(log, recovery, count, now, &mut switch)?;
+        self.exclusive.staged.commit_into(log, recovery, count, now, &mut switch)?;
         self.free.step_committed();
         Ok(())
     }

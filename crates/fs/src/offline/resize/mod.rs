@@ -119,7 +119,7 @@ pub fn resize_with(
         return Err(Error::NotSupported("a volume on several devices keeps its size"));
     }
     open.change_file(path.as_ref(), |file, devices| {
-        resize_file(file, devices, size, open.its_environment(), progress)
+        resize_file(file, devices, size, open.environment_used(), progress)
     })
 }
 
@@ -168,7 +168,7 @@ pub fn resize_device(
 ) -> Result<Resized> {
     let short = &mut |_| Err(Error::Invalid("the device is smaller than that"));
     open.change_whole(Arc::clone(device), b"", |devices| {
-        run(devices, size, open.its_environment(), short, progress)
+        run(devices, size, open.environment_used(), short, progress)
     })
 }
 

@@ -37,16 +37,16 @@ impl Shrink<'_> {
         if let Some(block) = body.disk.translator.filter(|block| self.is_past_end(*block)) {
             body.disk.translator = Some(self.move_block(ino, block, false)?);
             self.store(ino, &mut body)?;
-            self.settle_if_large()?;
+            self.commit_if_large()?;
         }
         if !self.volume.has_map(&body) {
-            return self.settle_if_large();
+            return self.commit_if_large();
         }
         if body.has_extents() {
             while self.move_extents(ino, &mut body)? {
-                self.settle()?;
+                self.commit_step()?;
             }
-            return self.settle_if_large();
+            return self.commit_if_large();
         }
         self.move_pointers(ino, &mut body)
     }

@@ -44,7 +44,7 @@ impl Shrink<'_> {
             let new = self.free_number(&mut group)?;
             self.move_inode(old, new, body, &references, &mut renamed)?;
             self.done.moved_inodes += 1;
-            self.settle_if_large()?;
+            self.commit_if_large()?;
         }
         Ok(())
     }

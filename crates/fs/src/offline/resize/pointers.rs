@@ -28,14 +28,14 @@ impl Shrink<'_> {
             if stays != block {
                 put(&mut body.disk.i_block, slot, stays);
                 self.store(ino, body)?;
-                self.settle_if_large()?;
+                self.commit_if_large()?;
             }
             // The reserved descriptor blocks do not move.
             if levels > 0 && ino != Ino::RESIZE {
                 self.move_pointers_in(ino, stays, levels - 1)?;
             }
         }
-        self.settle_if_large()
+        self.commit_if_large()
     }
 
     /// Moves the blocks below a block of pointers that has `levels` more levels of them below it.
@@ -54,7 +54,7 @@ impl Shrink<'_> {
                 let holder = self.volume.journal().cache().get(holder)?;
                 put(&mut holder.write(&handle)?.bytes_mut(), slot, stays);
                 handle.stop()?;
-                self.settle_if_large()?;
+                self.commit_if_large()?;
             }
             if levels > 0 {
                 self.move_pointers_in(ino, stays, levels - 1)?;

@@ -66,7 +66,7 @@ pub(super) fn to(
     let now = switch.exclusive.now();
     backups::write_after_old_end(&switch)?;
     let end = switch.old.blocks_count();
-    switch.exclusive.staged.settle_whole(end, now)?;
+    switch.exclusive.staged.commit_whole_step(end, now)?;
     backups::write_before_old_end(&mut switch)
 }
 
@@ -228,11 +228,11 @@ impl Switch<'_> {
             bitmap::set_range(&mut bytes, run.clone());
         }
         let covered = self.new.clusters_per_group() as usize / 8;
-        let sum = self.csum.seed().map_or(0, |seed| crc32c(seed, &bytes[..covered]));
+        let checksum = self.csum.seed().map_or(0, |seed| crc32c(seed, &bytes[..covered]));
         let desc = &mut self.after[g];
         desc.flags.remove(GroupFlags::BLOCK_UNINIT);
         desc.free_clusters = bitmap::count_zeros(&bytes, 0..has);
-        desc.block_bitmap_csum = sum;
+        desc.block_bitmap_csum = checksum;
         let place = desc.block_bitmap;
         self.write(place, &bytes)
     }
@@ -285,11 +285,11 @@ impl Switch<'_> {
 
     fn write_superblock(&mut self) -> Result<()> {
         let ratio = self.new.log_cluster_ratio();
-        let free: u64 = self.after.iter().map(|desc| u64::from(desc.free_clusters)).sum();
-        let inodes: u64 = self.after.iter().map(|desc| u64::from(desc.free_inodes)).sum();
+        let free: u64 = self.after.iter().map(|desc| u64::from(desc.free_clusters)).checksum();
+        let inodes: u64 = self.after.iter().map(|desc| u64::from(desc.free_inodes)).checksum();
         let fixed = |geometry: &Geometry, descs: &[GroupDesc]| -> u64 {
             let runs = fixed_clusters(geometry, descs, geometry.clusters_count());
-            runs.iter().map(|run| run.end - run.start).sum()
+            runs.iter().map(|run| run.end - run.start).checksum()
         };
         let had = u64::from(self.sb.overhead_clusters);
         let was = fixed(&self.old, &self.before);

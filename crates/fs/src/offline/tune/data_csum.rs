@@ -14,7 +14,7 @@
 use super::{Tune, files};
 use crate::context::superblock::patch_superblock;
 use crate::context::superblock::read_superblock;
-use crate::inodes::data_csum::{CoveredRun, Passed, open_checksum_file};
+use crate::inodes::data_csum::{CoveredRun, CoveredVisitor, open_checksum_file};
 use crate::offline::mkfs::reserved;
 use crate::open::exclusive::{Devices, Exclusive};
 use crate::state::checksum_file::ChecksumFile;
@@ -136,7 +136,7 @@ struct ChecksumWriter<'a> {
     bytes: Vec<u8>,
 }
 
-impl Passed for ChecksumWriter<'_> {
+impl CoveredVisitor for ChecksumWriter<'_> {
     fn inode(&mut self, _: Ino, body: &Body) -> Result<()> {
         match body.disk.flags.contains(InodeFlags::JOURNAL_DATA) {
             true => Err(Error::NotSupported(

@@ -80,7 +80,7 @@ pub(super) fn check_fast_commit(exclusive: &Exclusive) -> Result<()> {
     };
     match log.maxlen.saturating_sub(blocks) < LOG_MIN {
         true => Err(Error::NotSupported(
-            "the journal is too small for fast_commit: remove it, then add both, with a larger journal",
+            "the journal is too small for fast_commit: remove it, then add both with more blocks",
         )),
         false => Ok(()),
     }

@@ -158,7 +158,7 @@ pub fn tune(path: impl AsRef<Path>, changes: &Tune) -> Result<Superblock> {
 /// # Errors
 /// As [`tune`]; `JournalElsewhere` without the journal's device.
 pub fn tune_with(open: &OpenOptions, path: impl AsRef<Path>, changes: &Tune) -> Result<Superblock> {
-    open.change_file(path.as_ref(), |_, devices| run(devices, changes, open.its_environment()))
+    open.change_file(path.as_ref(), |_, devices| run(devices, changes, open.environment_used()))
 }
 
 /// As [`tune_with`], for a volume on any device.
@@ -171,7 +171,7 @@ pub fn tune_device(
     changes: &Tune,
 ) -> Result<Superblock> {
     open.change_whole(Arc::clone(device), b"", |devices| {
-        run(devices, changes, open.its_environment())
+        run(devices, changes, open.environment_used())
     })
 }
 
@@ -263,7 +263,7 @@ fn step(exclusive: &mut Exclusive, old: &Superblock, new: &Superblock) -> Result
         new.features.incompat |= sb.features.incompat & Incompat::RECOVER;
         *sb = new;
     }
-    volume.settle_superblock()?;
+    volume.update_superblock()?;
     volume.journal().sync()?;
     let geometry = *volume.geometry();
     drop(volume);
@@ -272,7 +272,7 @@ fn step(exclusive: &mut Exclusive, old: &Superblock, new: &Superblock) -> Result
         rewrite::descriptors(exclusive, &geometry, &old.checksums(), &new.checksums())?;
     }
     let now = exclusive.now();
-    exclusive.staged.settle_whole(geometry.blocks_count(), now)?;
+    exclusive.staged.commit_whole_step(geometry.blocks_count(), now)?;
     rewrite::backups(exclusive, &geometry, resealed)
 }
 

@@ -25,7 +25,7 @@ impl Replay<'_> {
             if self.find(ino)?.is_none() {
                 self.orphans.forget(ino);
             } else if known.names > 0 || ino == Ino::ROOT {
-                self.settle_links(ino, known)?;
+                self.set_link_count(ino, known)?;
                 in_use.push(ino);
             } else if self.orphans.holds(ino) && !self.was_named(ino)? {
                 // It had no name before either: orphan processing will handle it.
@@ -35,7 +35,7 @@ impl Replay<'_> {
             }
         }
         self.orphans.store(self.volume)?;
-        self.settle_bitmap(&in_use)
+        self.update_bitmap(&in_use)
     }
 
     /// Whether the inode has links on disk.
@@ -43,7 +43,7 @@ impl Replay<'_> {
         Ok(self.volume.inode_as(ino, Lookup::Internal)?.read().links > 0)
     }
 
-    fn settle_links(&mut self, ino: Ino, known: Touched) -> Result<()> {
+    fn set_link_count(&mut self, ino: Ino, known: Touched) -> Result<()> {
         let volume = self.volume;
         let inode = volume.inode_as(ino, Lookup::Internal)?;
         let mut body = inode.write();
@@ -78,7 +78,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn settle_bitmap(&mut self, in_use: &[Ino]) -> Result<()> {
+    fn update_bitmap(&mut self, in_use: &[Ino]) -> Result<()> {
         let volume = self.volume;
         let freed = volume.space().take_freed_later();
         let handle = self.handle()?;

@@ -147,11 +147,11 @@ mod tests {
     #[test]
     fn the_count_is_that_of_the_ranges() {
         let mut delayed = Delayed::default();
-        let mut chance = 7u32;
+        let mut random = 7u32;
         for _ in 0..2000 {
-            chance = chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let range = chance >> 20..(chance >> 20) + (chance >> 8) % 50 + 1;
-            match chance & 1 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let range = random >> 20..(random >> 20) + (random >> 8) % 50 + 1;
+            match random & 1 {
                 0 => {
                     delayed.take(range, 4);
                 }

@@ -454,8 +454,8 @@ struct Entered {
 
 /// `CrossProject` if `dir` passes on a project other than the file's.
 fn check_project(dir: &Body, file: &Body) -> Result<()> {
-    let hands_on = dir.disk.flags.contains(InodeFlags::PROJINHERIT);
-    match hands_on && dir.disk.projid != file.disk.projid {
+    let inherits_project = dir.disk.flags.contains(InodeFlags::PROJINHERIT);
+    match inherits_project && dir.disk.projid != file.disk.projid {
         true => Err(Error::CrossProject),
         false => Ok(()),
     }

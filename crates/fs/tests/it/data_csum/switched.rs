@@ -77,8 +77,8 @@ fn a_volume_that_is_marked_as_damaged_can_be_given_to_e2fsck() {
     let mut sb = [0; 1024];
     device.read_at(ByteOffset(1024), &mut sb).unwrap();
     sb[0x3A] |= 2;
-    let sum = extant_crc32c::crc32c(!0, &sb[..1020]).to_le_bytes();
-    sb[1020..].copy_from_slice(&sum);
+    let checksum = extant_crc32c::crc32c(!0, &sb[..1020]).to_le_bytes();
+    sb[1020..].copy_from_slice(&checksum);
     device.write_at(ByteOffset(1024), &sb).unwrap();
 
     for other in ["^data_csum,quota", "^orphan_file"] {

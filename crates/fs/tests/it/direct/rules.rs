@@ -88,7 +88,7 @@ fn memory_that_is_not_present_is_faulted_in_with_nothing_held() {
         // Pages that become absent repeatedly: at the end the bytes are copied where waiting is
         // allowed.
         let mut memory = FaultsAt::new(&bytes[..MIB], 0, true);
-        memory.flees = 1000;
+        memory.stays_absent = 1000;
         assert_eq!(file.write_direct(0, &mut memory, &DirectOptions::default()).unwrap(), MIB);
         assert!(memory.faulted_in < 100);
         assert!(content(&fs, "f") == bytes);

@@ -13,7 +13,7 @@ fn volume(mke2fs_options: &str) -> (Arc<MemoryDevice>, Filesystem) {
 }
 
 /// Creates so many inodes that unused ones leave the table of inodes in use.
-fn crowd(fs: &Filesystem) {
+fn fill_inode_table(fs: &Filesystem) {
     fs.create_dir("crowd", &NewFile::default()).unwrap();
     for n in 0..INODES {
         fs.create_file(format!("crowd/{n}"), &NewFile::default()).unwrap();
@@ -31,7 +31,7 @@ fn folios_that_outlive_their_inode_in_memory_follow_what_becomes_of_the_file() {
         file.sync_all().unwrap();
     }
     let ino = fs.metadata("gone").unwrap().ino();
-    crowd(&fs);
+    fill_inode_table(&fs);
     assert!(fs.cache_stats().unwrap().cached >= 200_000);
 
     let cut = fs.open_file("cut").unwrap();
