@@ -101,8 +101,8 @@ fn the_order_does_not_matter_and_a_repeated_name_is_refused() {
 fn a_third_level_is_packed_with_large_dir_only() {
     let count = 62_000;
     let names: Vec<Vec<u8>> = (0..count).map(|n| format!("{n:->240}").into_bytes()).collect();
-    for (names, fits) in [("large_dir", true), ("^large_dir", false)] {
-        let bench = Bench::made(128, features(names).block_size(block(1024)));
+    for (large_dir, fits) in [("large_dir", true), ("^large_dir", false)] {
+        let bench = Bench::made(128, features(large_dir).block_size(block(1024)));
         let (dir, mut body) = bench.mkdir("d", InodeFlags::empty());
         let ino = bench.file(dir, count);
         let entries: Vec<PackEntry<'_>> =

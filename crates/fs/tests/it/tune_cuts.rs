@@ -166,7 +166,7 @@ fn cut(options: &str, changes: &Tune, states: usize) -> Result<String, String> {
     judge("done", &image_of(&*device))?;
     let plan = recorder.crash_plan(&base).seed(9).samples(2).exhaustive_up_to(2);
     let every = (plan.states().count() / states).max(1);
-    let (mut states, mut new) = (0, 0);
+    let (mut checked, mut new_count) = (0, 0);
     for state in plan.states().step_by(every) {
         let what = state.to_string();
         let bytes = image_of(&state.image);
@@ -174,7 +174,7 @@ fn cut(options: &str, changes: &Tune, states: usize) -> Result<String, String> {
         let recovered = OpenOptions::new().recover_device_in_place(Arc::clone(&device));
         recovered.map_err(|e| format!("{what}: recovery: {e}"))?;
         let is_new = judge(&what, &image_of(&*device))?;
-        (states, new) = (states + 1, new + usize::from(is_new));
+        (checked, new_count) = (checked + 1, new_count + usize::from(is_new));
         let (raw, _) = RawSuperblock::ref_from_prefix(&bytes[1024..]).unwrap();
         // e2fsck treats a torn superblock as a damaged one.
         let has_checksums = raw.s_feature_ro_compat.get() & RoCompat::METADATA_CSUM.bits() != 0;
@@ -184,7 +184,7 @@ fn cut(options: &str, changes: &Tune, states: usize) -> Result<String, String> {
             judge(&format!("{what}, e2fsck"), &fs::read(&out).map_err(|e| e.to_string())?)?;
         }
     }
-    Ok(format!("{states} states, {new} of them new"))
+    Ok(format!("{checked} states, {new_count} of them new"))
 }
 
 fn repaired_by_e2fsck(out: &Path, bytes: &[u8]) -> Result<(), String> {
