@@ -226,11 +226,11 @@ fn kernel(setting: &Setting, dir: &Path) -> Result<f64> {
     let mount = Mount::image_with(&setting.image, dir, "ext4", false, "noinit_itable")?;
     let path = mount.join("timed");
     let file = File::create(&path)?;
-    let give = |n: u64| fallocate(&file, FallocateFlags::empty(), n * PIECE, PIECE);
-    give(0)?;
+    let allocate = |n: u64| fallocate(&file, FallocateFlags::empty(), n * PIECE, PIECE);
+    allocate(0)?;
     let start = Instant::now();
     for n in 1..=setting.calls {
-        give(n)?;
+        allocate(n)?;
     }
     let seconds = start.elapsed().as_secs_f64();
     drop(file);

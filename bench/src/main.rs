@@ -54,8 +54,8 @@ struct Cli {
     /// Write the figures to FILE as JSON, one object a bench, a line each
     #[arg(long, global = true, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write each bench's table and JSON into DIR as it ends, one page of pictures of all of them (report.html), and its
-    /// first picture alone (plot.svg), a bar for each of ten jobs
+    /// Write the table and JSON of each bench into DIR as it ends, one page with all pictures
+    /// (report.html), and its first picture alone (plot.svg), a bar for each of ten jobs
     #[arg(long, global = true, value_name = "DIR")]
     report: Option<PathBuf>,
 }
@@ -66,8 +66,8 @@ struct Kept {
     /// Directory that --report wrote, or that --keep did
     #[arg(long, value_name = "DIR")]
     from: PathBuf,
-    /// Write into DIR only what README's picture shows: plot.svg and its rows as JSON; without it, write report.html
-    /// and plot.svg where the JSON is
+    /// Write only the content of README's picture into DIR: plot.svg and its rows as JSON. Without
+    /// this option, write report.html and plot.svg next to the JSON
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
 }
@@ -133,16 +133,18 @@ enum Verb {
     Metadata(metadata::Plan),
     /// Small writes over cached bytes, by folio size: against the kernel's ext4, XFS and tmpfs
     Overwrite(overwrite::Plan),
-    /// Writes whose bytes do not stay in the cache, by policy: against buffered ones and the kernel's own
+    /// Writes whose bytes do not stay in the cache, by policy: against buffered writes and the
+    /// kernel's own
     Dontcache(dontcache::Plan),
-    /// Small changes made durable: by full commits, fast commits and the byte log, against the kernel
+    /// Small changes made durable, by full commits, fast commits and the byte log: against the
+    /// kernel
     Fsync(fsync::Plan),
-    /// Reads and writes past the page cache, with copies and without: against the device and the kernel
+    /// Reads and writes past the page cache, with and without copies: against device and kernel
     Direct(direct::Plan),
-    /// Programs' work on a mount: against fuse2fs, files in memory on the same transport, and the kernel
+    /// Programs on a mount: against fuse2fs, files in memory on the same transport, and the kernel
     Fuse(fuse::Plan),
-    /// SQLite, sysbench on MariaDB and fio on a mount, by how its fsync is made durable: against fuse2fs and
-    /// the kernel
+    /// SQLite, sysbench on MariaDB and fio on a mount, by the way of fsync: against fuse2fs and the
+    /// kernel
     Programs(programs::Plan),
     #[command(hide = true)]
     Serve(serve::Serve),

@@ -24,7 +24,7 @@ use crate::rig::run;
 pub(crate) enum Served {
     /// A volume.
     Extant,
-    /// Files in memory, told of the same openings as the volume is.
+    /// Files in memory, with the same openings as the volume.
     Null,
 }
 

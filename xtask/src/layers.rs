@@ -32,8 +32,8 @@ const FLOORS: &[(&str, u32)] = &[
     ("extant-capi", 5),
 ];
 
-/// Crates that only test, measure or serve the project, besides all that are named `*-tests`. They may
-/// depend on any crate. Other crates may depend on them only by dev-dependencies.
+/// Crates that only test, measure or serve the project, besides all that are named `*-tests`. They
+/// may depend on any crate. Other crates may depend on them only by dev-dependencies.
 const ASIDE: &[&str] = &[
     "extant-bench",
     "extant-nullfs",

@@ -1,15 +1,17 @@
 //! `cargo xtask check`: the checks that every commit must pass, the same on every machine.
 //!
 //! ```text
-//!   layers ──► licences ──► fmt ──► clippy ──► docs ──► miri ──► tests
+//!   layers ──► language ──► licences ──► fmt ──► clippy ──► docs ──► miri ──► tests
 //! ```
 //! `cargo xtask check --fast` omits Miri and the tests. `cargo xtask layers` checks the
 //! dependencies between the crates and between the modules of each (`--report` prints every one
-//! that points up, and every cycle). `cargo xtask licences` checks the licences of everything that
-//! is built. `cargo xtask miri` checks the memory accesses of the lower crates (`--all`: more of
-//! them).
+//! that points up, and every cycle). `cargo xtask language` checks words, comment lines and
+//! `# Errors` sections (`--report` prints every defect). `cargo xtask licences` checks the licences
+//! of everything that is built. `cargo xtask miri` checks the memory accesses of the lower crates
+//! (`--all`: more of them).
 #![forbid(unsafe_code)]
 
+mod language;
 mod layers;
 mod licences;
 mod miri;
@@ -44,10 +46,13 @@ fn main() -> ExitCode {
         ["miri", "--all"] => miri::check(true),
         ["layers"] => layers::check().and_then(|()| strata::check(false)),
         ["layers", "--report"] => layers::check().and_then(|()| strata::check(true)),
+        ["language"] => language::check(false),
+        ["language", "--report"] => language::check(true),
         ["licences"] => licences::check(),
         _ => {
             eprintln!(
-                "usage: cargo xtask check [--fast] | layers [--report] | licences | miri [--all]"
+                "usage: cargo xtask check [--fast] | layers [--report] | language [--report] | licences \
+                 | miri [--all]"
             );
             return ExitCode::from(2);
         }
@@ -65,6 +70,7 @@ fn main() -> ExitCode {
 fn fast() -> Result<(), String> {
     layers::check()
         .and_then(|()| strata::check(false))
+        .and_then(|()| language::check(false))
         .and_then(|()| licences::check())
         .and_then(|()| steps(STEPS))
 }

@@ -177,10 +177,10 @@ impl Operations for Null {
         _: &Caller,
         node: NodeId,
         _: Option<HandleId>,
-        wish: &SetAttr,
+        changes: &SetAttr,
     ) -> Answer<(Attributes, Duration)> {
         let node = self.table.get(node)?;
-        node.set(wish)?;
+        node.set(changes)?;
         Ok((node.attributes(), self.valid))
     }
 

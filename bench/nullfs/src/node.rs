@@ -98,30 +98,30 @@ impl Node {
     }
 
     /// Changes attributes.
-    pub(super) fn set(&self, wish: &SetAttr) -> Answer<()> {
-        if let Some(size) = wish.size {
+    pub(super) fn set(&self, changes: &SetAttr) -> Answer<()> {
+        if let Some(size) = changes.size {
             self.resize(size)?;
         }
         let mut meta = self.meta.lock();
         let at = now();
-        let time = |wish| match wish {
+        let time = |changes| match changes {
             SetTime::Now => at,
             SetTime::To(time) => time,
         };
-        if let Some(mode) = wish.mode {
+        if let Some(mode) = changes.mode {
             meta.mode = meta.mode & S_IFMT | mode;
         }
-        if wish.kill_suid_sgid {
+        if changes.kill_suid_sgid {
             meta.mode = without_set_ids(meta.mode);
         }
-        meta.uid = wish.uid.unwrap_or(meta.uid);
-        meta.gid = wish.gid.unwrap_or(meta.gid);
-        if wish.size.is_some() {
+        meta.uid = changes.uid.unwrap_or(meta.uid);
+        meta.gid = changes.gid.unwrap_or(meta.gid);
+        if changes.size.is_some() {
             meta.mtime = at;
         }
-        meta.atime = wish.atime.map_or(meta.atime, time);
-        meta.mtime = wish.mtime.map_or(meta.mtime, time);
-        meta.ctime = wish.ctime.unwrap_or(at);
+        meta.atime = changes.atime.map_or(meta.atime, time);
+        meta.mtime = changes.mtime.map_or(meta.mtime, time);
+        meta.ctime = changes.ctime.unwrap_or(at);
         Ok(())
     }
 

@@ -45,7 +45,8 @@ pub(crate) struct Plan {
     /// MiB of the file that is read and written
     #[arg(long, default_value_t = 256)]
     mib: u64,
-    /// Memory that nobody touches between transfers: the same bytes written again, what was read not looked at
+    /// Do not touch the memory between transfers: write the same bytes again, and do not inspect
+    /// data that was read
     #[arg(long)]
     untouched: bool,
     /// Only transfers of so many bytes; may be repeated
@@ -152,8 +153,8 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
     for setting in plan.settings() {
         let mut reached = vec![0; open.len()];
         for round in 0..plan.rounds {
-            for turn in 0..open.len() {
-                let n = (round + turn) % open.len();
+            for nth in 0..open.len() {
+                let n = (round + nth) % open.len();
                 let (subject, volume) = &open[n];
                 let span = plan.mib << 20;
                 let outcome =

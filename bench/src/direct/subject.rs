@@ -65,11 +65,11 @@ impl Subject {
             Subject::KernelBtrfsCsum => mounted(store, len, "btrfs", "noatime,datasum")?,
             Subject::KernelBtrfsNocsum => mounted(store, len, "btrfs", "noatime,nodatasum")?,
             Subject::ZeroCopy | Subject::Bounce | Subject::Checksummed | Subject::Buffered => {
-                let mut wish = MkfsOptions::new();
+                let mut options = MkfsOptions::new();
                 if self == Subject::Checksummed {
-                    wish = wish.features("data_csum")?;
+                    options = options.features("data_csum")?;
                 }
-                format(Arc::new(Kept(direct(store)?)), &wish, &Environment::default())?;
+                format(Arc::new(Kept(direct(store)?)), &options, &Environment::default())?;
                 let mut options = OpenOptions::new();
                 options.write(true).page_cache_bytes(64 << 20);
                 let fs = options.open_device(Arc::new(Past(direct(store)?)))?;

@@ -37,7 +37,8 @@ pub(crate) struct Plan {
     /// Rounds, each with every setting and subject once
     #[arg(long, default_value_t = 3)]
     pub(crate) rounds: usize,
-    /// MiB written in each run; an eighth of it, 64 MiB at least, may be dirty, half of it in the cache
+    /// MiB written in each run. An eighth of it, at least 64 MiB, may be dirty, and half of it is
+    /// in the cache
     #[arg(long, default_value_t = 1024)]
     mib: u64,
     /// Only this store: file or simulated

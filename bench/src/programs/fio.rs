@@ -103,8 +103,8 @@ pub(super) fn run(plan: &Plan, on: &Mounted, samples: &mut Samples<'_>) -> Resul
         fio.args(["--name=job", "--output-format=json", "--ioengine=psync", "--time_based"]);
         fio.arg(format!("--filename={}", path.display())).arg(format!("--size={FILE_BYTES}"));
         fio.arg(format!("--runtime={}ms", plan.millis)).args(job.arguments());
-        let said = run_command(&mut fio).with_context(|| job.name())?;
-        let figures = figures(&said, job.side()).context("fio's answer")?;
+        let output = run_command(&mut fio).with_context(|| job.name())?;
+        let figures = figures(&output, job.side()).context("fio's answer")?;
         if job.streams() {
             samples.add(job.name(), "mb_per_s", figures.bytes_per_s / 1e6);
         } else {
@@ -138,11 +138,11 @@ struct Figures {
     sync_p99_us: Option<f64>,
 }
 
-fn figures(said: &str, side: &str) -> Result<Figures> {
+fn figures(output: &str, side: &str) -> Result<Figures> {
     // Notes may precede the JSON.
-    let start = said.find('{').context("no JSON")?;
-    let said: Value = serde_json::from_str(&said[start..])?;
-    let job = &said["jobs"][0];
+    let start = output.find('{').context("no JSON")?;
+    let output: Value = serde_json::from_str(&output[start..])?;
+    let job = &output["jobs"][0];
     let number = |value: &Value| value.as_f64().context("a number is missing");
     let p99 = |times: &Value| times["percentile"]["99.000000"].as_f64().map(|ns| ns / 1000.0);
     Ok(Figures {
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn the_figures_of_fio_are_found() {
-        let said = "fio: a note\n{\"jobs\": [{\"write\": {\"iops\": 250.5, \"bw_bytes\": 1026048, \"clat_ns\": \
+        let output = "fio: a note\n{\"jobs\": [{\"write\": {\"iops\": 250.5, \"bw_bytes\": 1026048, \"clat_ns\": \
                     {\"percentile\": {\"99.000000\": 8500}}}, \"sync\": {\"lat_ns\": {\"percentile\": {\"99.000000\": \
                     93000}}}}]}";
         let want = Figures {
@@ -168,7 +168,7 @@ mod tests {
             p99_us: 8.5,
             sync_p99_us: Some(93.0),
         };
-        assert_eq!(figures(said, "write").unwrap(), want);
-        assert!(figures(said, "read").is_err() && figures("fio: failed", "write").is_err());
+        assert_eq!(figures(output, "write").unwrap(), want);
+        assert!(figures(output, "read").is_err() && figures("fio: failed", "write").is_err());
     }
 }

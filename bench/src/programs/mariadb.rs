@@ -58,9 +58,9 @@ impl Template {
             let mut sysbench = self.sysbench(case);
             sysbench.arg("--percentile=99");
             sysbench.arg(format!("--time={}", plan.sysbench_seconds)).arg("run");
-            let said = run(&mut sysbench)?;
+            let output = run(&mut sysbench)?;
             let Figures { per_s, p99_ms, longest_ms } =
-                figures(&said).with_context(|| format!("sysbench said: {said}"))?;
+                figures(&output).with_context(|| format!("sysbench said: {output}"))?;
             samples.add(case, "ops_per_s", per_s);
             samples.add(case, "p99_us", p99_ms * 1000.0);
             samples.add(case, "longest_us", longest_ms * 1000.0);
@@ -153,8 +153,8 @@ struct Figures {
     longest_ms: f64,
 }
 
-fn figures(said: &str) -> Option<Figures> {
-    let after = |head: &str| said.lines().find_map(|line| line.trim().strip_prefix(head));
+fn figures(output: &str) -> Option<Figures> {
+    let after = |head: &str| output.lines().find_map(|line| line.trim().strip_prefix(head));
     let (_, per_s) = after("transactions:")?.split_once('(')?;
     Some(Figures {
         per_s: per_s.split_whitespace().next()?.parse().ok()?,
@@ -169,12 +169,12 @@ mod tests {
 
     #[test]
     fn the_figures_of_sysbench_are_found() {
-        let said = "SQL statistics:\n    queries performed:\n        total:      8094\n    transactions:      \
+        let output = "SQL statistics:\n    queries performed:\n        total:      8094\n    transactions:      \
                     1349   (134.71 per sec.)\n    queries:  8094   (808.26 per sec.)\n\nLatency (ms):\n         min:      \
                     0.91\n         max:                     269.50\n         99th percentile:          \
                     12.30\n         sum: 9989.12\n";
         let want = Figures { per_s: 134.71, p99_ms: 12.3, longest_ms: 269.5 };
-        assert_eq!(figures(said), Some(want));
+        assert_eq!(figures(output), Some(want));
         assert_eq!(figures("FATAL: no connection"), None);
     }
 }

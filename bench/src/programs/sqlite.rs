@@ -39,8 +39,8 @@ pub(super) fn run(plan: &Plan, on: &Mounted, samples: &mut Samples<'_>) -> Resul
         let mode = case.trim_start_matches("sqlite_");
         let mut python = Command::new("python3");
         python.args(["-c", SCRIPT]).arg(&base).arg(mode).arg(plan.millis.to_string());
-        let said = rig::run(&mut python)?;
-        let mut numbers = said.split_whitespace().map(str::parse::<f64>);
+        let output = rig::run(&mut python)?;
+        let mut numbers = output.split_whitespace().map(str::parse::<f64>);
         let mut next = || numbers.next().context("the script says four numbers")?.context(case);
         let (count, seconds, p99_us, longest_us) = (next()?, next()?, next()?, next()?);
         samples.add(case, "ops_per_s", count / seconds);

@@ -68,7 +68,7 @@ const OWN: [&str; 5] =
     ["extant-flusher", "extant-byte-log", "extant-zero-copy", "extant-fast-commit", "extant-uring"];
 
 /// Whether a metric is a measure of speed.
-fn tells_speed(metric: &str) -> bool {
+fn is_speed(metric: &str) -> bool {
     matches!(
         metric,
         "ops_per_s"
@@ -102,7 +102,7 @@ fn ratios_of(bench: &Value, rows: &[Row<'_>], own: &str, spans: &mut Spans) {
     }
     for rival in rivals {
         let mut found: Vec<f64> = Vec::new();
-        for row in rows.iter().filter(|row| row.subject == own && tells_speed(row.metric)) {
+        for row in rows.iter().filter(|row| row.subject == own && is_speed(row.metric)) {
             let other = rows.iter().find(|other| {
                 other.subject == rival
                     && (other.case, other.metric, other.params)
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_needs_nothing_but_itself_and_says_all_that_was_measured() {
+    fn a_page_is_self_contained_and_shows_every_measurement() {
         let page = page(&[bench()], "extant-bench fsync");
         for part in [
             "a&lt;b",

@@ -102,13 +102,13 @@ fn make(dir: &Path, tib: u64, meter: &Meter) -> Result<Arc<dyn BlockDevice>> {
 /// The first allocation after opening, and those that follow, for one new file.
 fn allocations(fs: &Filesystem, name: &str, full: &str, meter: &Meter) -> Result<()> {
     let file = fs.create_file(name, &NewFile::default())?.open()?;
-    meter.step(&format!("first allocation, {full}"), (1, "call"), || give(&file, 0))?;
+    meter.step(&format!("first allocation, {full}"), (1, "call"), || allocate(&file, 0))?;
     meter.step(&format!("64 KiB more, {full}"), (CALLS, "call"), || {
-        (1..=CALLS).try_for_each(|n| give(&file, n))
+        (1..=CALLS).try_for_each(|n| allocate(&file, n))
     })
 }
 
-fn give(file: &File, piece: u64) -> Result<()> {
+fn allocate(file: &File, piece: u64) -> Result<()> {
     Ok(file.allocate(FallocateMode::Allocate, piece * PIECE, PIECE)?)
 }
 

@@ -57,7 +57,7 @@ impl From<BuildError> for Fault {
             BuildError::Source(error) => return error.into(),
             BuildError::Engine(error) | BuildError::Entry { error, .. } => error.errno(),
             BuildError::Output { source, .. } => source.raw_os_error().unwrap_or(EIO),
-            BuildError::TooSmall { .. } => ENOSPC,
+            BuildError::TooSmall { .. } | BuildError::DeviceTooSmall { .. } => ENOSPC,
             BuildError::Stopped => EINTR,
             _ => EINVAL,
         };

@@ -73,9 +73,9 @@ pub unsafe extern "C" fn extant_chmod(
     mode: u32,
 ) -> i32 {
     answer(|| {
-        let wish = SetAttributes { mode: Some(permissions(mode)?), ..Default::default() };
+        let changes = SetAttributes { mode: Some(permissions(mode)?), ..Default::default() };
         // SAFETY: the caller passes an open handle and a string.
-        done(unsafe { node(volume, name, 0) }?.set_attributes(&wish))
+        done(unsafe { node(volume, name, 0) }?.set_attributes(&changes))
     })
 }
 
@@ -92,9 +92,9 @@ pub unsafe extern "C" fn extant_chown(
     answer(|| {
         let flags = known(flags, NOFOLLOW)?;
         let given = |id: u32| (id != AS_IT_IS).then_some(id);
-        let wish = SetAttributes { uid: given(uid), gid: given(gid), ..Default::default() };
+        let changes = SetAttributes { uid: given(uid), gid: given(gid), ..Default::default() };
         // SAFETY: the caller passes an open handle and a string.
-        done(unsafe { node(volume, name, flags) }?.set_attributes(&wish))
+        done(unsafe { node(volume, name, flags) }?.set_attributes(&changes))
     })
 }
 
@@ -112,7 +112,7 @@ pub unsafe extern "C" fn extant_utime(
         let flags = known(flags, NOFOLLOW)?;
         // SAFETY: times, or NULL.
         let (accessed, modified) = unsafe { (accessed.as_ref(), modified.as_ref()) };
-        let wish = SetAttributes {
+        let changes = SetAttributes {
             atime: accessed.map(time).transpose()?,
             mtime: modified.map(time).transpose()?,
             ..Default::default()
@@ -122,9 +122,9 @@ pub unsafe extern "C" fn extant_utime(
         let now = extant::Environment::default().now();
         done(node.set_attributes(&match (accessed, modified) {
             (None, None) => {
-                SetAttributes { atime: Some(now), mtime: Some(now), touch: true, ..wish }
+                SetAttributes { atime: Some(now), mtime: Some(now), touch: true, ..changes }
             }
-            _ => wish,
+            _ => changes,
         }))
     })
 }

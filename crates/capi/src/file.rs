@@ -1,7 +1,7 @@
 //! Open files.
 
 use crate::answer::{Fault, answer, answer_long};
-use crate::pointers::{bytes, bytes_mut, give, handle, path, take};
+use crate::pointers::{bytes, bytes_mut, handle, path, put_box, take};
 use crate::volume::{Volume, WRITE, done, permissions};
 use extant::{Error, File, NewFile};
 use std::ffi::c_char;
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn extant_file_open(
             file.set_len(0)?;
         }
         // SAFETY: the caller passes memory for the handle.
-        unsafe { give(out, OpenFile { file, write: has(WRITE) }) }
+        unsafe { put_box(out, OpenFile { file, write: has(WRITE) }) }
     })
 }
 

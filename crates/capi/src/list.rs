@@ -1,7 +1,7 @@
 //! Lists: the names in a directory, and walks.
 
 use crate::answer::{Fault, answer};
-use crate::pointers::{give, handle, handle_mut, path, put, take};
+use crate::pointers::{handle, handle_mut, path, put, put_box, take};
 use crate::volume::Volume;
 use extant::{Error, FileKind, Ino, ReadDir, Walk};
 use std::ffi::{CString, OsString, c_char};
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn extant_readdir(
         // SAFETY: the caller passes an open handle and a string.
         let names = unsafe { handle(volume)?.0.read_dir(path(name)?) }?;
         // SAFETY: the caller passes memory for the handle.
-        unsafe { give(out, List { source: Source::Names(names), shown: CString::default() }) }
+        unsafe { put_box(out, List { source: Source::Names(names), shown: CString::default() }) }
     })
 }
 
@@ -70,7 +70,7 @@ pub unsafe extern "C" fn extant_walk(
         // SAFETY: the caller passes an open handle and a string.
         let walk = unsafe { handle(volume)?.0.walk(path(name)?) };
         // SAFETY: the caller passes memory for the handle.
-        unsafe { give(out, List { source: Source::Walk(walk), shown: CString::default() }) }
+        unsafe { put_box(out, List { source: Source::Walk(walk), shown: CString::default() }) }
     })
 }
 

@@ -48,7 +48,7 @@ pub(crate) unsafe fn strings<'a>(mut list: *const *const c_char) -> Vec<&'a CStr
 /// The object of a handle. Errors: EINVAL for NULL.
 ///
 /// # Safety
-/// `handle` is NULL, or came from [`give`] and was not taken back. No mutable reference to it
+/// `handle` is NULL, or came from [`put_box`] and was not taken back. No mutable reference to it
 /// exists for `'a`.
 pub(crate) unsafe fn handle<'a, T>(handle: *const T) -> Result<&'a T, Fault> {
     // SAFETY: the caller guarantees it.
@@ -81,7 +81,7 @@ pub(crate) unsafe fn put<T>(out: *mut T, value: T) -> Result<(), Fault> {
 ///
 /// # Safety
 /// `out` is NULL or may be written as a pointer.
-pub(crate) unsafe fn give<T>(out: *mut *mut T, value: T) -> Result<i32, Fault> {
+pub(crate) unsafe fn put_box<T>(out: *mut *mut T, value: T) -> Result<i32, Fault> {
     if out.is_null() {
         return Err(Fault::invalid("the place for the handle is NULL"));
     }
@@ -93,9 +93,9 @@ pub(crate) unsafe fn give<T>(out: *mut *mut T, value: T) -> Result<i32, Fault> {
 /// Takes a handle back. Returns `None` for NULL.
 ///
 /// # Safety
-/// `handle` is NULL, or came from [`give`] and is no longer used.
+/// `handle` is NULL, or came from [`put_box`] and is no longer used.
 pub(crate) unsafe fn take<T>(handle: *mut T) -> Option<Box<T>> {
-    // SAFETY: it was a box in `give`, and the caller passes the only pointer to it.
+    // SAFETY: it was a box in `put_box`, and the caller passes the only pointer to it.
     (!handle.is_null()).then(|| unsafe { Box::from_raw(handle) })
 }
 

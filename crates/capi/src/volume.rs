@@ -1,7 +1,7 @@
 //! Volumes: opening, closing, and queries and changes by path.
 
 use crate::answer::{Fault, answer, answer_long};
-use crate::pointers::{bytes_mut, give, handle, path, put, take};
+use crate::pointers::{bytes_mut, handle, path, put, put_box, take};
 use extant::{Filesystem, Metadata, NewFile, OpenOptions, Timestamp};
 use std::ffi::c_char;
 use std::os::unix::ffi::OsStrExt;
@@ -106,7 +106,7 @@ pub unsafe extern "C" fn extant_open_at(
         let image = unsafe { path(image) }?;
         let fs = OpenOptions::new().write(flags & WRITE != 0).offset(offset).open(image)?;
         // SAFETY: the caller passes memory for the handle.
-        unsafe { give(out, Volume(fs)) }
+        unsafe { put_box(out, Volume(fs)) }
     })
 }
 

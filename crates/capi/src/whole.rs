@@ -9,7 +9,7 @@ use extant::resize::{Size, resize};
 use extant::tune::{ErrorPolicy, Tune, clear_mmp, tune_with};
 use extant::{BlockSize, Environment, FileDevice, OpenOptions};
 use extant_image::{
-    Compat, Excludes, ImageBuilder, ImageSize, ModeChange, Ownership, Quiet, SourceError,
+    Compat, Excludes, ImageBuilder, ImageSize, ModeChange, NoProgress, Ownership, SourceError,
     SourceKind, SourceOptions, SourceSpec, Tree,
 };
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
@@ -77,12 +77,12 @@ pub unsafe extern "C" fn extant_build(
     answer(|| {
         // SAFETY: the caller passes strings.
         let (source, image) = unsafe { (path(source)?, path(image)?) };
-        let wish = BuildWish {
+        let request = BuildRequest {
             builder: ImageBuilder::new().size(ImageSize::Auto { free: free_bytes }),
             options: SourceOptions::new().zeros_are_holes(BLOCK_BYTES),
             kind: None,
         };
-        let (built, _) = wish.build(&[source], image)?;
+        let (built, _) = request.build(&[source], image)?;
         if !bytes.is_null() {
             // SAFETY: the caller passes memory for the result.
             unsafe { put(bytes, built) }?;
@@ -111,10 +111,10 @@ pub unsafe extern "C" fn extant_build_with(
         }
         let sources: Vec<&Path> =
             sources.iter().map(|source| Path::new(OsStr::from_bytes(source.to_bytes()))).collect();
-        let (built, problems) = BuildWish::of(options)?.build(&sources, image)?;
+        let (built, problems) = BuildRequest::of(options)?.build(&sources, image)?;
         for problem in problems {
             // SAFETY: the caller of this function guarantees it.
-            unsafe { tell(left_out, context, &problem.to_string(), false) };
+            unsafe { report_line(left_out, context, &problem.to_string(), false) };
         }
         if !bytes.is_null() {
             // SAFETY: the caller passes memory for the result.
@@ -128,15 +128,15 @@ pub unsafe extern "C" fn extant_build_with(
 const BLOCK_BYTES: usize = 4096;
 
 /// What to build from the sources, and how to read them.
-struct BuildWish {
+struct BuildRequest {
     builder: ImageBuilder,
     options: SourceOptions,
     kind: Option<SourceKind>,
 }
 
-impl BuildWish {
+impl BuildRequest {
     /// Reads options with the names of the command's.
-    fn of(mut given: Options<'_>) -> Result<BuildWish, Fault> {
+    fn of(mut given: Options<'_>) -> Result<BuildRequest, Fault> {
         let mut builder = ImageBuilder::new();
         let mut mkfs = match (given.text("type")?, given.text("compat")?) {
             (Some(_), Some(_)) => return Err(Fault::invalid("type and compat exclude each other")),
@@ -238,15 +238,15 @@ impl BuildWish {
             _ => None,
         })?;
         given.finish()?;
-        Ok(BuildWish { builder, options, kind })
+        Ok(BuildRequest { builder, options, kind })
     }
 
     /// Builds the image. Returns its length in bytes, and the entries that were left out.
     fn build(self, sources: &[&Path], image: &Path) -> Result<(u64, Vec<SourceError>), Fault> {
         let spec = |path: &&Path| SourceSpec { path: path.to_path_buf(), kind: self.kind };
         let sources: Vec<SourceSpec> = sources.iter().map(spec).collect();
-        let tree = Tree::read(&sources, &self.options, &Quiet)?;
-        let built = self.builder.build(&tree, image, &Quiet, &AtomicBool::new(false))?;
+        let tree = Tree::read(&sources, &self.options, &NoProgress)?;
+        let built = self.builder.build(&tree, image, &NoProgress, &AtomicBool::new(false))?;
         Ok((built.bytes, tree.take_problems()))
     }
 }
@@ -265,7 +265,7 @@ pub unsafe extern "C" fn extant_tune(
         let mut open = OpenOptions::new();
         open.offset(offset);
         let old = open.open(image)?.superblock().clone();
-        let mut wish = Tune {
+        let mut tune = Tune {
             label: given.text("label")?.map(str::to_owned),
             uuid: given.uuid("uuid")?,
             reserved_blocks: given.number("reserved-blocks")?,
@@ -283,22 +283,22 @@ pub unsafe extern "C" fn extant_tune(
             ..Tune::default()
         };
         if let Some(percent) = given.parsed("reserved", percent)? {
-            wish.reserved_blocks = Some((old.blocks_count as f64 * percent / 100.0) as u64);
+            tune.reserved_blocks = Some((old.blocks_count as f64 * percent / 100.0) as u64);
         }
         if let Some(names) = given.text("mount-options")? {
-            wish = wish.mount_options(names)?;
+            tune = tune.mount_options(names)?;
         }
         for features in given.list("features")? {
             let features =
                 features.to_str().ok_or_else(|| Fault::invalid("features: not UTF-8"))?;
-            wish = wish.features(features)?;
+            tune = tune.features(features)?;
         }
         if let Some(bytes) = given.number::<u64>("journal")? {
             let blocks = u32::try_from(bytes >> old.block_size.log2());
             let blocks = blocks.map_err(|_| Fault::invalid("journal: it is too large"))?;
-            wish.journal_blocks = Some(blocks);
+            tune.journal_blocks = Some(blocks);
             if !old.has_journal() {
-                wish = wish.features("has_journal")?;
+                tune = tune.features("has_journal")?;
             }
         }
         let clear = given.flag("clear-mmp");
@@ -306,8 +306,8 @@ pub unsafe extern "C" fn extant_tune(
         if clear {
             clear_mmp(&open, image)?;
         }
-        if wish != Tune::default() {
-            tune_with(&open, image, &wish)?;
+        if tune != Tune::default() {
+            tune_with(&open, image, &tune)?;
         }
         Ok(0)
     })
@@ -320,7 +320,7 @@ type Hear = unsafe extern "C" fn(context: *mut c_void, line: *const c_char, dama
 ///
 /// # Safety
 /// The thread may call `hear` with `context`, the pointer that the caller passed with it.
-unsafe fn tell(hear: Option<Hear>, context: *mut c_void, line: &str, is_damage: bool) {
+unsafe fn report_line(hear: Option<Hear>, context: *mut c_void, line: &str, is_damage: bool) {
     let line = CString::new(line.replace('\0', "\\0")).unwrap_or_default();
     if let Some(hear) = hear {
         // SAFETY: the caller guarantees it; the line is valid during the call.
@@ -357,7 +357,7 @@ pub unsafe extern "C" fn extant_check_at(
         for finding in report.findings.iter() {
             let is_damage = finding.severity == Severity::Error;
             // SAFETY: the caller of this function guarantees it.
-            unsafe { tell(hear, context, &finding.to_string(), is_damage) };
+            unsafe { report_line(hear, context, &finding.to_string(), is_damage) };
         }
         Ok(report.exit_code())
     })

@@ -20,7 +20,7 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
 ///
 /// Errors: a message for the user.
 pub(crate) fn number<T: FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| "a whole number is needed here".to_owned())
+    text.parse().map_err(|_| "not a whole number".to_owned())
 }
 
 /// Reads a size. A number without a suffix counts `unit` bytes.
@@ -42,7 +42,7 @@ pub(crate) fn scaled(text: &str, unit: u64) -> Result<u64, String> {
         "p" => 1 << 50,
         _ => return Err(wrong()),
     };
-    number.checked_mul(factor).ok_or_else(|| format!("'{text}' is more than 64 bits can count"))
+    number.checked_mul(factor).ok_or_else(|| format!("'{text}' does not fit in 64 bits"))
 }
 
 /// A size for people: `512 B`, `1.5 GiB`.

@@ -54,7 +54,7 @@ struct Level<'t> {
     /// The children that remain to be written.
     children: Children<'t>,
     /// Whether its attributes are set after its children.
-    is_dressed: bool,
+    sets_attributes: bool,
 }
 
 impl<'a> Apply<'a> {
@@ -83,22 +83,22 @@ impl<'a> Apply<'a> {
 
     /// Writes the tree's root to `dest`, which is created as a directory if it does not exist.
     pub(crate) fn run(&mut self, dest: &[u8]) -> Result<(), Failure> {
-        if self.change.look_behind(dest)?.is_none() {
+        if self.change.metadata_following_links(dest)?.is_none() {
             let new = NewFile::directory();
             self.change.at(dest, |fs| fs.create_dir_all(as_path(dest), &new))?;
         }
         self.find_outside(dest)?;
-        let is_dressed = !self.tree.node(NodeId::ROOT).is_implied();
+        let sets_attributes = !self.tree.node(NodeId::ROOT).is_implied();
         let mut path = dest.to_vec();
         let node = self.change.at(dest, |fs| fs.node(as_path(dest)))?;
-        let mut stack = vec![self.enter(NodeId::ROOT, node, &path, is_dressed)?];
+        let mut stack = vec![self.enter(NodeId::ROOT, node, &path, sets_attributes)?];
         // No recursion, and each name is looked up in its own directory, because the depth of the
         // tree comes from its source.
         while let Some(level) = stack.last_mut() {
             path.truncate(level.path_len);
             let Some((name, child)) = level.children.next() else {
                 let done = stack.pop();
-                if let Some(Level { id, node, is_dressed: true, .. }) = done {
+                if let Some(Level { id, node, sets_attributes: true, .. }) = done {
                     self.attributes(id, &node, &path)?;
                 }
                 continue;
@@ -116,8 +116,10 @@ impl<'a> Apply<'a> {
                 }
                 None => {
                     path.extend_from_slice(name);
-                    if let Some((node, is_dressed)) = self.put(child, &level.node, name, &path)? {
-                        stack.push(self.enter(child, node, &path, is_dressed)?);
+                    if let Some((node, sets_attributes)) =
+                        self.put(child, &level.node, name, &path)?
+                    {
+                        stack.push(self.enter(child, node, &path, sets_attributes)?);
                     }
                 }
             }
@@ -132,10 +134,12 @@ impl<'a> Apply<'a> {
             let target = join(dest, target);
             let node = self.change.at(&target, |fs| fs.node_nofollow(as_path(&target))).map_err(
                 |failure| match failure {
-                    Failure::Said(text) => {
+                    Failure::Message(text) => {
                         let name =
                             Shown(&self.tree.path(id).into_os_string().into_vec()).to_string();
-                        Failure::Said(format!("{text}: entry {name} is a hard link to it"))
+                        Failure::Message(format!(
+                            "{text}: entry {name} is a hard link to this file"
+                        ))
                     }
                     failure => failure,
                 },
@@ -152,13 +156,13 @@ impl<'a> Apply<'a> {
         id: NodeId,
         node: Node,
         path: &[u8],
-        is_dressed: bool,
+        sets_attributes: bool,
     ) -> Result<Level<'a>, Failure> {
         if self.whiteouts && self.tree.child(id, OPAQUE).is_some() {
             self.empty(&node, path)?;
         }
         let children = self.tree.children(id);
-        Ok(Level { id, node, path_len: path.len(), children, is_dressed })
+        Ok(Level { id, node, path_len: path.len(), children, sets_attributes })
     }
 
     /// The file with a name in a directory. Symlinks are not followed.
@@ -191,7 +195,11 @@ impl<'a> Apply<'a> {
                 // A directory that is only implied by paths must not replace a link to a directory.
                 // Neither must a copy of directories, which would lose everything below /lib.
                 Some(there) if is_link && (node.is_implied() || !self.over_directories) => {
-                    match self.change.look_behind(path)?.is_some_and(|behind| behind.is_dir()) {
+                    match self
+                        .change
+                        .metadata_following_links(path)?
+                        .is_some_and(|target| target.is_dir())
+                    {
                         true => Ok(self.change.at(path, |fs| fs.node(as_path(path)))?),
                         false => Err(Some(there)),
                     }
@@ -204,7 +212,7 @@ impl<'a> Apply<'a> {
             };
             if let Some(there) = there {
                 if !self.over_directories {
-                    return Err(self.change.refuse(path, "is no directory: remove it first"));
+                    return Err(self.change.refuse(path, "is not a directory: remove it first"));
                 }
                 self.remove(dir, name, &there, path)?;
             }

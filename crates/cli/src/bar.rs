@@ -38,7 +38,8 @@ pub(crate) fn percent(quiet: bool) -> ProgressBar {
 pub(crate) fn copying(total: u64) -> ProgressBar {
     let bar = hidden_or(false, ProgressBar::new(total));
     bar.set_style(style(
-        "copying {bar:30} {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} left",
+        "copying {bar:30} {binary_bytes} of {binary_total_bytes}  {binary_bytes_per_sec}  {eta} \
+         left",
     ));
     bar
 }
@@ -110,7 +111,7 @@ impl BuildProgress for BuildBar {
             )),
             Phase::Flush => {
                 self.bar.set_style(style("{msg}"));
-                self.bar.set_message("making it durable");
+                self.bar.set_message("flushing to disk");
             }
         }
     }

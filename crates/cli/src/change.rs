@@ -10,7 +10,7 @@
 //! With `--in-steps` the engine commits while the verb runs, and the committed part remains if the
 //! program ends early.
 
-use crate::failure::{Failure, tell};
+use crate::failure::{Failure, print_message};
 use crate::image::{Image, as_path, inner_path};
 use crate::shown::Shown;
 use extant::{Error, Filesystem, InodeFlags, Metadata};
@@ -21,8 +21,8 @@ use std::os::unix::ffi::OsStrExt;
 /// How a change is committed.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct Steps {
-    /// Commit in steps, for a change larger than the volume's journal: what was done by then stays
-    /// when it is interrupted
+    /// Commit in steps, for a change larger than the volume's journal. An interruption keeps the
+    /// completed steps
     #[arg(long)]
     pub(crate) in_steps: bool,
 }
@@ -44,8 +44,8 @@ impl Change {
         options.write(true).one_transaction(!steps.in_steps).use_reserve(true);
         let fs = image.open_with(&options)?;
         if !fs.superblock().has_journal() {
-            tell(format_args!(
-                "{}: has no journal: an interruption can leave it half changed",
+            print_message(format_args!(
+                "{}: the volume has no journal: an interruption can leave the change incomplete",
                 Shown::path(&image.name)
             ));
         }
@@ -58,7 +58,7 @@ impl Change {
             Error::NotPermitted => self.forbidden(path),
             // The error concerns the path, not the volume: the path leads to a directory that
             // cannot move.
-            Error::Busy => Some("is a directory of the path itself: it cannot be moved"),
+            Error::Busy => Some("a directory cannot be moved into itself"),
             _ => None,
         };
         match why {
@@ -72,15 +72,15 @@ impl Change {
         let flags = |path: &[u8]| self.fs.symlink_metadata(as_path(path)).map(|it| it.flags());
         if let Ok(flags) = flags(path) {
             if flags.contains(InodeFlags::IMMUTABLE) {
-                return Some("is immutable (chattr +i): nothing of it can be changed");
+                return Some("the file is immutable (chattr +i) and cannot be changed");
             }
             if flags.contains(InodeFlags::APPEND) {
-                return Some("is append-only (chattr +a): only bytes at its end can be added");
+                return Some("the file is append-only (chattr +a): data can only be appended");
             }
         }
         let flags = flags(split_last(path).0).ok()?;
         if flags.contains(InodeFlags::IMMUTABLE) {
-            return Some("its directory is immutable (chattr +i): its names stay as they are");
+            return Some("its directory is immutable (chattr +i): names in it cannot change");
         }
         let is_append = flags.contains(InodeFlags::APPEND);
         is_append.then_some("its directory is append-only (chattr +a): names can only be added")
@@ -93,12 +93,13 @@ impl Change {
         let in_inodes = superblock.features.incompat.contains(Incompat::EA_INODE);
         let most = if in_inodes { ATTRIBUTE_MAX } else { block };
         if len > most {
-            return Some(format!("a value of {len} bytes: it can have {most} at most"));
+            return Some(format!("the value has {len} bytes, the maximum is {most}"));
         }
         let free = superblock.free_blocks.saturating_mul(block as u64);
         (free > 2 * ATTRIBUTE_MAX as u64).then(|| {
             format!(
-                "no room: all attributes of a file share its inode and one block of {block} bytes"
+                "no space for the attribute: all attributes of a file share its inode and one \
+                 block of {block} bytes"
             )
         })
     }
@@ -125,7 +126,7 @@ impl Change {
     /// Whether two paths are the same name in the same directory, following symlinks on the way.
     pub(crate) fn is_same_name(&self, a: &[u8], b: &[u8]) -> Result<bool, Failure> {
         let ((dir_a, name_a), (dir_b, name_b)) = (split_last(a), split_last(b));
-        let ino = |dir| Ok::<_, Failure>(self.look_behind(dir)?.map(|dir| dir.ino()));
+        let ino = |dir| Ok::<_, Failure>(self.metadata_following_links(dir)?.map(|dir| dir.ino()));
         Ok(name_a == name_b && ino(dir_a)? == ino(dir_b)?)
     }
 
@@ -141,7 +142,10 @@ impl Change {
     }
 
     /// The same, following symlinks.
-    pub(crate) fn look_behind(&self, path: &[u8]) -> Result<Option<Metadata>, Failure> {
+    pub(crate) fn metadata_following_links(
+        &self,
+        path: &[u8],
+    ) -> Result<Option<Metadata>, Failure> {
         found(self.fs.metadata(as_path(path))).map_err(|e| self.failure(path, &e))
     }
 

@@ -5,22 +5,25 @@ use crate::verb;
 use clap::{CommandFactory, Parser, Subcommand};
 use std::ffi::OsStr;
 
-/// Make, build, read, change and check ext2, ext3 and ext4 volumes, without root and without a mount.
+/// Create, build, read, change and check ext2, ext3 and ext4 volumes, without root and without a
+/// mount.
 ///
-/// IMG is an image file or a block device; IMG?offset=BYTES names a volume inside one, such as a
-/// partition (sizes may be written 1M, 2G), and IMG?member=IMG2 one that lies on several devices. PATH is a path inside the volume, counted from its root.
+/// IMG is an image file or a block device. IMG?offset=BYTES names a volume inside one, such as a
+/// partition (sizes may be written 1M, 2G), and IMG?member=IMG2 a volume on several devices. PATH
+/// is a path inside the volume, relative to its root.
 ///
-/// A volume that was not unmounted is shown as it will be after its journal has been replayed;
-/// reading never writes to IMG. A change is one transaction of the volume's journal: interrupted at any
-/// moment, all of it happened, or nothing.
+/// If a volume was not unmounted, its journal is replayed in memory before it is shown; reading
+/// never writes to IMG. A change is one transaction of the volume's journal: after an interruption,
+/// either all of it is on the volume, or nothing.
 #[derive(Debug, Parser)]
 #[command(
     name = "extant",
     version,
     max_term_width = 100,
     after_help = "Exit status: 0 done, 1 failed, 2 wrong usage; `check` has its own.\n\
-                  `extant VERB --help` explains a verb, with examples. `extant man DIR` writes the manual's pages,\n\
-                  `extant completions SHELL` what a shell completes."
+                  `extant VERB --help` explains a verb, with examples. `extant man DIR` writes \
+                  manual pages,\n\
+                  `extant completions SHELL` completions for a shell."
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -73,7 +76,7 @@ impl Cli {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         match self.verb {
             Verb::Mkfs(args) => args.run(),
-            Verb::Build(args) => args.run(),
+            Verb::Build(args) => args.run(Cli::command),
             Verb::Ls(args) => args.run(),
             Verb::Tree(args) => args.run(),
             Verb::Cat(args) => args.run(),

@@ -2,12 +2,11 @@
 //!
 //! ```text
 //!   extant: disk.img: /etc/foo: no such file or directory
-//!   extant: disk.img: not an ext2, ext3 or ext4 volume: name a partition by IMG?offset=BYTES
+//!   extant: disk.img: not an ext2, ext3 or ext4 volume: name a partition as IMG?offset=BYTES
 //! ```
 
-use crate::image::Image;
+use crate::moment;
 use crate::shown::Shown;
-use crate::{moment, signature};
 use extant::{Error, What};
 use extant_base::{FeatureSet, MemberError, MemberProblem};
 use extant_ondisk::features::Incompat;
@@ -20,11 +19,11 @@ use std::process::ExitCode;
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// A message for standard error, without the program's name.
-    Said(String),
+    Message(String),
     /// The same, for a command line that is wrong whatever the volume and the files contain.
     Usage(String),
     /// The error has already been reported.
-    Told,
+    Reported,
     /// The reader of the output closed the pipe.
     Pipe,
 }
@@ -32,7 +31,7 @@ pub(crate) enum Failure {
 impl Failure {
     /// A failure with this message.
     pub(crate) fn new(text: impl Display) -> Failure {
-        Failure::Said(without_number(&text.to_string()))
+        Failure::Message(without_number(&text.to_string()))
     }
 
     /// A wrong command line, with this message.
@@ -40,50 +39,45 @@ impl Failure {
         Failure::Usage(text.to_string())
     }
 
-    /// The volume could not be opened or used.
-    pub(crate) fn of_image(image: &Path, error: &Error) -> Failure {
-        Failure::Said(said_of_image(image, error))
-    }
-
     /// Something at `path` in the volume failed.
     pub(crate) fn of_path(image: &Path, path: &[u8], error: &Error) -> Failure {
         let (image, path) = (Shown::path(image), Shown(path));
-        Failure::Said(format!("{image}: {path}: {}", explained(error)))
+        Failure::Message(format!("{image}: {path}: {}", explained(error)))
     }
 
     /// A file of this machine could not be used.
     pub(crate) fn of_file(action: &str, path: &Path, error: impl Into<io::Error>) -> Failure {
         let error: io::Error = error.into();
-        Failure::Said(format!("{}: cannot {action}: {}", Shown::path(path), plain(&error)))
+        Failure::Message(format!("{}: cannot {action}: {}", Shown::path(path), plain(&error)))
     }
 
     /// Writing the output failed.
     pub(crate) fn of_output(error: io::Error) -> Failure {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Failure::Pipe,
-            _ => Failure::Said(format!("standard output: cannot write: {}", plain(&error))),
+            _ => Failure::Message(format!("standard output: cannot write: {}", plain(&error))),
         }
     }
 
     /// Prints the message and returns the program's exit status.
     pub(crate) fn exit(self) -> ExitCode {
         match self {
-            Failure::Said(text) => {
-                tell(text);
+            Failure::Message(text) => {
+                print_message(text);
                 ExitCode::from(1)
             }
             Failure::Usage(text) => {
-                tell(text);
+                print_message(text);
                 ExitCode::from(2)
             }
-            Failure::Told => ExitCode::from(1),
+            Failure::Reported => ExitCode::from(1),
             Failure::Pipe => ExitCode::SUCCESS,
         }
     }
 }
 
 /// Prints a message on standard error. An error of that is ignored.
-pub(crate) fn tell(text: impl Display) {
+pub(crate) fn print_message(text: impl Display) {
     use std::io::Write;
     let _ = writeln!(io::stderr().lock(), "extant: {text}");
 }
@@ -109,31 +103,35 @@ pub(crate) fn without_number(text: &str) -> String {
 pub(crate) fn explained(error: &Error) -> String {
     match error {
         error if is_no_volume(error) => {
-            "not an ext2, ext3 or ext4 volume: name a partition by IMG?offset=BYTES".into()
+            "not an ext2, ext3 or ext4 volume: name a partition as IMG?offset=BYTES".into()
         }
         Error::Corrupt { what: What::SuperblockBeyondDevice, .. } => {
-            format!("{error}: the image was cut off; get a whole copy")
+            format!("{error}: the image is truncated; get a complete copy")
         }
         Error::Corrupt { what: What::JournalElsewhere, .. } => {
-            "its journal is on another device: name that by IMG?journal=DEVICE".into()
+            "its journal is on another device: name that device as IMG?journal=DEVICE".into()
         }
         Error::Corrupt { what: What::DataChecksum, .. } => format!(
-            "{error}: the device changed the file's data: write the file anew; `extant check --data` lists all such blocks"
+            "{error}: the device changed the file's data: write the file again; `extant check \
+             --data` lists all such blocks"
         ),
         Error::Corrupt { what: What::DataSumsChecksum | What::DataSumsFile, .. } => format!(
-            "{error}: `extant tune -O ^data_csum IMG`, then `extant tune -O data_csum IMG`, sum the data anew as it is"
+            "{error}: `extant tune -O ^data_csum IMG`, then `extant tune -O data_csum IMG`, \
+             computes new checksums of the data as it is"
         ),
         Error::Corrupt { .. } => format!("{error}: `extant check` lists all damage"),
-        Error::Busy => "in use by another program or mounted: end that first".into(),
+        Error::Busy => "mounted, or in use by another program: unmount it or end that program \
+                        first".into(),
         Error::Locked { pid } => format!(
-            "{} has locked it and cannot be examined, or has locked its bytes as well: end it, or run this as root",
+            "{} has locked the image and may write to it: end that process, or run \
+             this command as root",
             process(*pid)
         ),
         Error::Held { holder } => {
             let seen = moment::seconds(holder.seen);
             let advice = match holder.is_checker {
                 // A checker that died leaves the same mark as a running one.
-                true => "if none runs there any more: `extant tune --clear-mmp IMG`",
+                true => "if it does not run any more, use `extant tune --clear-mmp IMG`",
                 false => "end that first",
             };
             format!("in use by {holder}, last seen {seen}: {advice}")
@@ -142,12 +140,12 @@ pub(crate) fn explained(error: &Error) -> String {
             if (feature.set, feature.bits)
                 == (FeatureSet::Incompat, Incompat::JOURNAL_DEV.bits()) =>
         {
-            "the journal of another volume: name that one, as VOLUME?journal=DEVICE".into()
+            "the journal of another volume: name that volume, as VOLUME?journal=DEVICE".into()
         }
         Error::Unsupported { feature } if feature.set == FeatureSet::RoCompat => {
-            format!("{feature}: such a volume can be read, not changed")
+            format!("{feature}: the volume can be read, but not changed")
         }
-        Error::Unsupported { .. } => format!("{error}: a newer extant may know it"),
+        Error::Unsupported { .. } => format!("{error}: a newer version of extant may support it"),
         Error::Device { op, source, .. } if *op == extant_base::IoOp::Open => {
             format!("cannot open: {}", plain(source))
         }
@@ -162,16 +160,10 @@ pub(crate) fn explained(error: &Error) -> String {
              a larger journal"
                 .into()
         }
-        Error::NoSpace => format!("{error}: `extant resize` makes it larger"),
+        Error::NoSpace => format!("{error}: `extant resize` can grow the volume"),
         Error::Invalid(why) => (*why).into(),
         other => other.to_string(),
     }
-}
-
-/// The message for an error of an image.
-pub(crate) fn said_of_image(image: &Path, error: &Error) -> String {
-    let instead = if is_no_volume(error) { instead_of_volume(image) } else { None };
-    said(image, instead.unwrap_or_else(|| explained(error)))
 }
 
 /// Whether the image has no primary superblock.
@@ -179,27 +171,26 @@ pub(crate) fn is_no_volume(error: &Error) -> bool {
     matches!(error, Error::Corrupt { what: What::SuperblockMagic, at } if at.group.is_none())
 }
 
-/// A message about the other format that `image` contains, if it is a known one.
-fn instead_of_volume(image: &Path) -> Option<String> {
-    let named = Image::parse(image.as_os_str()).ok()?;
-    let text = signature::instead_of_volume(&named.path, named.offset)?;
-    Some(text.replace("IMG", &Shown::path(&named.path).to_string()))
-}
-
 /// The message for a member that is missing while the image is used.
-pub(crate) fn said_of_absence(image: &Path, member: &MemberError) -> String {
+pub(crate) fn absence_message(image: &Path, member: &MemberError) -> String {
     let next = match member.problem {
-        MemberProblem::CannotOpen { .. } => "the volume goes on without this member",
+        MemberProblem::CannotOpen { .. } => "the volume is used without this member",
         problem => next_step(problem),
     };
-    said(image, without_number(&format!("{member}: {next}")))
+    with_name(image, without_number(&format!("{member}: {next}")))
 }
 
 /// The message for a lock that was ignored: the process that holds it has the image open only for
 /// reading.
-pub(crate) fn passed_lock(image: &Path, pid: u32) -> String {
+pub(crate) fn ignored_lock_message(image: &Path, pid: u32) -> String {
     let process = process(pid);
-    said(image, format!("{process} has locked it, and has it open only to read: going on"))
+    with_name(
+        image,
+        format!(
+            "{process} has locked the image, but has it open for reading only: \
+                         continuing"
+        ),
+    )
 }
 
 /// A process of this system, with its name if it can be read.
@@ -210,7 +201,8 @@ fn process(pid: u32) -> String {
     }
 }
 
-fn said(image: &Path, error: String) -> String {
+/// `error` after the name of the image.
+pub(crate) fn with_name(image: &Path, error: String) -> String {
     let image = Shown::path(image).to_string();
     // The error of a member that was named by itself starts with that name.
     match error.strip_prefix(&image).is_some_and(|rest| rest.starts_with(':')) {
@@ -223,27 +215,33 @@ fn said(image: &Path, error: String) -> String {
 fn next_step(problem: MemberProblem) -> &'static str {
     match problem {
         MemberProblem::Missing { .. } => {
-            "name the others, as IMG?member=IMG2; of a mirror, IMG?degraded goes on without them"
+            "name all members, as IMG?member=IMG2; a mirror can be used without them as \
+             IMG?degraded"
         }
         MemberProblem::CannotOpen { .. } => {
-            "name one that can be; of a mirror, IMG?degraded goes on without it"
+            "name a member that can be opened; a mirror can be used without it as IMG?degraded"
         }
-        MemberProblem::NoRecord | MemberProblem::Foreign => "name the right one",
+        MemberProblem::NoRecord | MemberProblem::Foreign => "name the right device",
         MemberProblem::Empty => {
-            "name the right one; of a mirror, `extant rebuild OTHER --member IT` fills it"
+            "name the right device; for a mirror, `extant rebuild OTHER --member IT` fills it"
         }
         // Nothing shows what the member contains.
         MemberProblem::Damaged => {
-            "of a mirror, `extant rebuild --force OTHER --member IT` makes it whole; of raid0 only a copy of it helps"
+            "for a mirror, `extant rebuild --force OTHER --member IT` copies it again; for raid0, \
+             restore a copy of it"
         }
-        MemberProblem::StaleStripes => "put its newest copy back: raid0 holds nothing twice",
-        MemberProblem::Duplicate { .. } => "name each member once, and no copy of it",
-        MemberProblem::Mended { .. } => "`extant scrub IMG` looks for more",
-        MemberProblem::TooShort { .. } => "it was cut off, or is another device",
+        MemberProblem::StaleStripes => {
+            "restore its newest copy: raid0 has no second copy of its \
+                                        data"
+        }
+        MemberProblem::Duplicate { .. } => "name each member once, without copies of it",
+        MemberProblem::Mended { .. } => "`extant scrub IMG` finds further differences",
+        MemberProblem::TooShort { .. } => "it is truncated, or is another device",
         MemberProblem::Split | MemberProblem::ChangedOutside => {
-            "name only the member whose content you want, as IMG?degraded, then `extant rebuild --force` the other"
+            "choose the member with the right content and name only that, as IMG?degraded; then \
+             copy it to the other with `extant rebuild --force`"
         }
-        _ => "`extant rebuild IMG --member IT` makes it whole",
+        _ => "`extant rebuild IMG --member IT` copies what it lacks",
     }
 }
 
@@ -253,14 +251,14 @@ mod tests {
 
     #[test]
     fn damage_that_check_cannot_help_with_has_its_own_advice() {
-        let said =
+        let with_name =
             |what: What| explained(&extant::Site::of_ino(extant::Ino::DATA_SUMS).corrupt(what));
         for what in [What::DataSumsChecksum, What::DataSumsFile] {
-            let text = said(what);
+            let text = with_name(what);
             assert!(text.contains("(ino 5): `extant tune -O ^data_csum IMG`, then"), "{text}");
         }
-        assert!(said(What::DataChecksum).contains("`extant check --data`"));
-        assert!(said(What::ExtentEmpty).ends_with("`extant check` lists all damage"));
+        assert!(with_name(What::DataChecksum).contains("`extant check --data`"));
+        assert!(with_name(What::ExtentEmpty).ends_with("`extant check` lists all damage"));
     }
 
     #[test]

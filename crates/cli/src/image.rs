@@ -10,8 +10,12 @@
 //! ```
 
 use crate::amount;
-use crate::failure::{Failure, passed_lock, said_of_absence, tell};
+use crate::failure::{
+    Failure, absence_message, explained, ignored_lock_message, is_no_volume, print_message,
+    with_name,
+};
 use crate::shown::Shown;
+use crate::signature;
 use extant::{Error, Filesystem, OpenOptions};
 use extant_base::{MemberError, MemberProblem};
 use std::collections::HashSet;
@@ -40,7 +44,7 @@ pub(crate) struct Image {
     pub(crate) degraded: bool,
     /// Messages about members that were already printed. Each is printed once, however often the
     /// volume is opened.
-    told: Arc<Mutex<HashSet<MemberError>>>,
+    reported: Arc<Mutex<HashSet<MemberError>>>,
     /// Processes about whose locks the user was warned.
     warned: Arc<Mutex<HashSet<u32>>>,
 }
@@ -61,7 +65,7 @@ impl Image {
             journal: None,
             members: Vec::new(),
             degraded: false,
-            told: Arc::default(),
+            reported: Arc::default(),
             warned: Arc::default(),
         };
         let bytes = text.as_bytes();
@@ -90,9 +94,9 @@ impl Image {
             } else if option == "degraded" {
                 image.degraded = true;
             } else {
-                let hint = nearest(option).map(|name| format!("; is {name} meant?"));
+                let hint = nearest(option).map(|name| format!("; did you mean {name}?"));
                 return Err(wrong(format!(
-                    "'{option}' is none of offset=BYTES, backup=GROUP, journal=DEVICE, \
+                    "'{option}' is not one of offset=BYTES, backup=GROUP, journal=DEVICE, \
                      member=DEVICE, degraded{}",
                     hint.unwrap_or_default()
                 )));
@@ -103,7 +107,7 @@ impl Image {
             if let Some(other) = named.iter().find(|other| is_same_file(other, member)) {
                 let (member, other) = (Shown::path(member), Shown::path(other));
                 return Err(Failure::new(format_args!(
-                    "{member}: is {other}, which is named already: name each member once"
+                    "{member}: the same file as {other}: name each member once"
                 )));
             }
             named.push(member);
@@ -135,7 +139,7 @@ impl Image {
         let image = self.clone();
         options.on_error(Arc::new(move |error| match error {
             Error::Member(member) if !matches!(member.problem, MemberProblem::Mended { .. }) => {
-                image.tell_of(member);
+                image.report_member(member);
             }
             Error::Locked { pid } => image.warn_of_lock(*pid),
             _ => {}
@@ -144,9 +148,9 @@ impl Image {
     }
 
     /// Prints that the volume is used without this member, if that was not printed before.
-    pub(crate) fn tell_of(&self, member: &MemberError) {
-        if self.told.lock().is_ok_and(|mut told| told.insert(member.clone())) {
-            tell(said_of_absence(&self.name, member));
+    pub(crate) fn report_member(&self, member: &MemberError) {
+        if self.reported.lock().is_ok_and(|mut reported| reported.insert(member.clone())) {
+            print_message(absence_message(&self.name, member));
         }
     }
 
@@ -154,14 +158,14 @@ impl Image {
     /// that was not printed before.
     fn warn_of_lock(&self, pid: u32) {
         if self.warned.lock().is_ok_and(|mut warned| warned.insert(pid)) {
-            tell(passed_lock(&self.name, pid));
+            print_message(ignored_lock_message(&self.name, pid));
         }
     }
 
     /// All of `members` if some of them may not have been reported yet, else none. Only their
     /// number is compared.
-    pub(crate) fn untold<'m>(&self, members: &'m [u16]) -> &'m [u16] {
-        match self.told.lock().is_ok_and(|told| told.len() >= members.len()) {
+    pub(crate) fn unreported<'m>(&self, members: &'m [u16]) -> &'m [u16] {
+        match self.reported.lock().is_ok_and(|reported| reported.len() >= members.len()) {
             true => &[],
             false => members,
         }
@@ -181,6 +185,26 @@ impl Image {
     pub(crate) fn failure(&self, path: &[u8], error: &extant::Error) -> Failure {
         Failure::of_path(&self.name, path, error)
     }
+}
+
+impl Failure {
+    /// The volume could not be opened or used.
+    pub(crate) fn of_image(image: &Path, error: &Error) -> Failure {
+        Failure::Message(image_message(image, error))
+    }
+}
+
+/// The message for an error of an image.
+pub(crate) fn image_message(image: &Path, error: &Error) -> String {
+    let instead = if is_no_volume(error) { instead_of_volume(image) } else { None };
+    with_name(image, instead.unwrap_or_else(|| explained(error)))
+}
+
+/// A message about the other format that `image` contains, if it is a known one.
+fn instead_of_volume(image: &Path) -> Option<String> {
+    let named = Image::parse(image.as_os_str()).ok()?;
+    let text = signature::instead_of_volume(&named.path, named.offset)?;
+    Some(text.replace("IMG", &Shown::path(&named.path).to_string()))
 }
 
 /// The option that `text` probably means: one that differs in at most two letters.
@@ -219,7 +243,7 @@ pub(crate) fn is_same_file(a: &Path, b: &Path) -> bool {
 /// Errors: an empty path, which can come from an unset variable.
 pub(crate) fn inner_path(path: &OsStr) -> Result<Vec<u8>, Failure> {
     if path.is_empty() {
-        return Err(Failure::usage("an empty path names nothing: the volume's root is /"));
+        return Err(Failure::usage("the path is empty: the volume's root is /"));
     }
     let mut out = Vec::new();
     for part in path.as_bytes().split(|&byte| byte == b'/') {
@@ -232,7 +256,7 @@ pub(crate) fn inner_path(path: &OsStr) -> Result<Vec<u8>, Failure> {
 }
 
 /// As [`inner_path`], but keeps a trailing slash, with which the path must lead to a directory.
-pub(crate) fn looked_up_path(path: &OsStr) -> Result<Vec<u8>, Failure> {
+pub(crate) fn lookup_path(path: &OsStr) -> Result<Vec<u8>, Failure> {
     let mut inner = inner_path(path)?;
     if path.as_bytes().ends_with(b"/") && !inner.ends_with(b"/") {
         inner.push(b'/');
@@ -272,15 +296,15 @@ mod tests {
     }
 
     #[test]
-    fn an_option_that_is_not_known_is_told_with_the_nearest() {
+    fn an_unknown_option_is_reported_with_the_nearest_one() {
         for (text, hint) in [
-            ("no-such?membr=b", "; is member= meant?"),
-            ("no-such?degarded", "; is degraded meant?"),
-            ("no-such?offset=1M&jurnal=x", "; is journal= meant?"),
+            ("no-such?membr=b", "; did you mean member=?"),
+            ("no-such?degarded", "; did you mean degraded?"),
+            ("no-such?offset=1M&jurnal=x", "; did you mean journal=?"),
             ("/?unlike=1", "member=DEVICE, degraded"),
         ] {
             match Image::parse(text.as_ref()) {
-                Err(Failure::Usage(said)) => assert!(said.ends_with(hint), "{said}"),
+                Err(Failure::Usage(text)) => assert!(text.ends_with(hint), "{text}"),
                 other => panic!("{text}: {other:?}"),
             }
         }
@@ -299,8 +323,8 @@ mod tests {
             assert_eq!(inner_path(text.as_ref()).unwrap(), path.as_bytes());
         }
         assert!(inner_path("".as_ref()).is_err());
-        assert_eq!(looked_up_path("/a//".as_ref()).unwrap(), b"/a/");
-        assert_eq!(looked_up_path("a/b".as_ref()).unwrap(), b"/a/b");
-        assert_eq!(looked_up_path("//".as_ref()).unwrap(), b"/");
+        assert_eq!(lookup_path("/a//".as_ref()).unwrap(), b"/a/");
+        assert_eq!(lookup_path("a/b".as_ref()).unwrap(), b"/a/b");
+        assert_eq!(lookup_path("//".as_ref()).unwrap(), b"/");
     }
 }

@@ -56,7 +56,7 @@ fn main() -> ExitCode {
 
 /// Executes this program again with other arguments, so that the rest of the code sees one form.
 fn start_again(arguments: &[OsString]) -> ExitCode {
-    let failed = |error| Failure::new(format!("cannot start again: {error}")).exit();
+    let failed = |error| Failure::new(format!("cannot execute extant again: {error}")).exit();
     match std::env::current_exe() {
         Ok(program) => failed(Command::new(program).arg0("extant").args(arguments).exec()),
         Err(error) => failed(error),

@@ -46,8 +46,8 @@ impl Mounted {
         let is_whole = fields.next()? == b"/";
         let dir = path_of(fields.next()?);
         let read_only = fields.next()?.split(|&byte| byte == b',').any(|word| word == b"ro");
-        let mut behind = fields.skip_while(|field| *field != b"-").skip(1);
-        let (kind, source) = (behind.next()?, path_of(behind.next()?));
+        let mut rest = fields.skip_while(|field| *field != b"-").skip(1);
+        let (kind, source) = (rest.next()?, path_of(rest.next()?));
         let is_ours = kind == b"fuse.extant" || kind == b"fuseblk.extant";
         is_ours.then(|| Mounted { dir, image: image_of(&source, &device), read_only, is_whole })
     }
@@ -91,8 +91,8 @@ fn image_of(source: &Path, device: &str) -> PathBuf {
 fn path_of(field: &[u8]) -> PathBuf {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
-    while let Some((&first, behind)) = rest.split_first() {
-        let octal = behind.get(..3).filter(|_| first == b'\\');
+    while let Some((&first, after)) = rest.split_first() {
+        let octal = after.get(..3).filter(|_| first == b'\\');
         let byte = octal.and_then(|digits| {
             let digits = std::str::from_utf8(digits).ok()?;
             u8::from_str_radix(digits, 8).ok()
@@ -100,11 +100,11 @@ fn path_of(field: &[u8]) -> PathBuf {
         match byte {
             Some(byte) => {
                 out.push(byte);
-                rest = &behind[3..];
+                rest = &after[3..];
             }
             None => {
                 out.push(first);
-                rest = behind;
+                rest = after;
             }
         }
     }

@@ -127,8 +127,8 @@ fn logical(file: &File, extended: u64, found: &mut Vec<Partition>) -> io::Result
     Ok(())
 }
 
-/// Whether `head`, the first sector of a disk, holds an MBR partition table: its boot signature, and at least
-/// one entry that is in use and makes sense.
+/// Whether `head`, the first sector of a disk, holds an MBR partition table: its boot signature,
+/// and at least one entry that is in use and makes sense.
 pub(crate) fn is_mbr(head: &[u8]) -> bool {
     let Some(table) = head.get(446..512).filter(|table| table[64..] == [0x55, 0xAA]) else {
         return false;

@@ -46,7 +46,7 @@ impl From<FileExtent> for Extent {
 
 /// What a record includes besides the inode's fields.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Ask {
+pub(crate) struct Parts {
     /// Hashes of content.
     pub(crate) hash: bool,
     /// The location of the content.
@@ -99,8 +99,8 @@ struct InodeFields {
 }
 
 impl Record {
-    /// Reads what `ask` requests for an entry. Errors go into the record.
-    pub(crate) fn of(fs: &Filesystem, mut visit: Visit<'_>, ask: Ask) -> Record {
+    /// Reads what `parts` requests for an entry. Errors go into the record.
+    pub(crate) fn of(fs: &Filesystem, mut visit: Visit<'_>, parts: Parts) -> Record {
         let features = fs.superblock().features;
         let has_projects = features.ro_compat.contains(RoCompat::PROJECT);
         let inode = visit.metadata.as_ref().map(|meta| InodeFields {
@@ -141,13 +141,13 @@ impl Record {
             record.xattrs = keep(fs.xattrs_of_ino(visit.ino), problems).map(|all| {
                 all.iter().map(|(name, value)| (encoded(name), BASE64.encode(value))).collect()
             });
-            if kind == FileKind::Regular && (ask.hash || ask.extents) {
+            if kind == FileKind::Regular && (parts.hash || parts.extents) {
                 let file = keep(fs.open_ino(visit.ino), problems);
-                if let Some(file) = file.as_ref().filter(|_| ask.extents) {
+                if let Some(file) = file.as_ref().filter(|_| parts.extents) {
                     record.extents = keep(file.extents(), problems)
                         .map(|all| all.into_iter().map(Extent::from).collect());
                 }
-                if let Some(file) = file.filter(|_| ask.hash) {
+                if let Some(file) = file.filter(|_| parts.hash) {
                     let hash = keep(content_hash(&file, meta.len()), problems);
                     match meta.len() > HASH_WHOLE_MAX {
                         true => record.sha256_nonzero = hash,

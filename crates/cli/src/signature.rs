@@ -55,7 +55,7 @@ const FORMATS: &[(u64, &[u8], &str, Next)] = &[
         0,
         b"LUKS\xBA\xBE",
         "a LUKS encrypted volume",
-        Next::Do("`cryptsetup open IMG NAME` makes /dev/mapper/NAME of it: name that"),
+        Next::Do("`cryptsetup open IMG NAME` opens it as /dev/mapper/NAME: name that device"),
     ),
     (512, b"LABELONE", "an LVM physical volume", LVM),
     (24, b"LVM2 001", "an LVM physical volume", LVM),
@@ -63,7 +63,7 @@ const FORMATS: &[(u64, &[u8], &str, Next)] = &[
         4096,
         &[0xFC, 0x4E, 0x2B, 0xA9],
         "a RAID member",
-        Next::Do("`mdadm --assemble` makes a device of it and the others: name that"),
+        Next::Do("`mdadm --assemble` combines the members into a device: name that device"),
     ),
     (0, b"QFI\xFB", "a qcow2 image", QEMU_IMG),
     (4086, b"SWAPSPACE2", "a swap area", Next::Other),
@@ -71,7 +71,7 @@ const FORMATS: &[(u64, &[u8], &str, Next)] = &[
     (0, b"bcachefs", "a bcachefs filesystem", Next::Other),
     (512, b"EFI PART", "a GPT partition table", Next::Partitions),
     (4096, b"EFI PART", "a GPT partition table", Next::Partitions),
-    (257, b"ustar", "a tar archive", Next::Do("`extant build IMG -o NEW` makes a volume of it")),
+    (257, b"ustar", "a tar archive", Next::Do("`extant build IMG -o NEW` builds a volume from it")),
     (0, &[0x1F, 0x8B, 8], "a gzip archive", Next::Do("`gzip -dk IMG` unpacks it")),
     (0, &[0x28, 0xB5, 0x2F, 0xFD], "a zstd archive", Next::Do("`zstd -d IMG` unpacks it")),
     (0, b"\xFD7zXZ\0", "an xz archive", Next::Do("`xz -dk IMG` unpacks it")),
@@ -81,7 +81,7 @@ const FORMATS: &[(u64, &[u8], &str, Next)] = &[
         0,
         &[0x3A, 0xFF, 0x26, 0xED],
         "an Android sparse image",
-        Next::Do("`simg2img IMG NEW` makes a plain image of it"),
+        Next::Do("`simg2img IMG NEW` converts it to a raw image"),
     ),
     (0, b"KDMV", "a VMDK image", QEMU_IMG),
     (0, b"vhdxfile", "a VHDX image", QEMU_IMG),
@@ -89,8 +89,11 @@ const FORMATS: &[(u64, &[u8], &str, Next)] = &[
     (64, &[0x7F, 0x10, 0xDA, 0xBE], "a VDI image", QEMU_IMG),
 ];
 
-const LVM: Next = Next::Do("`vgchange -ay` makes devices of its logical volumes: name one of them");
-const QEMU_IMG: Next = Next::Do("`qemu-img convert -O raw IMG NEW` makes a plain image of it");
+const LVM: Next = Next::Do(
+    "`vgchange -ay` creates devices for its logical volumes: name one of \
+                            them",
+);
+const QEMU_IMG: Next = Next::Do("`qemu-img convert -O raw IMG NEW` converts it to a raw image");
 
 /// What is in `path` from byte `start` on; `None` if nothing is known. In a whole file, any bytes
 /// but zeros at its start count as data. A device, or a part of one, may hold remains of its last
@@ -115,7 +118,7 @@ pub(crate) fn instead_of_volume(path: &Path, start: u64) -> Option<String> {
     let Some(format) = format_of(&bytes) else {
         return match bytes.iter().all(|&byte| byte == 0) {
             _ if bytes.is_empty() && start == 0 => {
-                Some("the file is empty: `extant mkfs IMG SIZE` makes a volume in it".into())
+                Some("the file is empty: `extant mkfs IMG SIZE` creates a volume in it".into())
             }
             true => Some("not a volume: it starts with zeros".into()),
             false => None,

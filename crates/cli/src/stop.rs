@@ -6,7 +6,7 @@
 //!                                  └ yes ──► `flag` is set ──► the work ends and cleans up
 //! ```
 
-use crate::failure::{Failure, tell};
+use crate::failure::{Failure, print_message};
 use crate::shown::Shown;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
@@ -19,7 +19,7 @@ use std::time::Duration;
 pub(crate) struct Stop {
     /// Set when the program must end.
     pub(crate) flag: Arc<AtomicBool>,
-    careless: Arc<AtomicBool>,
+    ends_at_once: Arc<AtomicBool>,
     signal: Arc<AtomicUsize>,
     /// Held by the thread that decides whether the file is kept or removed. `remove_when_ended`
     /// keeps it locked while it ends the program.
@@ -27,17 +27,17 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// Installs the handlers. Until [`Stop::be_careful`], a signal still ends the program
+    /// Installs the handlers. Until [`Stop::defer_signals`], a signal still ends the program
     /// immediately.
     pub(crate) fn listen() -> Result<Stop, Failure> {
         let stop = Stop {
             flag: Arc::new(AtomicBool::new(false)),
-            careless: Arc::new(AtomicBool::new(true)),
+            ends_at_once: Arc::new(AtomicBool::new(true)),
             signal: Arc::new(AtomicUsize::new(0)),
             decision: Arc::default(),
         };
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            flag::register_conditional_default(signal, Arc::clone(&stop.careless))
+            flag::register_conditional_default(signal, Arc::clone(&stop.ends_at_once))
                 .and_then(|_| {
                     flag::register_usize(signal, Arc::clone(&stop.signal), signal as usize)
                 })
@@ -48,24 +48,28 @@ impl Stop {
     }
 
     /// From now on there is something to clean up.
-    pub(crate) fn be_careful(&self) {
-        self.careless.store(false, Ordering::SeqCst);
+    pub(crate) fn defer_signals(&self) {
+        self.ends_at_once.store(false, Ordering::SeqCst);
     }
 
-    /// After [`Stop::be_careful`]: a signal removes the file at `path` and ends the program, until
-    /// [`Stop::be_careless`].
+    /// After [`Stop::defer_signals`]: a signal removes the file at `path` and ends the program,
+    /// until [`Stop::end_on_signals`].
     pub(crate) fn remove_when_ended(&self, path: &Path) {
-        let (path, flag, careless) = (path.to_owned(), self.flag.clone(), self.careless.clone());
+        let (path, flag, ends_at_once) =
+            (path.to_owned(), self.flag.clone(), self.ends_at_once.clone());
         let (signal, decision) = (self.signal.clone(), self.decision.clone());
         std::thread::spawn(move || {
             loop {
                 let deciding = decision.lock().unwrap_or_else(PoisonError::into_inner);
-                if careless.load(Ordering::SeqCst) {
+                if ends_at_once.load(Ordering::SeqCst) {
                     return;
                 }
                 if flag.load(Ordering::SeqCst) {
                     let _ = std::fs::remove_file(&path);
-                    tell(format_args!("{}: interrupted: taken away again", Shown::path(&path)));
+                    print_message(format_args!(
+                        "{}: interrupted: the file was removed",
+                        Shown::path(&path)
+                    ));
                     std::process::exit(128 + signal.load(Ordering::SeqCst) as i32);
                 }
                 drop(deciding);
@@ -76,9 +80,9 @@ impl Stop {
 
     /// There is nothing to clean up any more: a signal ends the program immediately. Does not
     /// return if an earlier signal is ending the program.
-    pub(crate) fn be_careless(&self) {
+    pub(crate) fn end_on_signals(&self) {
         let _deciding = self.decision.lock().unwrap_or_else(PoisonError::into_inner);
-        self.careless.store(true, Ordering::SeqCst);
+        self.ends_at_once.store(true, Ordering::SeqCst);
     }
 
     /// The exit status that tells which signal ended the program.

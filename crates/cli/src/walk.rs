@@ -215,8 +215,8 @@ impl<V: Visitor> Walk<'_, V> {
         let path_len = visit.path.len();
         let names = if path_len > self.visitor.path_max() {
             visit.problems.push(format!(
-                "its path has {path_len} bytes, and whole paths of more than {} are not written: \
-                 what it holds is left out; start at a directory nearer to it",
+                "its path has {path_len} bytes, more than the {} that can be printed: its content \
+                 is skipped; start at a directory nearer to it",
                 self.visitor.path_max()
             ));
             Vec::new()

@@ -1,5 +1,5 @@
-//! The operations of the crate, for any [`Field`]: those on lengths and bits, which `field` has, and
-//! those over regions of bytes.
+//! The operations of the crate, for any [`Field`]: those on lengths and bits, which `field` has,
+//! and those over regions of bytes.
 
 use crate::field::{Field, power_of_bytes};
 pub(crate) use crate::field::{append_zeros, combine, flip_delta, ones};

@@ -1,5 +1,5 @@
-//! What mount, dispatch and transports share: where errors are logged, how processors idle, and how the
-//! end of the connection to the kernel is recognised.
+//! What mount, dispatch and transports share: where errors are logged, how processors idle, and
+//! how the end of the connection to the kernel is recognised.
 
 use rustix::io::Errno;
 use std::sync::Arc;

@@ -11,7 +11,7 @@ use crate::connection::{Log, is_end};
 use crate::negotiate::Agreed;
 use crate::operations::{Entry, HandleId, Handles, NodeId, Opened, Operations, WriteFlags};
 use crate::reply::{self, Records, put, put_bytes};
-use crate::request::{Ask, Message, Request};
+use crate::request::{Message, Operation, Request};
 use crate::statistics::Requests;
 use parking_lot::RwLock;
 use rustix::fd::OwnedFd;
@@ -74,7 +74,7 @@ impl Dispatch {
     }
 
     /// Writes a message to the log.
-    pub(crate) fn tell(&self, text: &str) {
+    pub(crate) fn log_message(&self, text: &str) {
         (self.log)(text);
     }
 
@@ -83,13 +83,13 @@ impl Dispatch {
         &self.requests
     }
 
-    /// Answers `message`; `room`, the reply buffer, has at least [`Agreed::reply_bytes`].
-    pub fn answer(&self, message: &Message<'_>, room: &mut [u8]) -> Outcome {
+    /// Answers `message`; `buf`, the reply buffer, has at least [`Agreed::reply_bytes`].
+    pub fn answer(&self, message: &Message<'_>, buf: &mut [u8]) -> Outcome {
         let opcode = Opcode::of(message.head.opcode);
         self.requests.count(opcode);
         let _at_work = (opcode != Some(Opcode::Destroy)).then(|| self.at_work.read());
         let answered = match Request::read(message, &self.agreed.limits()) {
-            Ok(request) => catch_unwind(AssertUnwindSafe(|| self.ask(&request, room)))
+            Ok(request) => catch_unwind(AssertUnwindSafe(|| self.perform(&request, buf)))
                 .unwrap_or_else(|panic| {
                     let name = opcode.map_or("?", Opcode::name);
                     let text = text_of(&*panic);
@@ -128,51 +128,53 @@ impl Dispatch {
         (self.agreed.handles != Handles::None).then_some(handle)
     }
 
-    fn ask(&self, request: &Request<'_>, room: &mut [u8]) -> Result<usize, Errno> {
+    fn perform(&self, request: &Request<'_>, buf: &mut [u8]) -> Result<usize, Errno> {
         let fs = &*self.operations;
-        let Request { node, ref by, ask } = *request;
-        match ask {
-            Ask::Lookup { name } => put_entry(room, &fs.lookup(by, node, name)?),
-            Ask::Forget { count } => {
+        let Request { node, ref by, operation } = *request;
+        match operation {
+            Operation::Lookup { name } => put_entry(buf, &fs.lookup(by, node, name)?),
+            Operation::Forget { count } => {
                 fs.forget(node, count);
                 Ok(0)
             }
-            Ask::BatchForget { all } => {
+            Operation::BatchForget { all } => {
                 for bytes in all.chunks_exact(size_of::<abi::ForgetOne>()) {
                     let one = abi::ForgetOne::read_from_bytes(bytes).expect("cut to its size");
                     fs.forget(NodeId(one.nodeid), one.nlookup);
                 }
                 Ok(0)
             }
-            Ask::Getattr { handle } => {
+            Operation::Getattr { handle } => {
                 let handle = handle.and_then(|h| self.of_file(h));
                 let (attributes, valid) = fs.get_attributes(by, node, handle)?;
-                put(room, &reply::attributes_out(&attributes, valid))
+                put(buf, &reply::attributes_out(&attributes, valid))
             }
-            Ask::Statx { handle } => {
+            Operation::Statx { handle } => {
                 let handle = handle.and_then(|h| self.of_file(h));
                 let (attributes, valid) = fs.get_attributes(by, node, handle)?;
-                put(room, &reply::statx_out(&attributes, valid))
+                put(buf, &reply::statx_out(&attributes, valid))
             }
-            Ask::Setattr { handle, wish } => {
+            Operation::Setattr { handle, changes } => {
                 let handle = handle.and_then(|h| self.of_file(h));
-                let (attributes, valid) = fs.set_attributes(by, node, handle, &wish)?;
-                put(room, &reply::attributes_out(&attributes, valid))
+                let (attributes, valid) = fs.set_attributes(by, node, handle, &changes)?;
+                put(buf, &reply::attributes_out(&attributes, valid))
             }
-            Ask::Readlink => match fs.read_link(by, node)? {
+            Operation::Readlink => match fs.read_link(by, node)? {
                 target if target.len() >= abi::PAGE => Err(Errno::NAMETOOLONG),
-                target => put_bytes(room, &target),
+                target => put_bytes(buf, &target),
             },
-            Ask::Symlink { name, target } => put_entry(room, &fs.symlink(by, node, name, target)?),
-            Ask::Mknod { name, new } => put_entry(room, &fs.make_node(by, node, name, &new)?),
-            Ask::Mkdir { name, new } => put_entry(room, &fs.make_dir(by, node, name, &new)?),
-            Ask::Unlink { name } => fs.unlink(by, node, name).map(|()| 0),
-            Ask::Rmdir { name } => fs.remove_dir(by, node, name).map(|()| 0),
-            Ask::Rename { name, new_dir, new_name, flags } => {
+            Operation::Symlink { name, target } => {
+                put_entry(buf, &fs.symlink(by, node, name, target)?)
+            }
+            Operation::Mknod { name, new } => put_entry(buf, &fs.make_node(by, node, name, &new)?),
+            Operation::Mkdir { name, new } => put_entry(buf, &fs.make_dir(by, node, name, &new)?),
+            Operation::Unlink { name } => fs.unlink(by, node, name).map(|()| 0),
+            Operation::Rmdir { name } => fs.remove_dir(by, node, name).map(|()| 0),
+            Operation::Rename { name, new_dir, new_name, flags } => {
                 fs.rename(by, node, name, new_dir, new_name, flags).map(|()| 0)
             }
-            Ask::Link { node: old, name } => put_entry(room, &fs.link(by, old, node, name)?),
-            Ask::Statfs => {
+            Operation::Link { node: old, name } => put_entry(buf, &fs.link(by, old, node, name)?),
+            Operation::Statfs => {
                 let s = fs.statistics()?;
                 let out = abi::StatfsOut {
                     blocks: s.blocks,
@@ -185,48 +187,48 @@ impl Dispatch {
                     frsize: s.block_bytes,
                     ..Default::default()
                 };
-                put(room, &out)
+                put(buf, &out)
             }
-            Ask::Setxattr { name, value, flags, kill_sgid } => {
+            Operation::Setxattr { name, value, flags, kill_sgid } => {
                 fs.set_xattr(by, node, name, value, flags, kill_sgid).map(|()| 0)
             }
-            Ask::Getxattr { name, size } => value(room, size, &fs.get_xattr(by, node, name)?),
-            Ask::Listxattr { size } => value(room, size, &fs.list_xattrs(by, node)?),
-            Ask::Removexattr { name } => fs.remove_xattr(by, node, name).map(|()| 0),
-            Ask::Fsyncdir { data_only } => fs.sync_dir(by, node, data_only).map(|()| 0),
-            Ask::Syncfs => fs.sync_all().map(|()| 0),
-            Ask::Destroy => {
+            Operation::Getxattr { name, size } => value(buf, size, &fs.get_xattr(by, node, name)?),
+            Operation::Listxattr { size } => value(buf, size, &fs.list_xattrs(by, node)?),
+            Operation::Removexattr { name } => fs.remove_xattr(by, node, name).map(|()| 0),
+            Operation::Fsyncdir { data_only } => fs.sync_dir(by, node, data_only).map(|()| 0),
+            Operation::Syncfs => fs.sync_all().map(|()| 0),
+            Operation::Destroy => {
                 self.destroy();
                 Ok(0)
             }
-            Ask::Never => Err(Errno::NOSYS),
-            Ask::Opendir { .. } | Ask::Readdir { .. } | Ask::Releasedir { .. } => {
-                self.ask_of_opened_dir(request, room)
-            }
-            _ => self.ask_of_content(request, room),
+            Operation::Never => Err(Errno::NOSYS),
+            Operation::Opendir { .. }
+            | Operation::Readdir { .. }
+            | Operation::Releasedir { .. } => self.perform_on_open_dir(request, buf),
+            _ => self.perform_on_content(request, buf),
         }
     }
 
-    fn ask_of_opened_dir(&self, request: &Request<'_>, room: &mut [u8]) -> Result<usize, Errno> {
+    fn perform_on_open_dir(&self, request: &Request<'_>, buf: &mut [u8]) -> Result<usize, Errno> {
         let fs = &*self.operations;
-        let Request { node, ref by, ask } = *request;
-        match ask {
-            Ask::Opendir { flags } => match self.agreed.handles {
+        let Request { node, ref by, operation } = *request;
+        match operation {
+            Operation::Opendir { flags } => match self.agreed.handles {
                 Handles::None => Err(Errno::NOSYS),
                 Handles::Directories | Handles::All => {
                     // The kernel is not allowed to cache the list: it would not notice when "." and
                     // ".." change, and reads that set the time of access would not reach the
                     // server.
-                    put(room, &open_out(fs.open_dir(by, node, flags)?, OpenReply::empty()))
+                    put(buf, &open_out(fs.open_dir(by, node, flags)?, OpenReply::empty()))
                 }
             },
-            Ask::Readdir { handle, offset, size, plus } => {
-                let room = room.get_mut(..size).ok_or(Errno::INVAL)?;
-                let mut listing = Records::new(room, plus);
+            Operation::Readdir { handle, offset, size, plus } => {
+                let buf = buf.get_mut(..size).ok_or(Errno::INVAL)?;
+                let mut listing = Records::new(buf, plus);
                 fs.read_dir(by, node, self.of_dir(handle), offset, &mut listing)?;
                 Ok(listing.used())
             }
-            Ask::Releasedir { handle } => {
+            Operation::Releasedir { handle } => {
                 if let Some(handle) = self.of_dir(handle) {
                     fs.release_dir(node, handle);
                 }
@@ -236,38 +238,40 @@ impl Dispatch {
         }
     }
 
-    fn ask_of_content(&self, request: &Request<'_>, room: &mut [u8]) -> Result<usize, Errno> {
+    fn perform_on_content(&self, request: &Request<'_>, buf: &mut [u8]) -> Result<usize, Errno> {
         let fs = &*self.operations;
-        let Request { node, ref by, ask } = *request;
-        match ask {
-            Ask::Open { .. } | Ask::Create { .. } if self.agreed.handles != Handles::All => {
+        let Request { node, ref by, operation } = *request;
+        match operation {
+            Operation::Open { .. } | Operation::Create { .. }
+                if self.agreed.handles != Handles::All =>
+            {
                 Err(Errno::NOSYS)
             }
-            Ask::Open { flags } => put(room, &opened(fs.open(by, node, flags)?)),
-            Ask::Create { name, new, flags } => {
+            Operation::Open { flags } => put(buf, &opened(fs.open(by, node, flags)?)),
+            Operation::Create { name, new, flags } => {
                 let (entry, opened) = fs.create(by, node, name, &new, flags)?;
-                put_opened(room, &entry, opened)
+                put_opened(buf, &entry, opened)
             }
-            Ask::Tmpfile { new, flags } => {
+            Operation::Tmpfile { new, flags } => {
                 let (entry, opened) = fs.make_unnamed(by, node, &new, flags)?;
-                put_opened(room, &entry, opened)
+                put_opened(buf, &entry, opened)
             }
-            Ask::Flush { handle } => {
+            Operation::Flush { handle } => {
                 let handle = self.of_file(handle).ok_or(Errno::NOSYS)?;
                 fs.flush(node, handle).map(|()| 0)
             }
-            Ask::Release { handle } => {
+            Operation::Release { handle } => {
                 if let Some(handle) = self.of_file(handle) {
                     fs.release(node, handle);
                 }
                 Ok(0)
             }
-            Ask::Read { handle, offset, size } => {
-                let room = room.get_mut(..size).ok_or(Errno::INVAL)?;
-                let read = fs.read(by, node, self.of_file(handle), offset, room)?;
+            Operation::Read { handle, offset, size } => {
+                let buf = buf.get_mut(..size).ok_or(Errno::INVAL)?;
+                let read = fs.read(by, node, self.of_file(handle), offset, buf)?;
                 Ok(read.min(size))
             }
-            Ask::Write { handle, offset, bytes, how, open_flags } => {
+            Operation::Write { handle, offset, bytes, how, open_flags } => {
                 let flags = WriteFlags {
                     from_cache: how.contains(WriteRequest::CACHE),
                     kill_suid_sgid: how.contains(WriteRequest::KILL_SUIDGID),
@@ -275,37 +279,37 @@ impl Dispatch {
                 };
                 let written = fs.write(by, node, self.of_file(handle), offset, bytes, flags)?;
                 let size = written.min(bytes.len()) as u32;
-                put(room, &abi::WriteOut { size, padding: 0 })
+                put(buf, &abi::WriteOut { size, padding: 0 })
             }
-            Ask::Fsync { handle, data_only } => {
+            Operation::Fsync { handle, data_only } => {
                 fs.sync_file(by, node, self.of_file(handle), data_only).map(|()| 0)
             }
-            Ask::Bmap { block, block_bytes } => {
-                put(room, &abi::BmapOut { block: fs.block_map(node, block, block_bytes)? })
+            Operation::Bmap { block, block_bytes } => {
+                put(buf, &abi::BmapOut { block: fs.block_map(node, block, block_bytes)? })
             }
-            Ask::Ioctl { command, input, room: wanted } => {
+            Operation::Ioctl { command, input, out_size: wanted } => {
                 let front = size_of::<abi::IoctlOut>();
-                let out = room.get_mut(front..front + wanted).ok_or(Errno::INVAL)?;
+                let out = buf.get_mut(front..front + wanted).ok_or(Errno::INVAL)?;
                 let used = fs.control(by, node, command, input, out)?.min(wanted);
                 // Only commands with input change a file. The kernel does not know which attributes
                 // those commands change.
                 if !input.is_empty() {
                     self.forget_attributes(node);
                 }
-                put(room, &abi::IoctlOut::default())?;
+                put(buf, &abi::IoctlOut::default())?;
                 Ok(front + used)
             }
-            Ask::Fallocate { handle, offset, len, mode } => {
+            Operation::Fallocate { handle, offset, len, mode } => {
                 fs.allocate(by, (node, handle), offset, len, mode).map(|()| 0)
             }
-            Ask::Lseek { offset, whence } => {
-                put(room, &abi::LseekOut { offset: fs.seek(by, node, offset, whence)? })
+            Operation::Lseek { offset, whence } => {
+                put(buf, &abi::LseekOut { offset: fs.seek(by, node, offset, whence)? })
             }
-            Ask::CopyFileRange { from, to, to_handle, len, wide } => {
+            Operation::CopyFileRange { from, to, to_handle, len, wide } => {
                 let copied = fs.copy_range(by, (node, from), to, to_handle, len)?.min(len);
                 match u32::try_from(copied) {
-                    _ if wide => put(room, &abi::CopyFileRangeOut { bytes_copied: copied }),
-                    Ok(size) => put(room, &abi::WriteOut { size, padding: 0 }),
+                    _ if wide => put(buf, &abi::CopyFileRangeOut { bytes_copied: copied }),
+                    Ok(size) => put(buf, &abi::WriteOut { size, padding: 0 }),
                     Err(_) => Err(Errno::OVERFLOW),
                 }
             }
@@ -326,13 +330,13 @@ impl Dispatch {
             // The kernel has cached nothing of the inode, or the connection has ended.
             Ok(_) | Err(Errno::NOENT) => {}
             Err(errno) if is_end(errno) => {}
-            Err(errno) => self.tell(&format!("a notice to the kernel was refused: {errno}")),
+            Err(errno) => self.log_message(&format!("a notice to the kernel was refused: {errno}")),
         }
     }
 }
 
-fn put_entry(room: &mut [u8], entry: &Entry) -> Result<usize, Errno> {
-    put(room, &reply::entry_out(entry))
+fn put_entry(buf: &mut [u8], entry: &Entry) -> Result<usize, Errno> {
+    put(buf, &reply::entry_out(entry))
 }
 
 fn opened(opened: Opened) -> abi::OpenOut {
@@ -348,19 +352,19 @@ fn open_out(handle: HandleId, flags: OpenReply) -> abi::OpenOut {
     abi::OpenOut { fh: handle.0, open_flags: flags.bits(), backing_id: 0 }
 }
 
-fn put_opened(room: &mut [u8], entry: &Entry, how: Opened) -> Result<usize, Errno> {
-    let front = put(room, &reply::entry_out(entry))?;
-    Ok(front + put(&mut room[front..], &opened(how))?)
+fn put_opened(buf: &mut [u8], entry: &Entry, how: Opened) -> Result<usize, Errno> {
+    let front = put(buf, &reply::entry_out(entry))?;
+    Ok(front + put(&mut buf[front..], &opened(how))?)
 }
 
 /// The reply with an extended attribute's value. The caller has `size` bytes for it; with 0 it
 /// requests the length.
-fn value(room: &mut [u8], size: usize, value: &[u8]) -> Result<usize, Errno> {
+fn value(buf: &mut [u8], size: usize, value: &[u8]) -> Result<usize, Errno> {
     match value.len() {
         len if len > abi::XATTR_MAX => Err(Errno::TOOBIG),
-        len if size == 0 => put(room, &abi::GetxattrOut { size: len as u32, padding: 0 }),
+        len if size == 0 => put(buf, &abi::GetxattrOut { size: len as u32, padding: 0 }),
         len if len > size => Err(Errno::RANGE),
-        _ => put_bytes(room, value),
+        _ => put_bytes(buf, value),
     }
 }
 

@@ -124,7 +124,7 @@ pub enum MountError {
     /// `fusermount3` failed.
     Helper {
         /// Its message.
-        said: String,
+        output: String,
     },
     /// The kernel's protocol is too old.
     TooOld {
@@ -168,7 +168,7 @@ impl fmt::Display for MountError {
                 f,
                 "{FUSERMOUNT} cannot be run: {error}; run as root, or install the package fuse3"
             ),
-            Self::Helper { said } => write!(f, "{FUSERMOUNT} failed: {said}"),
+            Self::Helper { output } => write!(f, "{FUSERMOUNT} failed: {output}"),
             Self::TooOld { major, minor } => {
                 write!(f, "the kernel speaks FUSE {major}.{minor}; 7.31 (Linux 5.4) is needed")
             }
@@ -326,26 +326,26 @@ fn mount_by_helper(
         .spawn()
         .map_err(MountError::NoHelper)?;
     let received = receive_fd(&ours);
-    let mut said = String::new();
+    let mut output = String::new();
     if let Some(stderr) = &mut child.stderr {
-        let _ = stderr.read_to_string(&mut said);
+        let _ = stderr.read_to_string(&mut output);
     }
     let status = child.wait().map_err(MountError::NoHelper)?;
     match received {
         Some(fd) if status.success() => Ok(fd),
-        _ => Err(helper_failed(&said, status)),
+        _ => Err(helper_failed(&output, status)),
     }
 }
 
 /// The error of a failed `fusermount3`: what it wrote, without its name at the start of each line,
 /// or its exit status if it wrote nothing.
-fn helper_failed(said: &str, status: ExitStatus) -> MountError {
-    let lines = said.lines().map(|line| {
+fn helper_failed(output: &str, status: ExitStatus) -> MountError {
+    let lines = output.lines().map(|line| {
         let line = line.trim();
         line.strip_prefix(FUSERMOUNT).map_or(line, |rest| rest.trim_start_matches([':', ' ']))
     });
-    let said = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
-    MountError::Helper { said: if said.is_empty() { status.to_string() } else { said } }
+    let output = lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("; ");
+    MountError::Helper { output: if output.is_empty() { status.to_string() } else { output } }
 }
 
 /// Mount options as text. Commas and backslashes in values are escaped.
@@ -434,10 +434,10 @@ impl Mounted {
         match out.status.success() {
             true => Ok(()),
             false => {
-                let said = String::from_utf8_lossy(&out.stderr);
-                match said.contains("busy") {
+                let output = String::from_utf8_lossy(&out.stderr);
+                match output.contains("busy") {
                     true => Err(MountError::Busy(self.dir.clone())),
-                    false => Err(helper_failed(&said, out.status)),
+                    false => Err(helper_failed(&output, out.status)),
                 }
             }
         }
@@ -459,7 +459,7 @@ mod tests {
     #[test]
     fn why_the_helper_failed_is_part_of_the_message() {
         use std::os::unix::process::ExitStatusExt;
-        let failed = |said: &str| helper_failed(said, ExitStatus::from_raw(1 << 8)).to_string();
+        let failed = |output: &str| helper_failed(output, ExitStatus::from_raw(1 << 8)).to_string();
         assert_eq!(
             failed("fusermount3: failed to open /dev/fuse: Permission denied\n"),
             "fusermount3 failed: failed to open /dev/fuse: Permission denied"

@@ -47,7 +47,7 @@ pub struct Agreed {
 pub enum Refusal {
     /// The kernel has a newer major version. It expects a reply that names ours, and then sends
     /// INIT again.
-    SayMajor,
+    SendMajor,
     /// The kernel's protocol is too old.
     TooOld {
         /// The kernel's major version.
@@ -65,10 +65,13 @@ impl Agreed {
     /// asynchronous direct write but not after it, so a page that a buffered read loads in between
     /// keeps the old bytes for ever. Without it, the submission waits for the write, and Linux
     /// invalidates the pages afterwards.
+    ///
+    /// # Errors
+    /// The [`Refusal`] if the versions do not fit.
     pub fn settle(offer: &abi::InitIn, want: &Settings) -> Result<Agreed, Refusal> {
         match (offer.major, offer.minor) {
             (abi::MAJOR, abi::OLDEST_MINOR..) => {}
-            (major, _) if major > abi::MAJOR => return Err(Refusal::SayMajor),
+            (major, _) if major > abi::MAJOR => return Err(Refusal::SendMajor),
             (major, minor) => return Err(Refusal::TooOld { major, minor }),
         }
         let mut flags = InitFlags::ASYNC_READ
@@ -206,7 +209,7 @@ pub(crate) mod tests {
     #[test]
     fn versions_must_meet() {
         let of = |major, minor| abi::InitIn { major, minor, ..offer(InitFlags::all()) };
-        assert_eq!(Agreed::settle(&of(8, 0), &WANT), Err(Refusal::SayMajor));
+        assert_eq!(Agreed::settle(&of(8, 0), &WANT), Err(Refusal::SendMajor));
         let old = Err(Refusal::TooOld { major: 7, minor: 30 });
         assert_eq!(Agreed::settle(&of(7, 30), &WANT), old);
         assert_eq!(Agreed::settle(&of(7, 99), &WANT).unwrap().minor, abi::MINOR);

@@ -246,7 +246,7 @@ pub trait Operations: Send + Sync {
         by: &Caller,
         node: NodeId,
         handle: Option<HandleId>,
-        wish: &SetAttr,
+        changes: &SetAttr,
     ) -> Answer<(Attributes, Duration)>;
     /// Target of a symlink.
     fn read_link(&self, by: &Caller, node: NodeId) -> Answer<Vec<u8>> {

@@ -14,14 +14,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 use zerocopy::{Immutable, IntoBytes};
 
-/// Copies `value` to the front of `room` and returns its size. ERANGE if it does not fit.
-pub(crate) fn put<T: IntoBytes + Immutable>(room: &mut [u8], value: &T) -> Result<usize, Errno> {
-    put_bytes(room, value.as_bytes())
+/// Copies `value` to the front of `buf` and returns its size. ERANGE if it does not fit.
+pub(crate) fn put<T: IntoBytes + Immutable>(buf: &mut [u8], value: &T) -> Result<usize, Errno> {
+    put_bytes(buf, value.as_bytes())
 }
 
 /// As [`put`], for bytes.
-pub(crate) fn put_bytes(room: &mut [u8], bytes: &[u8]) -> Result<usize, Errno> {
-    room.get_mut(..bytes.len()).ok_or(Errno::RANGE)?.copy_from_slice(bytes);
+pub(crate) fn put_bytes(buf: &mut [u8], bytes: &[u8]) -> Result<usize, Errno> {
+    buf.get_mut(..bytes.len()).ok_or(Errno::RANGE)?.copy_from_slice(bytes);
     Ok(bytes.len())
 }
 
@@ -99,17 +99,17 @@ pub(crate) fn entry_out(from: &Entry) -> abi::EntryOut {
     }
 }
 
-/// A listing that grows in `room`.
+/// A listing that grows in `buf`.
 pub(crate) struct Records<'a> {
-    room: &'a mut [u8],
+    buf: &'a mut [u8],
     used: usize,
     plus: bool,
 }
 
 impl<'a> Records<'a> {
     /// An empty listing. With `plus`, each name comes with its entry.
-    pub(crate) fn new(room: &'a mut [u8], plus: bool) -> Records<'a> {
-        Records { room, used: 0, plus }
+    pub(crate) fn new(buf: &'a mut [u8], plus: bool) -> Records<'a> {
+        Records { buf, used: 0, plus }
     }
 
     /// Bytes used so far.
@@ -124,7 +124,7 @@ impl<'a> Records<'a> {
 
     fn add(&mut self, meaning: Option<&abi::EntryOut>, name: &OsStr, record: &abi::Dirent) {
         let name = name.as_bytes();
-        let Some(place) = self.room.get_mut(self.used..self.used + self.record_bytes(name.len()))
+        let Some(place) = self.buf.get_mut(self.used..self.used + self.record_bytes(name.len()))
         else {
             debug_assert!(false, "a name was added that does not fit");
             return;
@@ -150,7 +150,7 @@ impl Listing for Records<'_> {
     }
 
     fn fits(&self, name_bytes: usize) -> bool {
-        self.record_bytes(name_bytes) <= self.room.len() - self.used
+        self.record_bytes(name_bytes) <= self.buf.len() - self.used
     }
 
     fn add_name(&mut self, name: &OsStr, ino: u64, kind: u32, next: u64) {

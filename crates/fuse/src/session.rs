@@ -31,7 +31,7 @@ const FIRST_THREADS: usize = 2;
 /// A filesystem that is mounted and served by threads of this process. Dropping it unmounts.
 pub struct Session {
     mounted: Mounted,
-    crews: Vec<Arc<WorkerPool>>,
+    pools: Vec<Arc<WorkerPool>>,
     dispatch: Arc<Dispatch>,
     /// The kernel has ended the connection, and all threads have ended.
     over: bool,
@@ -48,12 +48,18 @@ impl std::fmt::Debug for Session {
 pub struct Unmounter(Mounted);
 
 impl Unmounter {
-    /// Unmounts. `Busy` while files are open there; see [`Unmounter::detach`].
+    /// Unmounts.
+    ///
+    /// # Errors
+    /// `Busy` while files are open there, see [`Unmounter::detach`]; errors of the system.
     pub fn unmount(&self) -> Result<(), MountError> {
         self.0.unmount(false)
     }
 
     /// Takes the mount out of the tree at once. It ends when the last file open there is closed.
+    ///
+    /// # Errors
+    /// Errors of the system.
     pub fn detach(&self) -> Result<(), MountError> {
         self.0.unmount(true)
     }
@@ -63,6 +69,9 @@ impl Session {
     /// Mounts `operations` on `dir` and returns when the mount answers requests. `source` is the
     /// device that the table of mounts shows; with [`MountOptions::block_device`] it is the device
     /// itself.
+    ///
+    /// # Errors
+    /// The kernel or its helper refuses the mount, or the server cannot start.
     pub fn mount(
         operations: Arc<impl Operations + 'static>,
         source: impl AsRef<OsStr>,
@@ -80,6 +89,9 @@ impl Session {
 
     /// As [`Session::mount`]. Any thread may report a failure of the server to `log`, which
     /// replaces standard error.
+    ///
+    /// # Errors
+    /// As [`Session::mount`].
     pub fn mount_logged(
         operations: Arc<impl Operations + 'static>,
         source: impl AsRef<OsStr>,
@@ -91,7 +103,7 @@ impl Session {
         let (fd, mounted) = mount::mount(source.as_ref(), dir.as_ref(), options)?;
         let served = serve(Arc::new(fd), operations, &settings, options, log);
         let session = match served {
-            Ok((dispatch, crews)) => Session { mounted, crews, dispatch, over: false },
+            Ok((dispatch, pools)) => Session { mounted, pools, dispatch, over: false },
             Err(error) => {
                 let _ = mounted.unmount(true);
                 return Err(error);
@@ -107,7 +119,10 @@ impl Session {
         Unmounter(self.mounted.clone())
     }
 
-    /// Unmounts and waits until all threads have ended. `Busy` leaves everything unchanged.
+    /// Unmounts and waits until all threads have ended.
+    ///
+    /// # Errors
+    /// `Busy` leaves everything unchanged; errors of the system.
     pub fn unmount(mut self) -> Result<(), (Session, MountError)> {
         match self.mounted.unmount(false) {
             Ok(()) => {
@@ -135,10 +150,11 @@ impl Session {
     }
 
     fn finish(&mut self) {
-        self.crews.iter().for_each(|pool| pool.wait());
+        self.pools.iter().for_each(|pool| pool.wait());
         if self.mounted.is_there() {
             let dir = self.mounted.dir().display();
-            self.dispatch.tell(&format!("{dir}: the connection was aborted, and not unmounted"));
+            self.dispatch
+                .log_message(&format!("{dir}: the connection was aborted, and not unmounted"));
         }
         self.dispatch.destroy();
         self.over = true;
@@ -180,16 +196,17 @@ fn serve(
     dev::answer_init(&connection, unique, &agreed.reply()).map_err(MountError::Broken)?;
     let dispatch = Dispatch::new(operations, agreed, Arc::clone(&log));
     let dispatch = Arc::new(dispatch.with_notices(Arc::clone(&connection)));
-    let awake = CpuLatencyHold::new(options.idle, &log);
-    let go = |rings: uring::Prepared| rings.go(&dispatch, &connection, awake.as_ref(), &log);
-    let mut crews = rings.map_or_else(Vec::new, go);
-    let dev = Arc::new(Dev { dispatch: Arc::clone(&dispatch), connection, awake, log });
+    let cpu_latency = CpuLatencyHold::new(options.idle, &log);
+    let start =
+        |rings: uring::Prepared| rings.start(&dispatch, &connection, cpu_latency.as_ref(), &log);
+    let mut pools = rings.map_or_else(Vec::new, start);
+    let dev = Arc::new(Dev { dispatch: Arc::clone(&dispatch), connection, cpu_latency, log });
     let pool = WorkerPool::new("extant-fuse", options.threads);
     for _ in 0..FIRST_THREADS {
         dev::start(&dev, &pool).map_err(MountError::Thread)?;
     }
-    crews.push(pool);
-    Ok((dispatch, crews))
+    pools.push(pool);
+    Ok((dispatch, pools))
 }
 
 /// Reads INIT until the versions match. Returns the request's number, the agreement without
@@ -203,7 +220,7 @@ fn negotiate(
         let (head, offer) = init.ok_or(MountError::Broken(Errno::NODEV))?;
         match Agreed::settle(&offer, settings) {
             Ok(agreed) => return Ok((head.unique, agreed, negotiate::offered(&offer))),
-            Err(Refusal::SayMajor) => {
+            Err(Refusal::SendMajor) => {
                 let reply = abi::InitOut { major: abi::MAJOR, ..Default::default() };
                 dev::answer_init(connection, head.unique, &reply).map_err(MountError::Broken)?;
             }

@@ -170,15 +170,15 @@ fn dropping_a_session_unmounts() {
 }
 
 /// A mounted root, and the log messages of its server.
-fn telling(dir: &Path, transport: Transport) -> (Session, Arc<Mutex<Vec<String>>>) {
-    let told = Arc::new(Mutex::new(Vec::new()));
+fn with_messages(dir: &Path, transport: Transport) -> (Session, Arc<Mutex<Vec<String>>>) {
+    let messages = Arc::new(Mutex::new(Vec::new()));
     let log = {
-        let told = Arc::clone(&told);
-        Arc::new(move |text: &str| told.lock().unwrap().push(text.to_owned()))
+        let messages = Arc::clone(&messages);
+        Arc::new(move |text: &str| messages.lock().unwrap().push(text.to_owned()))
     };
     let bare = Arc::new(Bare::default());
     let options = MountOptions { transport, ..Default::default() };
-    (Session::mount_logged(bare, "bare", dir, &options, log).unwrap(), told)
+    (Session::mount_logged(bare, "bare", dir, &options, log).unwrap(), messages)
 }
 
 #[test]
@@ -205,44 +205,47 @@ fn the_end_waits_for_what_is_being_let_go_of() {
 }
 
 #[test]
-fn an_abort_is_told_and_an_unmount_is_not() {
+fn an_abort_is_logged_and_an_unmount_is_not() {
     require!(Root, Fuse);
     for transport in BOTH {
         let dir = tempfile::TempDir::new().unwrap();
-        let (session, told) = telling(dir.path(), transport);
+        let (session, messages) = with_messages(dir.path(), transport);
         let root = fs::File::open(dir.path()).unwrap();
         assert_eq!(unmount(dir.path(), UnmountFlags::FORCE), Err(Errno::BUSY));
         session.wait();
         assert!(mounted(dir.path()));
-        let said =
+        let expected =
             format!("{}: the connection was aborted, and not unmounted", dir.path().display());
-        assert_eq!(*told.lock().unwrap(), [said]);
+        assert_eq!(*messages.lock().unwrap(), [expected]);
         drop(root);
         unmount_outside(dir.path());
 
-        let (session, told) = telling(dir.path(), transport);
+        let (session, messages) = with_messages(dir.path(), transport);
         unmount_outside(dir.path());
         session.wait();
-        assert!(told.lock().unwrap().is_empty());
+        assert!(messages.lock().unwrap().is_empty());
     }
 }
 
 #[test]
-fn a_panic_of_the_filesystem_is_an_io_error_and_told() {
+fn a_panic_of_the_filesystem_is_an_io_error_and_logged() {
     require!(Fuse);
     let dir = tempfile::TempDir::new().unwrap();
-    let (session, told) = telling(dir.path(), Transport::Dev);
+    let (session, messages) = with_messages(dir.path(), Transport::Dev);
     for name in ["one", "two"] {
         assert_eq!(rustix::fs::stat(dir.path().join(name)).err(), Some(Errno::IO));
     }
     drop(session);
-    let told = told.lock().unwrap();
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert!(told[0].contains("Lookup of node 1 panicked: \"one\" was looked up"), "{told:?}");
+    let messages = messages.lock().unwrap();
+    assert_eq!(messages.len(), 2, "{messages:?}");
+    assert!(
+        messages[0].contains("Lookup of node 1 panicked: \"one\" was looked up"),
+        "{messages:?}"
+    );
 }
 
 #[test]
-fn a_disk_mount_tells_of_sync_and_waits_for_the_end() {
+fn a_disk_mount_passes_sync_on_and_waits_for_the_end() {
     require!(Fuse, Loop);
     let scratch = Scratch::new();
     let image = scratch.file("disk");
@@ -314,7 +317,7 @@ fn without_its_server_a_mount_fails_and_can_be_taken_away() {
 
 /// In a mount namespace of its own, where every user may open `/dev/fuse`, as on most machines.
 #[test]
-fn who_may_not_mount_does_so_by_the_helper() {
+fn a_user_who_may_not_mount_uses_the_helper() {
     use std::os::unix::fs::PermissionsExt;
     require!(Fuse);
     let all = fs::Permissions::from_mode(0o755);
@@ -342,11 +345,14 @@ fn who_may_not_mount_does_so_by_the_helper() {
         .current_dir(scratch.path())
         .output()
         .unwrap();
-    let (said, err) =
+    let (expected, err) =
         (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     let log = fs::read_to_string(scratch.path().join("log")).unwrap_or_default();
-    assert!(done.status.success(), "{said}{err}{log}");
-    assert!(said.starts_with("there\n") && said.contains("user_id=65534"), "{said}{err}{log}");
+    assert!(done.status.success(), "{expected}{err}{log}");
+    assert!(
+        expected.starts_with("there\n") && expected.contains("user_id=65534"),
+        "{expected}{err}{log}"
+    );
 }
 
 #[test]

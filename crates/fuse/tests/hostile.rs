@@ -143,7 +143,7 @@ fn nodes_that_are_gone_are_stale() {
 }
 
 #[test]
-fn what_is_not_answered_says_so_for_good() {
+fn an_operation_without_support_is_not_sent_again() {
     for opcode in [
         Opcode::Open,
         Opcode::Opendir,

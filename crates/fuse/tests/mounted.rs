@@ -41,7 +41,7 @@ over_both! {
     names::links_of_both_kinds_and_special_files;
     attributes::attributes_are_set_and_shown;
     attributes::extended_attributes_keep_their_bounds;
-    attributes::the_volume_tells_how_full_it_is;
+    attributes::statfs_reports_the_space_in_use;
 }
 
 fn run(transport: extant_fuse::Transport, test: fn(&Rig)) {

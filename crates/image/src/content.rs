@@ -104,6 +104,9 @@ impl ContentReader<'_> {
     }
 
     /// Reads a whole file. Meant for small files and tests.
+    ///
+    /// # Errors
+    /// As for `read_at`.
     pub fn read(&mut self, id: NodeId) -> Result<Vec<u8>, SourceError> {
         let size = self.tree.node(id).kind.size();
         let mut bytes = Vec::new();

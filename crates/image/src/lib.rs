@@ -12,14 +12,14 @@
 //! # let _here = extant_guide_tests::scratch_as_home();
 //! # std::fs::create_dir_all("rootfs/etc")?;
 //! # std::fs::write("rootfs/etc/hostname", "guest\n")?;
-//! use extant_image::{ImageBuilder, ImageSize, Quiet, SourceOptions, SourceSpec, Tree};
+//! use extant_image::{ImageBuilder, ImageSize, NoProgress, SourceOptions, SourceSpec, Tree};
 //! use std::sync::atomic::AtomicBool;
 //!
 //! let sources = [SourceSpec::parse("rootfs".as_ref())];
-//! let tree = Tree::read(&sources, &SourceOptions::new().owner(0, 0), &Quiet)?;
+//! let tree = Tree::read(&sources, &SourceOptions::new().owner(0, 0), &NoProgress)?;
 //! let built = ImageBuilder::new()
 //!     .size(ImageSize::Auto { free: 16 << 20 })
-//!     .build(&tree, "root.img".as_ref(), &Quiet, &AtomicBool::new(false))?;
+//!     .build(&tree, "root.img".as_ref(), &NoProgress, &AtomicBool::new(false))?;
 //! assert_eq!(built.bytes, std::fs::metadata("root.img")?.len());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -55,7 +55,7 @@ pub use entry::{
 pub use error::SourceError;
 pub use exclude::Excludes;
 pub use owner::{ModeChange, Ownership};
-pub use progress::{Progress, Quiet};
+pub use progress::{NoProgress, Progress};
 pub use source::fuzz_tar;
 pub use source::{SourceKind, SourceOptions, SourceSpec, data_ranges};
 pub use tree::{Children, DataMap, Tree};

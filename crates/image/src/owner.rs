@@ -62,7 +62,7 @@ struct Action {
 enum Bits {
     /// The given bits in every class, before they are limited to the named classes.
     /// `execute_if_any` is `X`.
-    Said {
+    Letters {
         bits: u16,
         execute_if_any: bool,
     },
@@ -110,7 +110,7 @@ impl Action {
         let spread = |bits: u16| bits << 6 | bits << 3 | bits;
         let bits = who
             & match self.bits {
-                Bits::Said { bits, execute_if_any } => {
+                Bits::Letters { bits, execute_if_any } => {
                     let execute = execute_if_any && (is_directory || mode & 0o111 != 0);
                     bits | spread(u16::from(execute))
                 }
@@ -121,11 +121,11 @@ impl Action {
             b'+' => mode | bits,
             b'-' => mode & !bits,
             _ => {
-                let said = match self.bits {
+                let given = match self.bits {
                     Bits::Octal(_) => ALL,
                     _ => bits,
                 };
-                let kept = if is_directory { SET_IDS & !said } else { 0 };
+                let kept = if is_directory { SET_IDS & !given } else { 0 };
                 mode & (!who | kept) | bits
             }
         }
@@ -166,19 +166,19 @@ fn clause(text: &str) -> Result<Clause, String> {
     let mut rest = &rest[at..];
     while let Some(&operator) = rest.as_bytes().first() {
         let end = rest[1..].find(is_operator).map_or(rest.len(), |end| end + 1);
-        let said = &rest[1..end];
+        let text = &rest[1..end];
         rest = &rest[end..];
-        let bits = match said {
+        let bits = match text {
             "u" => Bits::CopyOf { shift: 6 },
             "g" => Bits::CopyOf { shift: 3 },
             "o" => Bits::CopyOf { shift: 0 },
-            said if said.starts_with(|c: char| c.is_ascii_digit()) => {
+            text if text.starts_with(|c: char| c.is_ascii_digit()) => {
                 if !is_all || !rest.is_empty() || !actions.is_empty() {
                     return Err("octal digits stand alone behind + - =, as in +111".into());
                 }
-                Bits::Octal(octal(said)?)
+                Bits::Octal(octal(text)?)
             }
-            said => letters(said)?,
+            text => letters(text)?,
         };
         actions.push(Action { operator, bits });
     }
@@ -186,9 +186,9 @@ fn clause(text: &str) -> Result<Clause, String> {
 }
 
 /// The bits of the letters `rwxXst`.
-fn letters(said: &str) -> Result<Bits, String> {
+fn letters(text: &str) -> Result<Bits, String> {
     let (mut bits, mut execute_if_any) = (0, false);
-    for c in said.chars() {
+    for c in text.chars() {
         match c {
             'r' => bits |= 0o444,
             'w' => bits |= 0o222,
@@ -200,7 +200,7 @@ fn letters(said: &str) -> Result<Bits, String> {
             c => return Err(format!("{c:?} is not one of r w x X s t, nor of u g o alone")),
         }
     }
-    Ok(Bits::Said { bits, execute_if_any })
+    Ok(Bits::Letters { bits, execute_if_any })
 }
 
 /// Owners and modes by path, read from a file.
@@ -235,7 +235,10 @@ impl Ownership {
         Ownership::parse(&text, path)
     }
 
-    /// Reads the text of an ownership file. Errors show `path` as the name of the file.
+    /// Reads the text of an ownership file.
+    ///
+    /// # Errors
+    /// `Line` with the number of an invalid line, and `path` as the name of the file.
     pub fn parse(text: &[u8], path: &Path) -> Result<Ownership, SourceError> {
         let mut ownership = Ownership::default();
         for (number, line) in text.split(|&b| b == b'\n').enumerate() {

@@ -16,6 +16,6 @@ pub trait Progress: Sync {
 
 /// Ignores all progress.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Quiet;
+pub struct NoProgress;
 
-impl Progress for Quiet {}
+impl Progress for NoProgress {}

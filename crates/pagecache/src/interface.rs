@@ -14,9 +14,9 @@ pub enum Use {
     DropBehind,
 }
 
-/// How many bytes one call of [`Owner::write_back`](crate::Owner::write_back) writes. The number may
-/// grow during the call: ending the call would leave the device idle until the next call has found
-/// its first dirty bytes.
+/// How many bytes one call of [`Owner::write_back`](crate::Owner::write_back) writes. The number
+/// may grow during the call: ending the call would leave the device idle until the next call has
+/// found its first dirty bytes.
 pub trait Demand: Sync {
     /// Total bytes that the call should write, given that `begun` of them are under write-back or
     /// written. `write_back` calls this first with `begun` = 0, then each time `begun` reaches the
@@ -25,7 +25,7 @@ pub trait Demand: Sync {
 
     /// How many writes the call may have in flight now: at least 1. `most` is the engine's own
     /// maximum.
-    fn flights(&self, most: usize) -> usize {
+    fn writes_in_flight(&self, most: usize) -> usize {
         most
     }
 }

@@ -10,9 +10,9 @@
 //!   stripes   member 0     │record… │   0    │   2    │   4    │       data from 1 MiB on
 //!             member 1     │record… │   1    │   3    │
 //!
-//!   mirror    member 0     │ record │   0    │   1    │   2    │ …   the record is in a sector that
-//!             member 1     │ record │   0    │   1    │   2    │ …   ext4 leaves free: each member
-//!                                                                    by itself is a plain volume
+//!   mirror    member 0     │ record │   0    │   1    │   2    │ …  the record is in a sector that
+//!             member 1     │ record │   0    │   1    │   2    │ …  ext4 leaves free: each member
+//!                                                                   by itself is a plain volume
 //! ```
 //!
 //! [`extant_ondisk::member`] defines the record. The reasons for this design:

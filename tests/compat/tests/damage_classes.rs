@@ -112,14 +112,14 @@ fn new_volume(image: &Path) -> Vec<(&'static str, u64)> {
     let (value, victim) = (number("/value") + 1, number("/victim"));
     let orphans = u64::from(fs.superblock().orphan_file_inum);
     fs.close().expect("it closes");
-    let told = run(Command::new("debugfs").args(["-R", "stat /victim"]).arg(image), SHORT);
-    let told = told.expect("debugfs runs").out();
-    let acl = told.split("File ACL: ").nth(1).expect("it has a block of attributes");
+    let output = run(Command::new("debugfs").args(["-R", "stat /victim"]).arg(image), SHORT);
+    let output = output.expect("debugfs runs").out();
+    let acl = output.split("File ACL: ").nth(1).expect("it has a block of attributes");
     let acl = acl.split_whitespace().next().and_then(|nr| nr.parse().ok()).expect("a number");
     // Where group 0 has its own; group 7 must not share it.
-    let told = dumpe2fs(image).expect("dumpe2fs tells");
+    let output = dumpe2fs(image).expect("dumpe2fs runs");
     let place = |what: &str| {
-        let place = told.split(what).nth(1).expect("it is told");
+        let place = output.split(what).nth(1).expect("dumpe2fs prints it");
         place.split(|c: char| !c.is_ascii_digit()).next().and_then(|nr| nr.parse().ok())
     };
     let ibitmap = place("Inode bitmap at ").expect("a number");
@@ -157,8 +157,8 @@ fn damage(image: &Path, requests: &[&str], numbers: &[(&'static str, u64)]) {
 
 /// Sets the big-endian word at `at` of the journal's superblock, and its checksum.
 fn set_in_journal(image: &Path, at: usize, value: u32) {
-    let told = debugfs(image, "bmap <8> 0").expect("debugfs tells");
-    let block: usize = told.trim().parse().expect("a block");
+    let output = debugfs(image, "bmap <8> 0").expect("debugfs runs");
+    let block: usize = output.trim().parse().expect("a block");
     let mut bytes = std::fs::read(image).expect("the image");
     let superblock = &mut bytes[block * 1024..][..1024];
     superblock[at..at + 4].copy_from_slice(&value.to_be_bytes());

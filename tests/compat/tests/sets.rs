@@ -14,8 +14,8 @@ use std::time::Duration;
 use extant::Filesystem;
 use extant_base::BlockSize;
 use extant_image::{
-    BuildError, COMPAT_SETS, Compat, ImageBuilder, ImageSize, Quiet, SourceOptions, SourceSpec,
-    Tree,
+    BuildError, COMPAT_SETS, Compat, ImageBuilder, ImageSize, NoProgress, SourceOptions,
+    SourceSpec, Tree,
 };
 use extant_testkit::command::run_args;
 use extant_testkit::e2fsprogs::e2fsck;
@@ -37,7 +37,7 @@ fn source(dir: &Path) -> Tree {
     for n in 0..1000 {
         fs::write(dir.join(format!("many/one of a thousand names, {n:04}")), [n as u8; 9]).unwrap();
     }
-    Tree::read(&[SourceSpec::new(dir)], &SourceOptions::new(), &Quiet).unwrap()
+    Tree::read(&[SourceSpec::new(dir)], &SourceOptions::new(), &NoProgress).unwrap()
 }
 
 fn build(set: Compat, wish: &str, block: u32, tree: &Tree, img: &Path) -> Result<(), BuildError> {
@@ -47,7 +47,7 @@ fn build(set: Compat, wish: &str, block: u32, tree: &Tree, img: &Path) -> Result
         .compat(set)
         .block_size(BlockSize::from_bytes(block).unwrap())
         .size(ImageSize::Auto { free: 16 << 20 })
-        .build(tree, img, &Quiet, &AtomicBool::new(false))
+        .build(tree, img, &NoProgress, &AtomicBool::new(false))
         .map(drop)
 }
 
@@ -67,7 +67,7 @@ fn an_image_of_each_set_is_clean_and_within_what_its_reader_knows() {
 }
 
 #[test]
-fn a_wish_that_breaks_the_claim_is_refused_and_nothing_is_written() {
+fn features_outside_the_set_are_refused_and_nothing_is_written() {
     let scratch = Scratch::new();
     let tree = source(&scratch.file("source"));
     let img = scratch.file("img");

@@ -63,7 +63,7 @@ impl Attributes {
 
     /// Clears what records of fast commits do not contain: how many blocks a map takes, and for
     /// directories everything that follows from names.
-    fn leave_out_untold(&mut self) {
+    fn leave_out_unrecorded(&mut self) {
         self.sectors = 0;
         if self.kind == FileKind::Directory {
             (self.size, self.modified, self.changed) = Default::default();
@@ -199,7 +199,7 @@ fn look(fs: &Filesystem, ino: extant::Ino) -> Result<Node> {
     }
     let mut attributes = Attributes::of(&metadata);
     if fs.superblock().features.compat.contains(Compat::FAST_COMMIT) {
-        attributes.leave_out_untold();
+        attributes.leave_out_unrecorded();
     }
     Ok(Node { attributes, xattrs, content, extents })
 }

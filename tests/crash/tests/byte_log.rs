@@ -37,7 +37,7 @@ fn sequences_in_the_byte_log_are_a_prefix_after_recovery() {
 }
 
 #[test]
-fn bytes_in_the_cache_are_there_when_the_byte_log_says_so() {
+fn bytes_in_the_cache_are_there_when_the_byte_log_records_them() {
     require!(E2fsprogs);
     let explorer = Explorer::new(seed(), BUDGET.with_effort());
     let cases = of_seeds(kinds(true), (4, 5000), |seed| buffered::workload(seed, 50));

@@ -22,7 +22,7 @@ fn bytes_that_were_synced_are_there_and_none_are_stale() {
 
 /// Blocks beyond the size on disk are damage to e2fsck.
 #[test]
-fn what_is_written_back_out_of_order_is_not_behind_the_size_on_disk() {
+fn what_is_written_back_out_of_order_is_not_beyond_the_size_on_disk() {
     let budget = Budget { depth: DEPTH, states: 200, cut_recoveries: (0, 0), e2fsck: 0, linux: 0 };
     let explorer = Explorer::new(seed(), budget);
     let ops = "creat /b 0644 ; append /b 100 ; write /b 200000 4096 ; writeback /b 200704 4096 ; \

@@ -47,7 +47,7 @@ const SCENES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn each_direct_write_is_as_what_it_meets_asks_for() {
+fn each_direct_write_fits_the_range_that_it_meets() {
     require!(E2fsprogs);
     let budget = Budget { states: 50, e2fsck: 1, ..BUDGET };
     let explorer = Explorer::new(seed(), budget.with_effort());

@@ -4,7 +4,7 @@
 use extant_crash_tests::explorer::{Budget, Depth, Explorer};
 use extant_crash_tests::group::{each_alone, explore_all, of_seeds, seed};
 use extant_crash_tests::make::{FAST, FAST_CACHED};
-use extant_crash_tests::{buffered, random, told};
+use extant_crash_tests::{buffered, random, recorded};
 use extant_testkit::require;
 
 /// e2fsck's own recovery loses what fast commits recorded, so it does not take part.
@@ -17,7 +17,7 @@ const BUDGET: Budget = Budget {
 };
 
 #[test]
-fn each_operation_is_there_after_the_fsync_that_told_it() {
+fn each_operation_is_there_after_the_fsync_that_recorded_it() {
     require!(E2fsprogs);
     let budget = Budget { states: 40, ..BUDGET };
     let explorer = Explorer::new(seed(), budget.with_effort()).past_setup();
@@ -31,7 +31,7 @@ fn a_chain_of_fast_commits_is_cut_between_two_of_them() {
     require!(E2fsprogs, Uml);
     let budget = Budget { states: 250, cut_recoveries: (2, 4), linux: 2, ..BUDGET };
     let explorer = Explorer::new(seed(), budget.with_effort()).past_setup();
-    let cases = of_seeds(FAST.iter().copied(), (6, 4000), |seed| told::workload(seed, 60));
+    let cases = of_seeds(FAST.iter().copied(), (6, 4000), |seed| recorded::workload(seed, 60));
     let tally = explore_all("fast chains", &explorer, &cases);
     assert!(tally.fast * 2 > tally.distinct, "few fast commits: {tally}");
 }
@@ -47,7 +47,7 @@ fn sequences_with_fast_commits_in_them_are_a_prefix_after_recovery() {
 }
 
 #[test]
-fn bytes_in_the_cache_are_there_when_a_fast_commit_says_so() {
+fn bytes_in_the_cache_are_there_when_a_fast_commit_records_them() {
     require!(E2fsprogs, Uml);
     let budget = Budget { linux: 1, ..BUDGET };
     let explorer = Explorer::new(seed(), budget.with_effort());

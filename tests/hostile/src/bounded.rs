@@ -31,7 +31,7 @@ const MEMORY_KIB: u64 = 2 << 20;
 /// The variable that says what the child runs.
 pub const CHILD: &str = "EXTANT_HOSTILE";
 /// The variable that names the file in which the child writes the number of its input.
-const TOLD: &str = "EXTANT_HOSTILE_TOLD";
+const PROGRESS: &str = "EXTANT_HOSTILE_PROGRESS";
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
@@ -69,11 +69,11 @@ fn in_child(
 ) -> Result<String, String> {
     let this = std::env::current_exe().map_err(|error| error.to_string())?;
     let scratch = Scratch::new();
-    let told = scratch.file("told");
+    let progress = scratch.file("progress");
     let mut command = Command::new("sh");
     command.arg("-c").arg(format!("ulimit -v {MEMORY_KIB}; exec \"$0\" \"$@\"")).arg(this);
     command.args([child, "--exact", "--ignored", "--nocapture", "--test-threads=1"]);
-    command.env(CHILD, format!("{name}:{seed}:for:{}", time.as_millis())).env(TOLD, &told);
+    command.env(CHILD, format!("{name}:{seed}:for:{}", time.as_millis())).env(PROGRESS, &progress);
     command.env(volumes::KEPT, kept).env("TMPDIR", scratch.path()).env("RUST_BACKTRACE", "0");
     let done = run(&mut command, time + START_LIMIT + INPUT_LIMIT)?;
     let text = done.out() + &done.err();
@@ -81,7 +81,7 @@ fn in_child(
         let said = text.lines().find_map(|line| line.strip_prefix("inputs: "));
         return said.map(|count| format!("{count} inputs")).ok_or("nothing was run".into());
     }
-    let input = std::fs::read_to_string(&told).unwrap_or_default();
+    let input = std::fs::read_to_string(&progress).unwrap_or_default();
     let why: Vec<&str> = text.lines().filter(|line| !line.is_empty()).collect();
     let from = why.iter().position(|line| line.contains("panicked")).unwrap_or(0);
     let why = why[from..why.len().min(from + 4)].join(" | ");
@@ -105,13 +105,14 @@ pub fn child() {
         return (target.run)(&data);
     }
     let time = Duration::from_millis(rest[0].parse().expect("milliseconds"));
-    let told = std::env::var_os(TOLD).map(|path| std::fs::File::create(path).expect("room"));
+    let progress =
+        std::env::var_os(PROGRESS).map(|path| std::fs::File::create(path).expect("room"));
     let began = Instant::now();
     let mut nr = 0;
     // All unchanged seeds, however long that takes.
     while nr < seeds.len() as u64 || began.elapsed() < time {
-        if let Some(told) = &told {
-            told.write_all_at(format!("{nr:<20}\n").as_bytes(), 0).expect("room");
+        if let Some(progress) = &progress {
+            progress.write_all_at(format!("{nr:<20}\n").as_bytes(), 0).expect("room");
         }
         let data = input(target, &seeds, seed, nr);
         if catch_unwind(|| (target.run)(&data)).is_err() {

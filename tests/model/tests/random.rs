@@ -65,7 +65,7 @@ fn volumes_with_features_of_their_own() {
 }
 
 #[test]
-fn volumes_with_sums_of_data() {
+fn volumes_with_data_csum() {
     require!(E2fsprogs);
     run(&kind("data_csum", features("data_csum")), 3000);
     let inline = small(features("data_csum,inline_data"));

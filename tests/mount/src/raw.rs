@@ -73,7 +73,7 @@ impl Mapped {
 impl Drop for Mapped {
     fn drop(&mut self) {
         // SAFETY: the range is the mapping itself, and `self` is the only one that knows it.
-        // An error would leave it mapped, which harms nobody.
+        // An error would leave it mapped, which does no harm.
         let _ = unsafe { rustix::mm::munmap(self.at, self.len) };
     }
 }

@@ -105,7 +105,7 @@ fn the_commands_return_when_mount_and_volume_are_ready() {
 }
 
 #[test]
-fn a_signal_asks_for_statistics() {
+fn a_signal_writes_statistics() {
     require!(Root, Fuse, E2fsprogs);
     let place = Place::new();
     mke2fs(&place.image, 64 << 20, "-t ext4 -O fast_commit", None).unwrap();
@@ -197,9 +197,9 @@ fn an_unmounted_mirror_has_nothing_to_compare() {
         }
         wait_for_end(&place);
         let mut info = place.command(&["info"]);
-        let told = run(info.arg(&place.image), LIMIT).unwrap().success().unwrap();
-        let told = told.out();
-        assert!(told.contains("in use") && !told.contains("to compare"), "{told}");
+        let result = run(info.arg(&place.image), LIMIT).unwrap().success().unwrap();
+        let result = result.out();
+        assert!(result.contains("in use") && !result.contains("to compare"), "{result}");
         for member in [&a, &b] {
             e2fsck(member, None).expect_clean().unwrap();
         }
@@ -233,7 +233,7 @@ fn what_cannot_be_mounted_is_refused_with_a_reason() {
         assert!(done.err().contains(reason), "{}", done.err());
     }
     let done = run(place.command(&["unmount"]).arg(&other), LIMIT).unwrap();
-    assert!(done.err().contains("nothing that extant mounted"), "{}", done.err());
+    assert!(done.err().contains("not a mount of extant"), "{}", done.err());
     let done = place.mount("commit=soon");
     assert_eq!(done.code(), Some(2), "{}", done.err());
 }
@@ -243,7 +243,7 @@ fn the_image_names_its_mount_for_unmount() {
     require!(Root, Fuse, E2fsprogs);
     let place = Place::new();
     let by_image = || run(place.command(&["umount"]).arg(&place.image), LIMIT).unwrap();
-    assert!(by_image().err().contains("nothing that extant mounted"), "{}", by_image().err());
+    assert!(by_image().err().contains("not a mount of extant"), "{}", by_image().err());
     for options in ["", "plain"] {
         place.mount(options).success().unwrap();
         by_image().success().unwrap();
@@ -288,7 +288,7 @@ fn what_was_synced_survives_a_kill_and_a_read_only_mount_shows_it_without_writin
 }
 
 #[test]
-fn a_mount_with_a_byte_log_says_what_it_promises_and_a_kill_is_recovered() {
+fn a_mount_with_a_byte_log_logs_its_durability_and_a_kill_is_recovered() {
     require!(Root, Fuse, E2fsprogs);
     if !cfg!(target_arch = "x86_64") {
         return println!("NOT RUN: cache lines cannot be written back");
@@ -377,7 +377,7 @@ fn owners_are_mapped_both_ways() {
 }
 
 #[test]
-fn a_direct_write_that_fits_in_part_says_that_the_volume_is_full() {
+fn a_direct_write_that_fits_in_part_reports_a_full_volume() {
     require!(Root, Fuse, E2fsprogs);
     for options in ["", "sync", "data=journal"] {
         let place = Place::new();
@@ -387,9 +387,9 @@ fn a_direct_write_that_fits_in_part_says_that_the_volume_is_full() {
         let file = file.write(true).create(true).custom_flags(direct);
         let file = file.open(place.dir.join("all")).unwrap();
         let piece = vec![1_u8; 1 << 20];
-        let told = (0..128).find_map(|n| file.write_all_at(&piece, n << 20).err());
-        let told = told.expect("a volume of 64 MiB took 128").raw_os_error();
-        assert_eq!(told, Some(rustix::io::Errno::NOSPC.raw_os_error()), "{options}");
+        let result = (0..128).find_map(|n| file.write_all_at(&piece, n << 20).err());
+        let result = result.expect("a volume of 64 MiB took 128").raw_os_error();
+        assert_eq!(result, Some(rustix::io::Errno::NOSPC.raw_os_error()), "{options}");
         drop(file);
         place.unmount().success().unwrap();
         place.expect_clean();
@@ -473,21 +473,21 @@ fn access_lists_name_the_owners_that_the_mount_shows() {
 }
 
 #[test]
-fn a_full_volume_is_told_at_the_write_that_does_not_fit() {
+fn a_full_volume_is_an_error_of_the_write_that_does_not_fit() {
     require!(Root, Fuse, E2fsprogs);
     let place = Place::new();
     place.mount("").success().unwrap();
     let mut file = fs::File::create(place.dir.join("all")).unwrap();
     let piece = vec![1_u8; 1 << 20];
     let mut written = 0;
-    let told = loop {
+    let result = loop {
         assert!(written < 128, "a volume of 64 MiB took {written} MiB");
         match file.write_all(&piece) {
             Ok(()) => written += 1,
             Err(error) => break error,
         }
     };
-    assert_eq!(told.raw_os_error(), Some(rustix::io::Errno::NOSPC.raw_os_error()));
+    assert_eq!(result.raw_os_error(), Some(rustix::io::Errno::NOSPC.raw_os_error()));
     // What was accepted is there.
     file.sync_all().unwrap();
     drop(file);
@@ -826,7 +826,7 @@ fn fstabs_options_do_what_ext4_does_with_them() {
         assert!(!refused.ok() && refused.err().contains(option), "{refused}");
         assert!(refused.err().contains(reason), "{refused}");
     }
-    // ext4 subtracts its own metadata from the total of blocks unless told not to.
+    // ext4 subtracts its own metadata from the total of blocks unless minixdf is given.
     let blocks = |options: &str| {
         place.mount(options).success().unwrap();
         let blocks = rustix::fs::statvfs(&place.dir).unwrap().f_blocks;

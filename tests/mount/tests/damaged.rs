@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 const BLOCK: u64 = 4096;
 
 #[test]
-fn damage_is_told_to_who_meets_it_and_noted() {
+fn damage_is_an_error_of_the_operation_that_meets_it_and_recorded() {
     require!(Root, Fuse, E2fsprogs);
     let scratch = Scratch::new();
     let (image, tree) = (scratch.file("volume.img"), scratch.file("tree"));

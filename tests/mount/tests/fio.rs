@@ -100,7 +100,7 @@ fn blocks_written_through_maps_are_read_back() {
 }
 
 #[test]
-fn blocks_with_sums_are_read_back() {
+fn blocks_with_data_csum_are_read_back() {
     require!(Root, Fuse, Loop, E2fsprogs, Program("fio"));
     if by_linux() {
         return println!("NOT RUN: Linux writes to no volume with sums");
@@ -113,7 +113,7 @@ fn blocks_with_sums_are_read_back() {
 /// writes. When all have ended, the mount shows what was written last, and so does every reader
 /// that starts then. As xfstests generic/451.
 #[test]
-fn no_stale_page_stays_behind_an_asynchronous_direct_write() {
+fn no_stale_page_stays_after_an_asynchronous_direct_write() {
     require!(Root, Fuse, Loop, E2fsprogs);
     const BYTES: usize = 256 << 10;
     let served = Served::new(64, "");

@@ -95,9 +95,9 @@ fn a_large_history_is_cloned_packed_and_checked_out() {
 }
 
 /// `core.fsyncMethod=batch`: git starts the write-back of each object, syncs one file after all of
-/// them, and renames them. With `core.fsync=all` it then syncs the new index, which makes those names
-/// durable. All objects are there after the server was killed. The last rename of a command is not
-/// synced, so a lock file can be left, and the directory of branches is synced here.
+/// them, and renames them. With `core.fsync=all` it then syncs the new index, which makes those
+/// names durable. All objects are there after the server was killed. The last rename of a command
+/// is not synced, so a lock file can be left, and the directory of branches is synced here.
 #[test]
 fn objects_synced_in_batches_outlive_the_server() {
     require!(Root, Fuse, Loop, E2fsprogs, Program("git"));

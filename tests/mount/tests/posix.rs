@@ -220,7 +220,7 @@ fn a_usual_volume_answers_as_linux() {
 }
 
 #[test]
-fn collected_writes_answer_as_linux_but_for_what_is_told_late() {
+fn collected_writes_answer_as_linux_except_for_late_errors() {
     general_mounted("collected", "-b 4096 -N 32768", &[], "writeback_cache");
 }
 
@@ -239,7 +239,7 @@ fn inline_data_and_large_attributes_answer_as_linux() {
 }
 
 #[test]
-fn a_volume_with_sums_answers_as_linux() {
+fn a_volume_with_data_csum_answers_as_linux() {
     general("sums", "-b 4096 -N 32768", &[]);
 }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 const ROUNDS: usize = 2;
 const LIMIT: Duration = Duration::from_secs(120);
 /// initdb and postgres refuse root; every machine has this user.
-const AS_NOBODY: &str = "setpriv --reuid=nobody --regid=nogroup --clear-groups";
+const AS_OTHER_USER: &str = "setpriv --reuid=nobody --regid=nogroup --clear-groups";
 /// Small, so that much is read and written; memory that its processes share is a file of the mount,
 /// too.
 const CONFIGURATION: &str = "
@@ -51,7 +51,7 @@ impl Database {
         let mut database = Self { served, postgres: None, acknowledged: 0 };
         let initdb = bin("initdb");
         database.served.sh(&format!(
-            "{AS_NOBODY} {} -D data -k --no-locale -E UTF8 -A trust > $OUT/initdb 2>&1 ||
+            "{AS_OTHER_USER} {} -D data -k --no-locale -E UTF8 -A trust > $OUT/initdb 2>&1 ||
              {{ tail $OUT/initdb; exit 1; }}",
             initdb.display()
         ));
@@ -70,7 +70,8 @@ impl Database {
         let (bin, out) = (bin(name), self.served.outside("."));
         let (bin, out, socket) = (bin.display(), out.display(), self.socket());
         let socket = socket.display();
-        let script = format!("OUT={out}\nexport PGHOST={socket}\n{AS_NOBODY} {bin} {arguments}");
+        let script =
+            format!("OUT={out}\nexport PGHOST={socket}\n{AS_OTHER_USER} {bin} {arguments}");
         let done = self.served.watched(LIMIT, || run_in(&self.socket(), &script, LIMIT));
         ok(done)
     }
@@ -99,7 +100,7 @@ impl Database {
         assert!(self.postgres.is_none());
         let log = std::fs::File::create(self.served.outside("log")).unwrap();
         let mut command = Command::new("setpriv");
-        command.args(AS_NOBODY.split(' ').skip(1)).arg(bin("postgres"));
+        command.args(AS_OTHER_USER.split(' ').skip(1)).arg(bin("postgres"));
         command.arg("-D").arg(self.served.dir().join("data")).arg("-k").arg(self.socket());
         command.stdin(Stdio::null()).stderr(log.try_clone().unwrap()).stdout(log);
         self.postgres = Some(command.spawn().unwrap());
@@ -143,7 +144,7 @@ impl Database {
     fn worked_until(&mut self, end: impl FnOnce(&mut Self)) {
         let dir = self.socket();
         let mut command = Command::new("setpriv");
-        command.args(AS_NOBODY.split(' ').skip(1)).arg(bin("pgbench"));
+        command.args(AS_OTHER_USER.split(' ').skip(1)).arg(bin("pgbench"));
         command.args([
             "-n",
             "-c",
@@ -163,8 +164,8 @@ impl Database {
         pgbench.wait().unwrap();
         for entry in std::fs::read_dir(&dir).unwrap().map(Result::unwrap) {
             if entry.file_name().to_string_lossy().starts_with("told.") {
-                let told = std::fs::read_to_string(entry.path()).unwrap();
-                self.acknowledged += told.matches('\n').count();
+                let acknowledged_log = std::fs::read_to_string(entry.path()).unwrap();
+                self.acknowledged += acknowledged_log.matches('\n').count();
                 std::fs::remove_file(entry.path()).unwrap();
             }
         }
@@ -191,7 +192,8 @@ impl Database {
     /// Stops it in order: every page's checksum is right, and so is the volume.
     fn finish(mut self) {
         self.stop();
-        self.served.sh(&format!("{AS_NOBODY} {} --check -D data", bin("pg_checksums").display()));
+        self.served
+            .sh(&format!("{AS_OTHER_USER} {} --check -D data", bin("pg_checksums").display()));
         let served = std::mem::replace(&mut self.served, Served::new(16, ""));
         served.finish();
     }

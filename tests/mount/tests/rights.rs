@@ -43,7 +43,7 @@ fn open_parents(dir: &Path) {
 }
 
 #[test]
-fn a_program_that_was_written_to_lends_nobody_its_owner() {
+fn a_write_to_a_program_clears_its_set_id_bits() {
     require!(Root, Fuse, E2fsprogs);
     on_a_volume(|dir| {
         open_parents(dir);

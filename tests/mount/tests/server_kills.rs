@@ -70,7 +70,7 @@ fn what_was_synced_to_the_byte_log_outlives_the_server() {
 }
 
 #[test]
-fn what_was_synced_with_sums_outlives_the_server() {
+fn what_was_synced_with_data_csum_outlives_the_server() {
     require!(Root, Fuse, Loop, E2fsprogs);
     if by_linux() {
         return println!("NOT RUN: Linux writes to no volume with sums");

@@ -53,10 +53,10 @@ impl Client {
         command.stdin(std::fs::File::open(&input).unwrap());
         command.stdout(Stdio::piped()).stderr(Stdio::null());
         let mut program = command.spawn().unwrap();
-        let told = BufReader::new(program.stdout.take().unwrap());
+        let acknowledged = BufReader::new(program.stdout.take().unwrap());
         let acknowledged = std::thread::spawn(move || {
             let mut next = from;
-            for line in told.lines().map_while(Result::ok) {
+            for line in acknowledged.lines().map_while(Result::ok) {
                 assert_eq!(line, next.to_string(), "the client says something else");
                 next += 1;
             }
@@ -184,7 +184,7 @@ fn a_killed_server_loses_nothing_committed_with_a_write_ahead_log() {
 }
 
 #[test]
-fn two_clients_take_turns() {
+fn two_clients_alternate() {
     needs!();
     let served = Served::new(128, "");
     begin(&served, "WAL");

@@ -188,22 +188,22 @@ fn queue() {
 }
 
 const THREADS: Scene = Scene {
-    name: "direct_scenes::transfers_beside_who_wants_none",
+    name: "direct_scenes::transfers_next_to_an_operation_that_excludes_them",
     timers: Timers::Never,
     run: threads,
 };
 
 #[test]
-fn transfers_beside_who_wants_none() {
+fn transfers_next_to_an_operation_that_excludes_them() {
     explore(&THREADS, 2000);
 }
 
 #[test]
-fn queues_that_nobody_looks_at() {
+fn queues_that_no_thread_polls() {
     // Between the start of an entry and its place in the queue no thread can complete it: waiting
     // threads look again.
     let queue = Scene {
-        name: "direct_scenes::queues_that_nobody_looks_at",
+        name: "direct_scenes::queues_that_no_thread_polls",
         timers: Timers::Never,
         run: queue,
     };
@@ -212,7 +212,7 @@ fn queues_that_nobody_looks_at() {
 
 #[test]
 fn wrong_forms_of_entries_are_found() {
-    finds("who waits for a direct transfer is not told of its end", &THREADS, 500, "deadlock");
-    finds("who waits for the file to open is not told", &THREADS, 500, "deadlock");
+    finds("a waiter for a direct transfer is not woken at its end", &THREADS, 500, "deadlock");
+    finds("a waiter for the file to open is not woken", &THREADS, 500, "deadlock");
     finds("a direct transfer begins in a closed file", &THREADS, 1000, "bytes move");
 }

@@ -71,7 +71,7 @@ fn every_order(forms: Forms) {
             let _body = inode.body.lock().unwrap();
             let settled = (forms.settle)(&inode);
             let now = *inode.folio.lock().unwrap();
-            assert_eq!(now, settled, "an overwrite came after settling");
+            assert_eq!(now, settled, "an overwrite follows the settled change");
         }
         writer.join().unwrap();
         overwriter.join().unwrap();
@@ -79,12 +79,12 @@ fn every_order(forms: Forms) {
 }
 
 #[test]
-fn no_overwrite_comes_after_settling() {
+fn no_overwrite_follows_a_settled_change() {
     every_order(RIGHT);
 }
 
 #[test]
-#[should_panic(expected = "an overwrite came after")]
+#[should_panic(expected = "an overwrite follows")]
 fn a_check_before_the_folio_is_locked_is_too_early() {
     let overwrite = |inode: &Inode| {
         if is_enabled(inode) {
@@ -95,7 +95,7 @@ fn a_check_before_the_folio_is_locked_is_too_early() {
 }
 
 #[test]
-#[should_panic(expected = "an overwrite came after")]
+#[should_panic(expected = "an overwrite follows")]
 fn disabling_after_settling_is_too_late() {
     let settle = |inode: &Inode| {
         let settled = *inode.folio.lock().unwrap();

@@ -24,22 +24,22 @@ const fn form(
 pub(crate) const WRONG_FORMS: &[WrongForm] = &[
     // Journal: waiting threads are notified.
     form(
-        "nobody is told that handles may start again",
+        "no thread is woken when handles may start again",
         "journal/commit/transactions.rs",
         ["state.locked = false;\n        ", "self.opened.notify_all();", ""],
     ),
     form(
-        "the leader is not told that the last handle stopped",
+        "the leader is not woken when the last handle stops",
         "journal/commit/transactions.rs",
         ["", "self.idle.notify_all();", ""],
     ),
     form(
-        "nobody is told that a commit ended",
+        "no thread is woken when a commit ends",
         "journal/commit/leader.rs",
         ["", "self.transactions.ended.notify_all();", ""],
     ),
     form(
-        "a reader of a block is not seen by who loaded it",
+        "the loader of a block does not see a waiting reader",
         "journal/cache/load.rs",
         ["", "drop(self.loading.lock());", ""],
     ),
@@ -70,7 +70,7 @@ pub(crate) const WRONG_FORMS: &[WrongForm] = &[
         ["", "self.area.device().flush()?;", ""],
     ),
     form(
-        "who flushes does not wait for others that may fail",
+        "a flush does not wait for concurrent ones that may fail",
         "journal/log/watched.rs",
         ["while ", "syncs.in_flight.iter().any(|nr| *nr <= begun)", "false"],
     ),
@@ -177,12 +177,12 @@ pub(crate) const WRONG_FORMS: &[WrongForm] = &[
         ],
     ),
     form(
-        "who waits at the gate is not told of room",
+        "a waiter at the gate is not woken when space is free",
         "pagecache/writeback/account.rs",
         ["", "self.gate.level_fell(|| self.marked_held());", ""],
     ),
     form(
-        "who waits at the gate looks before it is counted",
+        "a waiter at the gate checks before it is counted",
         "pagecache/writeback/gate.rs",
         [
             "",
@@ -205,13 +205,13 @@ pub(crate) const WRONG_FORMS: &[WrongForm] = &[
         ],
     ),
     form(
-        "a writer does not tell the flusher of its bytes",
+        "a writer does not notify the flusher of its bytes",
         "pagecache/writeback/direct.rs",
         ["DontCachePolicy::Flusher if finished_a_page || !was_listed => ", "self.kick.kick()", ""],
     ),
     // Direct transfers.
     form(
-        "who waits for a direct transfer is not told of its end",
+        "a waiter for a direct transfer is not woken at its end",
         "transfers/mod.rs",
         ["drop(state);\n        ", "self.changed.notify_all();", ""],
     ),
@@ -221,7 +221,7 @@ pub(crate) const WRONG_FORMS: &[WrongForm] = &[
         ["if ", "state.closed > 0", "false"],
     ),
     form(
-        "who waits for the file to open is not told",
+        "a waiter for the file to open is not woken",
         "transfers/mod.rs",
         ["self.0.state.lock().closed -= 1;\n        ", "self.0.changed.notify_all();", ""],
     ),

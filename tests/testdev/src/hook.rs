@@ -1,4 +1,4 @@
-//! A device that runs an action in the middle of a write.
+//! A device that runs an action before a forced write.
 
 use crate::requests::TestDevice;
 use extant_base::{ByteOffset, Result};

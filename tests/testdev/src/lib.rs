@@ -4,7 +4,7 @@
 //!   Recorder    change log (Op) ──► CrashPlan ──► CrashState, one for each possible power cut
 //!   Faulty      fails on demand
 //!   TestDevice  memory that lists its requests, reads included
-//!   Hook        runs an action in the middle of a forced write
+//!   Hook        runs an action before a forced write
 //! ```
 
 #![forbid(unsafe_code)]

@@ -98,14 +98,14 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<Finished, String> {
     let group = rustix::process::Pid::from_child(&child);
     let stdout = read_all(child.stdout.take());
     let stderr = read_all(child.stderr.take());
-    let (tell, told) = mpsc::channel();
+    let (done, ended) = mpsc::channel();
     let waiter = std::thread::spawn(move || {
         let status = child.wait();
         // The receiver is gone only when the caller panicked.
-        let _ = tell.send(());
+        let _ = done.send(());
         status
     });
-    let timed_out = told.recv_timeout(limit).is_err();
+    let timed_out = ended.recv_timeout(limit).is_err();
     if timed_out {
         // An error means that the group has just ended by itself.
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);

@@ -74,17 +74,17 @@ const RO_COMPAT: usize = 0x64;
 /// features. The image may not be used as an extant volume afterwards. An image without that
 /// feature is not changed.
 pub fn clear_data_csum(img: &Path) -> Result<(), String> {
-    let told = |error: std::io::Error| format!("{}: {error}", img.display());
+    let with_path = |error: std::io::Error| format!("{}: {error}", img.display());
     if !has_data_csum(img) {
         return Ok(());
     }
-    let file = std::fs::File::options().read(true).write(true).open(img).map_err(told)?;
+    let file = std::fs::File::options().read(true).write(true).open(img).map_err(with_path)?;
     let mut sb = [0; 1024];
-    file.read_exact_at(&mut sb, 1024).map_err(told)?;
+    file.read_exact_at(&mut sb, 1024).map_err(with_path)?;
     sb[RO_COMPAT + 3] &= !0x40;
     let sum = crc32c(&sb[..1020]).to_le_bytes();
     sb[1020..].copy_from_slice(&sum);
-    file.write_all_at(&sb, 1024).map_err(told)
+    file.write_all_at(&sb, 1024).map_err(with_path)
 }
 
 /// Whether a volume has extant's own feature `data_csum`, with which Linux mounts it read-only.

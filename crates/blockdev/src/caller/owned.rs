@@ -38,7 +38,7 @@ mod raw {
             // in it.
             unsafe {
                 let buf: &AlignedBuf = &*self.shared.0.get();
-                Span::quiet(buf.start().add(at), n, access, Some(keep))
+                Span::exclusive(buf.start().add(at), n, access, Some(keep))
             }
         }
     }

@@ -151,7 +151,7 @@ mod raw {
             let keep: Arc<dyn Any + Send + Sync> = self.loans.clone();
             // SAFETY: the piece is borrowed exclusively for `'m`, the part lies in it, and the
             // cursor has passed it.
-            unsafe { Span::quiet(start.add(from), n, Access::Write, Some(keep)) }
+            unsafe { Span::exclusive(start.add(from), n, Access::Write, Some(keep)) }
         }
     }
 }
@@ -203,7 +203,7 @@ impl<'m> CallerMemory<'m> for Target<'m> {
             && let Some(mut span) = self.next(from.len() - done)
         {
             let n = span.len();
-            let to = span.quiet_bytes_mut().expect("a target's spans are quiet");
+            let to = span.exclusive_bytes_mut().expect("a target's spans are exclusive");
             to.copy_from_slice(&from[done..done + n]);
             done += n;
         }

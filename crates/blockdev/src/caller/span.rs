@@ -1,9 +1,9 @@
 //! A range of a caller's memory that only a device uses.
 //!
 //! ```text
-//!   quiet     exclusive: no other code touches the bytes while the span lives; may be a slice
-//!   shared    others may change the bytes at any time: they are only copied, by atomic 8-byte
-//!             words, or handed to the kernel
+//!   exclusive  no other code touches the bytes while the span lives; may be a slice
+//!   shared     others may change the bytes at any time: they are only copied, by atomic 8-byte
+//!              words, or handed to the kernel
 //! ```
 //!
 //! Shared memory has one rule: every access of this process to it is an atomic access of an aligned
@@ -90,12 +90,12 @@ impl<'m> Span<'m> {
         Span { start, len, access, is_shared: true, _keep: keep, _memory: PhantomData }
     }
 
-    /// Exclusive memory: no other code uses it while the span lives, whoever owns it.
+    /// Exclusive memory: no other code uses it while the span lives, not even its owner.
     ///
     /// # Safety
     /// As [`Span::shared`]. In addition, while the span lives no other code changes the bytes and,
     /// for [`Access::Write`], no other code reads them.
-    pub(crate) unsafe fn quiet(
+    pub(crate) unsafe fn exclusive(
         start: *mut u8,
         len: usize,
         access: Access,
@@ -127,7 +127,7 @@ impl<'m> Span<'m> {
     /// Passes the bytes to `look`, in order: in place, or, where others may change them, as copies
     /// of at most 4 KiB.
     pub fn look(&self, look: &mut dyn FnMut(&[u8])) {
-        if let Some(bytes) = self.quiet_bytes() {
+        if let Some(bytes) = self.exclusive_bytes() {
             return look(bytes);
         }
         let (words, first) = self.words();
@@ -147,18 +147,18 @@ impl<'m> Span<'m> {
     }
 
     /// The bytes, where no other code changes them; `None` for a shared span.
-    pub(crate) fn quiet_bytes(&self) -> Option<&[u8]> {
+    pub(crate) fn exclusive_bytes(&self) -> Option<&[u8]> {
         if self.is_shared {
             return None;
         }
         // SAFETY: the creator of an exclusive span guarantees the range as long as the span lives,
-        // and that no other code changes it; `quiet_bytes_mut` takes the span exclusively.
+        // and that no other code changes it; `exclusive_bytes_mut` takes the span exclusively.
         Some(unsafe { std::slice::from_raw_parts(self.start, self.len) })
     }
 
     /// The bytes to fill, where no other code uses them; `None` for a shared span or one that is
     /// only read.
-    pub(crate) fn quiet_bytes_mut(&mut self) -> Option<&mut [u8]> {
+    pub(crate) fn exclusive_bytes_mut(&mut self) -> Option<&mut [u8]> {
         if self.is_shared || self.access != Access::Write {
             return None;
         }
@@ -170,7 +170,7 @@ impl<'m> Span<'m> {
     /// may or may not be in it.
     pub(crate) fn load(&self, to: &mut [u8]) {
         assert_eq!(to.len(), self.len, "a copy of a whole span");
-        match self.quiet_bytes() {
+        match self.exclusive_bytes() {
             Some(bytes) => super::stream::copy(to, bytes),
             None => {
                 let (words, first) = self.words();
@@ -183,7 +183,7 @@ impl<'m> Span<'m> {
     pub(crate) fn store(&mut self, from: &[u8]) {
         assert_eq!(from.len(), self.len, "a copy of a whole span");
         assert_eq!(self.access, Access::Write, "a span that is to be filled");
-        match self.quiet_bytes_mut() {
+        match self.exclusive_bytes_mut() {
             Some(bytes) => bytes.copy_from_slice(from),
             None => {
                 let (words, first) = self.words();

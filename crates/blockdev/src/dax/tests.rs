@@ -108,12 +108,12 @@ fn a_file_that_was_cut_is_an_error_and_not_the_end_of_the_process() {
     let device = file(&path, DaxMode::Always);
     let dax = window(&device, 32 << 10, 32 << 10);
     dax.store(0, b"here").unwrap();
-    let somebody = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
-    somebody.set_len(0).unwrap();
+    let other = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    other.set_len(0).unwrap();
     assert!(dax.store(0, b"x").is_err() && dax.load(0, &mut [0]).is_err());
     // The device keeps its recorded length, but offers no new window.
     assert!(device.dax(ByteOffset(32 << 10), 32 << 10).is_none());
-    somebody.set_len(LEN).unwrap();
+    other.set_len(LEN).unwrap();
     dax.store(0, b"again").unwrap();
 }
 

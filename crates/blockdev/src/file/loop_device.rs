@@ -105,8 +105,9 @@ impl Stored {
     /// block device among them, has an exclusive opener, such as a mount. A question that the
     /// system does not answer counts as no.
     pub(super) fn is_in_use(&self) -> bool {
-        let is_claimed = |layer: &Layer| !layer.in_part && has_exclusive_opener(&layer.file);
-        if self.layers.iter().any(is_claimed) {
+        let is_opened_exclusively =
+            |layer: &Layer| !layer.in_part && has_exclusive_opener(&layer.file);
+        if self.layers.iter().any(is_opened_exclusively) {
             return true;
         }
         let mounted = mounted_devices();

@@ -110,8 +110,9 @@ pub(super) fn by_device(device: &dyn BlockDevice, request: &mut Request<'_>) -> 
         (Memory::Owned(buf), Access::Read) => device.write_at(at, buf),
         (Memory::Owned(buf), Access::Write) => device.read_at(at, buf),
         (Memory::Lent(spans), Access::Read) => {
-            let quiet: Option<Vec<&[u8]>> = spans.iter().map(|span| span.quiet_bytes()).collect();
-            match quiet.as_deref() {
+            let slices: Option<Vec<&[u8]>> =
+                spans.iter().map(|span| span.exclusive_bytes()).collect();
+            match slices.as_deref() {
                 Some([]) => Ok(()),
                 Some([one]) => device.write_at(at, one),
                 Some(all) => {
@@ -133,14 +134,16 @@ pub(super) fn by_device(device: &dyn BlockDevice, request: &mut Request<'_>) -> 
         }
         (Memory::Lent(spans), Access::Write) => {
             if let [one] = spans.as_mut_slice()
-                && let Some(bytes) = one.quiet_bytes_mut()
+                && let Some(bytes) = one.exclusive_bytes_mut()
             {
                 return device.read_at(at, bytes);
             }
-            let quiet: Option<Vec<IoSliceMut<'_>>> =
-                spans.iter_mut().map(|span| span.quiet_bytes_mut().map(IoSliceMut::new)).collect();
-            if let Some(mut quiet) = quiet {
-                return device.read_vectored_at(at, &mut quiet);
+            let slices: Option<Vec<IoSliceMut<'_>>> = spans
+                .iter_mut()
+                .map(|span| span.exclusive_bytes_mut().map(IoSliceMut::new))
+                .collect();
+            if let Some(mut slices) = slices {
+                return device.read_vectored_at(at, &mut slices);
             }
             let len: usize = spans.iter().map(|span| span.len()).sum();
             let mut copy = STABLE.take(len.min(PIECE));

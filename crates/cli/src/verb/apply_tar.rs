@@ -4,7 +4,7 @@ use crate::amount;
 use crate::apply::Apply;
 use crate::bar::{self, BuildBar};
 use crate::change::{Change, Steps};
-use crate::failure::{Failure, tell, without_number};
+use crate::failure::{Failure, print_message, without_number};
 use crate::image::inner_path;
 use crate::out::Out;
 use crate::shown::{Shown, encoded};
@@ -15,14 +15,14 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// Unpack tar archives over what a volume holds.
+/// Unpack tar archives into a volume.
 ///
-/// TAR is an archive, plain, gzip or zstd, or - for standard input. Later archives go over earlier
-/// ones, and all over the volume; owners, modes, times, extended attributes, ACLs, capabilities, hard
-/// links, devices and holes are as in the archive; a hard link may mean a file that only the volume
-/// has. As in the layers of container images, a file
-/// .wh.NAME takes NAME away, and .wh..wh..opq empties its directory first. All of it is applied, or,
-/// when something fails or the program is interrupted, the volume is as it was.
+/// TAR is a tar archive (plain, gzip or zstd), or - for standard input. The archives are unpacked
+/// in order: entries replace files of the same name in the volume and in earlier archives. Owners,
+/// modes, times, extended attributes, ACLs, capabilities, hard links, devices and holes are those
+/// of the archive. A hard link may name a file that only the volume has. As in the layers of
+/// container images, a file .wh.NAME removes NAME, and .wh..wh..opq empties its directory first. If
+/// an archive cannot be applied or the program is interrupted, the volume is not changed.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant apply-tar root.img update.tar.zst
@@ -34,22 +34,22 @@ pub(crate) struct Args {
     /// Image file or block device, or IMG?offset=BYTES
     #[arg(value_name = "IMG")]
     image: OsString,
-    /// Archives, in order
+    /// Tar archives, in the order in which they are unpacked
     #[arg(value_name = "TAR", required = true)]
     archives: Vec<OsString>,
-    /// The directory of the volume that the archive's root stands for
+    /// Directory of the volume into which the archives are unpacked
     #[arg(long, value_name = "PATH", default_value = "/")]
     to: OsString,
-    /// Give everything to one owner and group
+    /// Set the owner and group of every entry
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     owner: Option<(u32, u32)>,
-    /// Names that begin with .wh. are names like others
+    /// Treat names that begin with .wh. as ordinary names
     #[arg(long)]
     no_whiteouts: bool,
-    /// Where compressed archives are unpacked to, for the time of reading
+    /// Directory for temporary files with the content of compressed archives
     #[arg(long, value_name = "DIR")]
     spool_dir: Option<PathBuf>,
-    /// Refuse an archive that unpacks to more than this, its headers included
+    /// Refuse an archive whose unpacked size, headers included, is larger
     #[arg(long, value_name = "SIZE", value_parser = amount::bytes)]
     max_size: Option<u64>,
     #[command(flatten)]
@@ -90,7 +90,7 @@ impl Args {
             spinner.clear();
             let tree = tree.map_err(Failure::new)?;
             for problem in tree.take_problems() {
-                tell(without_number(&problem.to_string()));
+                print_message(without_number(&problem.to_string()));
             }
             let bar = bar::copying(tree.data_bytes());
             let mut progress = |bytes| bar.inc(bytes);
@@ -100,8 +100,8 @@ impl Args {
             data_bytes += tree.data_bytes();
             bar.finish_and_clear();
             done.map_err(|failure| match failure {
-                Failure::Said(text) => {
-                    Failure::Said(format!("{text} (from {})", Shown(archive.as_bytes())))
+                Failure::Message(text) => {
+                    Failure::Message(format!("{text} (from {})", Shown(archive.as_bytes())))
                 }
                 failure => failure,
             })?;

@@ -8,7 +8,7 @@
 mod stdout;
 
 use crate::bar::BuildBar;
-use crate::failure::{Failure, tell, without_number};
+use crate::failure::{Failure, print_message, without_number};
 use crate::image::Image;
 use crate::out::Out;
 use crate::shown::Shown;
@@ -16,7 +16,6 @@ use crate::stop::Stop;
 use crate::verb::mkfs::format_options::{FormatOptions, owner};
 use crate::verb::mkfs::{compat_list, source_date_epoch};
 use crate::{amount, shown, signature};
-use clap::CommandFactory;
 use extant::Environment;
 use extant_image::{
     BuildError, Built, Excludes, ImageBuilder, ImageSize, ModeChange, Ownership, SourceError,
@@ -37,15 +36,16 @@ const RESERVED_PERCENT: f64 = 0.0;
 
 /// Build an image from directories, tar archives and container images.
 ///
-/// SRC is a directory, a tar (plain, gzip or zstd), an OCI layout, the output of `docker save` or of
-/// `skopeo copy … dir:SRC`, or - for an archive on standard input; the format is detected, or given as
-/// dir:SRC, tar:SRC, oci:SRC. Several sources are merged in order, later over earlier. Owners, modes, times, extended
-/// attributes, ACLs, capabilities, hard links, devices and holes are kept, also for a normal user.
-/// Blocks of zeros become holes. The layers of a container image must be what its config says.
+/// SRC is a directory, a tar archive (plain, gzip or zstd), an OCI layout, the output of `docker
+/// save` or of `skopeo copy … dir:SRC`, or - for an archive on standard input. The format is
+/// detected, or given as dir:SRC, tar:SRC or oci:SRC. Several sources are merged in order: a later
+/// one replaces names of an earlier one. Owners, modes, times, extended attributes, ACLs,
+/// capabilities, hard links, devices and holes are kept, also when a normal user builds. Blocks of
+/// zeros become holes. The layers of a container image must have the digests in its config.
 ///
-/// The same sources and options give the same image to the byte: UUID, hash seed and the volume's
-/// own times follow from the content. OUT has its name only when it is whole; with -o - the image goes to
-/// standard output, once it is whole.
+/// The same sources and options give the same image, byte for byte: UUID, hash seed and the
+/// volume's own times are computed from the content. OUT gets its name when the image is complete;
+/// with -o - the complete image is written to standard output.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "extant build [OPTIONS] <SRC>... -o <OUT>",
@@ -57,86 +57,86 @@ const RESERVED_PERCENT: f64 = 0.0;
   extant build ./rootfs -o - | ssh host 'cat > root.img'
   extant build --compat help
 
-Exit status: 0 built, 1 failed (no image is left) or, with --keep-going, something was left out,
+Exit status: 0 built, 1 failed (there is no image) or, with --keep-going, a file was skipped,
 2 wrong usage, 130 interrupted."
 )]
 pub(crate) struct Args {
-    /// Directory, tar, OCI layout or docker archive; - for standard input
+    /// Directory, tar archive, OCI layout or docker archive; - for standard input
     #[arg(value_name = "SRC")]
     sources: Vec<OsString>,
-    /// Image to make, or block device to fill; - for standard output
+    /// Image to create, or block device to fill; - for standard output
     #[arg(short, long, value_name = "OUT")]
     output: Option<PathBuf>,
     /// Size of the image, or auto: the smallest that holds the sources
     #[arg(short, long, value_name = "SIZE", default_value = "auto", value_parser = size)]
     size: Size,
-    /// With --size auto, room to leave free
+    /// Free space to add with --size auto
     #[arg(long, value_name = "SIZE", value_parser = amount::bytes)]
     free: Option<u64>,
-    /// Give everything to one owner and group
+    /// Set the owner and group of every file
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     owner: Option<(u32, u32)>,
-    /// Change permissions: octal, or as chmod takes them (u+rwX,go-w); D and F before a clause mean
-    /// directories and files only (D0755,F0644)
+    /// Change permissions: octal, or symbolic as for chmod (u+rwX,go-w); D or F before a clause
+    /// limits it to directories or files (D0755,F0644)
     #[arg(long, value_name = "MODE", value_parser = super::chmod::mode)]
     mode: Option<ModeChange>,
-    /// File of owners and modes by path, a line each: PATH UID GID [MODE]; PATH may hold * ? ** and
-    /// - keeps a value
+    /// File with owners and modes of paths, one per line: PATH UID GID [MODE]. PATH may contain the
+    /// patterns *, ? and **; the value - changes nothing
     #[arg(long, value_name = "FILE")]
     ownership: Option<PathBuf>,
-    /// Leave out what matches, as .gitignore does: *.o anywhere, /var/cache from the root, !PATTERN
-    /// takes back; may be given more than once
+    /// Omit files that match, with the patterns of .gitignore: *.o in every directory, /var/cache
+    /// from the root, !PATTERN includes again; may be given more than once
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<OsString>,
-    /// File of patterns to leave out, one a line
+    /// File with patterns of files to omit, one per line
     #[arg(long, value_name = "FILE")]
     exclude_from: Vec<PathBuf>,
     /// Keep mount points below a source directory as empty directories
     #[arg(short = 'x', long)]
     one_file_system: bool,
-    /// What the sources are, instead of finding out
+    /// Format of the sources, instead of detecting it
     #[arg(long, value_name = "KIND", value_enum)]
     format: Option<Format>,
-    /// Of a container image for several platforms: os/architecture
+    /// Platform to choose from a container image for several: os/architecture
     #[arg(long, value_name = "PLATFORM")]
     platform: Option<String>,
-    /// Of several container images: its name or tag
+    /// Name or tag of the image to choose from an archive with several
     #[arg(long, value_name = "NAME")]
     image_name: Option<String>,
     #[command(flatten)]
     volume: FormatOptions,
-    /// At least so many inodes
+    /// Minimum number of inodes
     #[arg(short = 'N', long, value_name = "COUNT")]
     inodes: Option<u32>,
-    /// Seconds since 1970: the volume's times, and the latest that entries keep; default:
-    /// $SOURCE_DATE_EPOCH, else the newest entry's
+    /// Times of the volume, and the latest time of an entry, in seconds since 1970; default:
+    /// $SOURCE_DATE_EPOCH, or the time of the newest entry
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = amount::number::<i64>)]
     source_date_epoch: Option<i64>,
-    /// A random UUID and hash seed and the time of building: not reproducible
+    /// Random UUID and hash seed, and the current time: the image is not reproducible
     #[arg(long)]
     random: bool,
-    /// UUID, hash seed and times from the content: what is done anyway
+    /// Compute UUID, hash seed and times from the content, which is the default
     #[arg(long, conflicts_with = "random")]
     reproducible: bool,
-    /// Go past files that cannot be read or that vanish, and list them at the end
+    /// Skip files that cannot be read or that disappear, and list them at the end
     #[arg(long)]
     keep_going: bool,
-    /// Threads at work; default: by the number of processors
+    /// Number of threads; default: the number of processors
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
-    /// Where compressed archives are unpacked to, for the time of building
+    /// Directory for temporary files with the content of compressed archives
     #[arg(long, value_name = "DIR")]
     spool_dir: Option<PathBuf>,
-    /// Refuse a source whose archives unpack to more than this, their headers included
+    /// Refuse a source whose archives have a larger unpacked size, headers included
     #[arg(long, value_name = "SIZE", value_parser = amount::bytes)]
     max_size: Option<u64>,
-    /// Replace a disk image, a volume or an archive; write over a filesystem on a block device
+    /// Replace a disk image, a volume or an archive; overwrite a filesystem on a block device
     #[arg(short, long)]
     force: bool,
     /// Print what was built as JSON (docs/JSON.md)
     #[arg(long)]
     json: bool,
-    /// Print nothing, show no progress
+    /// Print nothing and show no progress
     #[arg(short, long, conflicts_with = "json")]
     quiet: bool,
 }
@@ -170,14 +170,15 @@ struct Answer {
 }
 
 impl Args {
-    pub(crate) fn run(self) -> Result<u8, Failure> {
+    /// `command_line` is the definition of the whole command line, for an error about it.
+    pub(crate) fn run(self, command_line: fn() -> clap::Command) -> Result<u8, Failure> {
         if self.volume.wants_compat_list() {
             return compat_list();
         }
         let Some(output) = self.output.clone().filter(|_| !self.sources.is_empty()) else {
             let what = if self.sources.is_empty() { "<SRC>..." } else { "-o <OUT>" };
-            let text = format!("the required argument {what} was not given");
-            let mut command = crate::cli::Cli::command();
+            let text = format!("the required argument {what} is missing");
+            let mut command = command_line();
             command.build();
             let command = command.find_subcommand_mut("build").expect("this verb is one of them");
             command.error(clap::error::ErrorKind::MissingRequiredArgument, text).exit();
@@ -202,12 +203,12 @@ impl Args {
             bar.clear();
             unreadable(&error)
         })?;
-        stop.be_careful();
+        stop.defer_signals();
         let built = builder.build(&tree, &output, &bar, &stop.flag);
         bar.clear();
         let problems = tree.take_problems();
         for problem in &problems {
-            tell(without_number(&problem.to_string()));
+            print_message(without_number(&problem.to_string()));
         }
         match built {
             Ok(built) => {
@@ -221,13 +222,16 @@ impl Args {
                 Ok(u8::from(!problems.is_empty()))
             }
             Err(BuildError::Stopped) => {
-                tell(format_args!("{}: stopped: no image was made", Shown::path(&output)));
+                print_message(format_args!(
+                    "{}: interrupted: no image was created",
+                    Shown::path(&output)
+                ));
                 Ok(stop.exit_status())
             }
             Err(BuildError::Engine(error)) => Err(Failure::of_image(&output, &error)),
             Err(error @ BuildError::Entry { .. }) => {
                 let error = without_number(&error.to_string());
-                Err(Failure::Said(format!("{error} (from {})", self.named_sources())))
+                Err(Failure::Message(format!("{error} (from {})", self.named_sources())))
             }
             Err(error) => Err(Failure::new(error)),
         }
@@ -237,12 +241,13 @@ impl Args {
     fn stdout_image(&self) -> Result<StdoutImage, Failure> {
         if self.json {
             return Err(Failure::usage(
-                "standard output takes the image or JSON: name a file by -o, or leave --json out",
+                "the image and JSON cannot both go to standard output: name a file with -o, or \
+                 omit --json",
             ));
         }
         if std::io::stdout().is_terminal() {
             return Err(Failure::new(
-                "an image is not for a terminal: name a file by -o, or send it through a pipe",
+                "the image would be written to a terminal: name a file with -o, or use a pipe",
             ));
         }
         StdoutImage::new(&self.spool_dir.clone().unwrap_or_else(std::env::temp_dir))
@@ -260,15 +265,16 @@ impl Args {
         let name = Shown::path(output);
         if Image::parse(output.as_os_str())?.path != output {
             return Err(Failure::usage(format_args!(
-                "{name}: one file or device from its start is made: for another layout or place use mkfs, then put or \
-                 apply-tar"
+                "{name}: build writes one file or device from its start: for an offset or several \
+                 devices use mkfs, then put or apply-tar"
             )));
         }
         if let Some(format) = other_format(output)
             && !self.force
         {
             return Err(Failure::usage(format_args!(
-                "{name}: extant makes raw images, not {format}: name it .img and convert it afterwards, or use --force"
+                "{name}: extant writes raw images, not {format}: name the file .img and convert \
+                 it afterwards, or use --force"
             )));
         }
         let Ok(meta) = std::fs::metadata(output) else { return Ok(()) };
@@ -278,7 +284,7 @@ impl Args {
                 && let Some(found) = signature::find(output, 0)
                     .map_err(|error| Failure::of_file("read", output, error))?
             {
-                let text = format!("{name}: holds {found}: use --force to write over it");
+                let text = format!("{name}: contains {found}: use --force to overwrite it");
                 return Err(Failure::new(text));
             }
         } else if kind.is_file() {
@@ -287,12 +293,12 @@ impl Args {
                     .map_err(|error| Failure::of_file("read", output, error))?
             {
                 let found = found.name;
-                let text = format!("{name}: is {found}: use --force to replace it");
+                let text = format!("{name}: the file is {found}: use --force to replace it");
                 return Err(Failure::new(text));
             }
         } else {
             return Err(Failure::new(format!(
-                "{name}: is neither a file nor a block device: name the image to make"
+                "{name}: neither a file nor a block device: name the image to create"
             )));
         }
         Ok(())
@@ -305,7 +311,7 @@ impl Args {
             (Size::Bytes(bytes), None) => ImageSize::Bytes(bytes),
             (Size::Bytes(_), Some(_)) => {
                 return Err(Failure::usage(
-                    "--free goes with --size auto only: leave one of them out",
+                    "--free can be used with --size auto only: omit --free or --size",
                 ));
             }
         };
@@ -431,7 +437,7 @@ impl Args {
                  free, built in {seconds:.1} s\nUUID {uuid}\n"
             ))?;
             if !problems.is_empty() {
-                tell(format_args!("{name}: {} entries were left out", problems.len()));
+                print_message(format_args!("{name}: {} entries were skipped", problems.len()));
             }
         }
         out.finish()
@@ -463,7 +469,7 @@ fn unreadable(error: &SourceError) -> Failure {
     {
         let (name, found) = (Shown::path(archive), found.name);
         return Failure::new(format_args!(
-            "{name}: is {found}, not a tar archive: name a directory, an archive or a container image"
+            "{name}: {found}, not a tar archive: name a directory, an archive or a container image"
         ));
     }
     Failure::new(error)

@@ -1,22 +1,22 @@
 //! `extant cat`: writes the content of files, one after the other.
 
 use crate::failure::Failure;
-use crate::image::{Image, as_path, looked_up_path};
+use crate::image::{Image, as_path, lookup_path};
 use crate::out::Out;
 use std::ffi::OsString;
 
 const PIECE: usize = 1 << 20;
 
-/// Write what files hold to standard output, one after the other.
+/// Write the content of files to standard output, in order.
 ///
-/// Symbolic links are followed, inside the volume only. Holes are written as zeros.
+/// Symbolic links are followed inside the volume only. Holes are written as zeros.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant cat disk.img /etc/fstab
   extant cat disk.img /boot/vmlinuz > vmlinuz
   extant cat 'sd.img?offset=1M' /config.txt
 
-Exit status: 0 all was written, 1 something could not be read.")]
+Exit status: 0 written, 1 something could not be read.")]
 pub(crate) struct Args {
     /// Image file or block device, or IMG?offset=BYTES
     #[arg(value_name = "IMG")]
@@ -38,7 +38,7 @@ impl Args {
         let mut out = Out::new();
         let mut buffer = vec![0; PIECE];
         for path in &self.paths {
-            let path = looked_up_path(path)?;
+            let path = lookup_path(path)?;
             let failed = |error| image.failure(&path, &error);
             let file = fs.open_file(as_path(&path)).map_err(failed)?;
             let mut at = 0;

@@ -1,7 +1,7 @@
 //! `extant check`: checks a volume.
 
-use crate::failure::{Failure, is_no_volume, said_of_image, tell};
-use crate::image::Image;
+use crate::failure::{Failure, is_no_volume, print_message};
+use crate::image::{Image, image_message};
 use crate::out::Out;
 use crate::shown::{Shown, encoded};
 use crate::{amount, bar, signature};
@@ -17,39 +17,39 @@ use std::sync::Arc;
 const CLEAN: u8 = 0;
 const TROUBLE: u8 = 8;
 
-/// Check a whole volume, and change nothing.
+/// Check a volume without changing it.
 ///
-/// Tests what e2fsck's passes 1 to 5 test, and all checksums, with all processors. A volume that
-/// was not unmounted is checked as it will be after its journal has been replayed. Findings go to
-/// standard output, one a line, sorted: what is wrong and where.
+/// Runs the tests of e2fsck's passes 1 to 5 and compares all checksums, on all processors. If the
+/// volume was not unmounted, its journal is replayed in memory first. Each finding is one line on
+/// standard output: what is wrong, and where. Findings are sorted.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant check disk.img
   extant check --json disk.img | jq -r 'select(.ino) | .ino'
-  extant check 'sd.img?offset=1M' && echo in order
+  extant check 'sd.img?offset=1M' && echo clean
   extant check --data backup.img
 
-Exit status: 0 in order, 4 damage was found, 8 the volume could not be checked, 2 wrong usage.")]
+Exit status: 0 clean, 4 damage was found, 8 the volume could not be checked, 2 wrong usage.")]
 pub(crate) struct Args {
     /// Image file or block device, or IMG?offset=BYTES
     #[arg(value_name = "IMG")]
     image: OsString,
-    /// Print one JSON object a finding, then one that sums up (docs/JSON.md)
+    /// Print one JSON object per finding, then one with totals (docs/JSON.md)
     #[arg(long)]
     json: bool,
-    /// Threads at work; default: one a processor
+    /// Number of threads; default: the number of processors
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256))]
     threads: Option<u16>,
-    /// Findings to print; the others are counted
+    /// Maximum number of findings to print; the rest are counted
     #[arg(long, value_name = "COUNT", default_value_t = 10_000, value_parser = amount::number::<usize>)]
     max_findings: usize,
-    /// Check the volume as it stands, without replaying its journal in memory
+    /// Check the volume as it is on disk, without replaying its journal in memory
     #[arg(long)]
     no_replay: bool,
-    /// Read all data, too, and compare its checksums (data_csum)
+    /// Also read all data and compare its checksums (data_csum)
     #[arg(long)]
     data: bool,
-    /// Print nothing but findings
+    /// Print findings only
     #[arg(short, long)]
     quiet: bool,
 }
@@ -115,18 +115,19 @@ impl Args {
             if let Some(error) = report.0.findings.iter().map(found).find(is_no_volume)
                 && !report.0.ran
             {
-                let mut text = said_of_image(&image.name, &error);
+                let mut text = image_message(&image.name, &error);
                 if matches!(signature::known(&image.path, image.offset), Ok(None)) {
-                    text += "; if its superblock is damaged, IMG?backup=1 uses a copy of that";
+                    text += "; if the superblock is damaged, IMG?backup=1 uses its copy in block \
+                             group 1";
                 }
-                return Err(Failure::Said(text));
+                return Err(Failure::Message(text));
             }
             Ok((image, report))
         });
         match report {
             Ok((image, (report, missing))) => self.answer(&image, &report, missing),
-            Err(Failure::Said(text)) => {
-                tell(&text);
+            Err(Failure::Message(text)) => {
+                print_message(&text);
                 if self.json {
                     let mut out = Out::of_report();
                     out.json(&self.last_line("trouble", 0, Some(text), None))?;
@@ -174,7 +175,7 @@ impl Args {
         for finding in &report.findings {
             match self.json {
                 true => out.json(&line(finding))?,
-                false => out.text(format_args!("{}\n", said(finding)))?,
+                false => out.text(format_args!("{}\n", text_of(finding)))?,
             }
         }
         let code = u8::try_from(report.exit_code()).unwrap_or(TROUBLE);
@@ -190,15 +191,15 @@ impl Args {
             out.json(&self.last_line(status, findings, message, counts))?;
         } else if !self.quiet {
             let name = Shown(self.image.as_bytes()).to_string();
-            for index in image.untold(missing.as_deref().unwrap_or_default()) {
+            for index in image.unreported(missing.as_deref().unwrap_or_default()) {
                 out.text(format_args!(
                     "{name}: member {index} is not in use and was not checked\n"
                 ))?;
             }
             if report.recovered {
                 out.text(format_args!(
-                    "{name}: the journal was replayed in memory only: `extant replay` does it for \
-                     good\n"
+                    "{name}: the journal was replayed in memory only: `extant replay` replays it \
+                     on disk\n"
                 ))?;
             }
             let omitted = match report.omitted {
@@ -254,7 +255,7 @@ fn line(finding: &Finding) -> FindingLine<'_> {
 }
 
 /// A finding in one line. Text that comes from names on the volume is escaped.
-fn said(finding: &Finding) -> String {
+fn text_of(finding: &Finding) -> String {
     let severity = match finding.severity {
         Severity::Note => "note",
         Severity::Error => "error",

@@ -11,9 +11,9 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Change permissions of files in a volume.
 ///
-/// MODE is octal, and then exact for directories too (their set-ID bits go unless it has them), or
-/// as chmod takes it: u+rwX,go-w. Symbolic links that are named are followed; -R
-/// passes over those it meets. All files are changed, or none.
+/// MODE is octal, or symbolic as for chmod: u+rwX,go-w. An octal mode is exact for directories too:
+/// it clears set-user-ID and set-group-ID bits that it does not contain. Symbolic links given as
+/// PATH are followed; links found by -R are skipped. Either all files are changed, or none.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant chmod root.img 0600 /etc/shadow
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Files in the volume
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
-    /// Directories with everything in them
+    /// Change directories and everything in them
     #[arg(short = 'R', long)]
     recursive: bool,
     #[command(flatten)]
@@ -54,8 +54,8 @@ impl Args {
             each(&change, &inner_path(path)?, self.recursive, &mut |path, node| {
                 let metadata = node.metadata();
                 let mode = Some(self.mode.apply(metadata.permissions(), metadata.is_dir()));
-                let wish = SetAttributes { mode, ..SetAttributes::default() };
-                change.at(path, |_| node.set_attributes(&wish))
+                let changes = SetAttributes { mode, ..SetAttributes::default() };
+                change.at(path, |_| node.set_attributes(&changes))
             })?;
         }
         change.finish()?;

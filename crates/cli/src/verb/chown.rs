@@ -15,10 +15,10 @@ const CAPABILITY: &str = "security.capability";
 
 /// Change owner and group of files in a volume.
 ///
-/// OWNER is USER, USER:GROUP, :GROUP or USER: (the user's own group); users and groups are numbers,
-/// or names that the volume's /etc/passwd and /etc/group know. Symbolic links that are named are
-/// followed unless told otherwise; -R passes over those it meets. As with chown(2), files lose
-/// capabilities, set-user-ID and set-group-ID. All files are changed, or none.
+/// OWNER is USER, USER:GROUP, :GROUP or USER: (the user's own group). Users and groups are numbers,
+/// or names in the volume's /etc/passwd and /etc/group. Symbolic links given as PATH are followed
+/// unless --no-dereference is given; links found by -R are skipped. As with chown(2), files lose
+/// capabilities, set-user-ID and set-group-ID. Either all files are changed, or none.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant chown root.img 1000:1000 /home/user
@@ -30,16 +30,16 @@ pub(crate) struct Args {
     /// Image file or block device, or IMG?offset=BYTES
     #[arg(value_name = "IMG")]
     image: OsString,
-    /// User and group
+    /// New owner and group
     #[arg(value_name = "OWNER")]
     owner: String,
     /// Files in the volume
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
-    /// Directories with everything in them
+    /// Change directories and everything in them
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Change symbolic links themselves
+    /// Change symbolic links instead of the files that they lead to
     #[arg(long, conflicts_with = "recursive")]
     no_dereference: bool,
     #[command(flatten)]
@@ -50,11 +50,11 @@ impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let change = Change::begin(&self.image, self.steps)?;
         let (uid, gid) = owner(&change, &self.owner)?;
-        let wish = SetAttributes { uid, gid, ..SetAttributes::default() };
+        let changes = SetAttributes { uid, gid, ..SetAttributes::default() };
         for path in &self.paths {
             let path = inner_path(path)?;
             if self.no_dereference {
-                change.at(&path, |fs| fs.set_symlink_attributes(as_path(&path), &wish))?;
+                change.at(&path, |fs| fs.set_symlink_attributes(as_path(&path), &changes))?;
                 continue;
             }
             super::chmod::each(&change, &path, self.recursive, &mut |path, node| {
@@ -67,7 +67,7 @@ impl Args {
                         Err(error) => return Err(change.failure(path, &error)),
                     }
                 }
-                change.at(path, |_| node.set_attributes(&wish))
+                change.at(path, |_| node.set_attributes(&changes))
             })?;
         }
         change.finish()?;
@@ -101,28 +101,35 @@ fn owner(change: &Change, text: &str) -> Result<(Option<u32>, Option<u32>), Fail
 fn number(change: &Change, table: &str, name: &str, field: usize) -> Result<u32, Failure> {
     if name.bytes().all(|byte| byte.is_ascii_digit()) {
         let id = id(name).ok_or_else(|| {
-            Failure::usage(format_args!("'{name}' is no owner: numbers go up to {ID_MAX}"))
+            Failure::usage(format_args!("'{name}' is not an owner: the largest id is {ID_MAX}"))
         })?;
         if table == "/etc/passwd" && field == 3 {
-            return Err(Failure::usage(format_args!("'{name}:' needs a name: write {name}:GROUP")));
+            return Err(Failure::usage(format_args!(
+                "'{name}:' is a number and has no group: write \
+                                                    {name}:GROUP"
+            )));
         }
         return Ok(id);
     }
-    let Some(found) = change.look_behind(table.as_bytes())? else {
+    let Some(found) = change.metadata_following_links(table.as_bytes())? else {
         return Err(change.refuse(
             table.as_bytes(),
-            "names are looked up there, and it is missing: write the number",
+            "the file does not exist, so names cannot be looked up: use numbers",
         ));
     };
     let len = found.len();
     if len > TABLE_MAX {
-        return Err(change.refuse(table.as_bytes(), "is too large: write the number"));
+        return Err(change.refuse(
+            table.as_bytes(),
+            "the file is too large, so names cannot be \
+                                                    looked up: use numbers",
+        ));
     }
     let text = change.at(table.as_bytes(), |fs| fs.read(table))?;
     let text = String::from_utf8_lossy(&text);
     let line = text.lines().find(|line| line.split(':').next() == Some(name));
     let found = line.and_then(|line| line.split(':').nth(field)?.parse().ok());
     found.ok_or_else(|| {
-        change.refuse(table.as_bytes(), &format!("knows no '{name}': write the number"))
+        change.refuse(table.as_bytes(), &format!("the file has no entry '{name}': use a number"))
     })
 }

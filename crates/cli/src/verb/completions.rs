@@ -5,18 +5,18 @@ use crate::out::Out;
 use clap::Command;
 use clap_complete::Shell;
 
-/// Write a shell's completions to standard output.
+/// Write completions for a shell to standard output.
 ///
-/// They are made from the definition of the command line, so they know every verb and option.
+/// They are generated from the definition of the command line, and contain every verb and option.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant completions bash > /etc/bash_completion.d/extant
   extant completions zsh > \"${fpath[1]}/_extant\"
   extant completions fish > ~/.config/fish/completions/extant.fish
 
-Exit status: 0 all was written, 1 not.")]
+Exit status: 0 written, 1 failed.")]
 pub(crate) struct Args {
-    /// The shell
+    /// Name of the shell
     #[arg(value_name = "SHELL")]
     shell: Shell,
 }

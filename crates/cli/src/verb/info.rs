@@ -1,6 +1,6 @@
 //! `extant info`: shows the properties of a volume.
 
-use crate::failure::{Failure, explained, tell};
+use crate::failure::{Failure, explained, print_message};
 use crate::image::Image;
 use crate::journal::JournalInfo;
 use crate::members::LayoutInfo;
@@ -18,15 +18,15 @@ use std::ffi::OsString;
 
 /// Show what a volume is: label, features, sizes, free space, journal, times.
 ///
-/// The volume is shown as it stands on the disk, a journal not yet replayed.
+/// Values are those on disk: the journal is not replayed.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant info disk.img
   extant info --json disk.img | jq -r .uuid
   extant info 'sd.img?offset=1M'
 
-Exit status: 0 shown, 1 not a volume, or one that cannot be opened (what its superblock says is
-shown all the same).")]
+Exit status: 0 shown, 1 not a volume, or one that cannot be opened (its superblock is still
+shown).")]
 pub(crate) struct Args {
     /// Image file or block device, or IMG?offset=BYTES
     #[arg(value_name = "IMG")]
@@ -95,7 +95,11 @@ impl Args {
             Ok(fs) => (fs.superblock().clone(), Some(JournalInfo::of(&fs)), 0),
             Err(error) => match bare_superblock(&image) {
                 Some(superblock) => {
-                    tell(format_args!("{}: {}", Shown::path(&image.name), explained(&error)));
+                    print_message(format_args!(
+                        "{}: {}",
+                        Shown::path(&image.name),
+                        explained(&error)
+                    ));
                     (superblock, None, 1)
                 }
                 None => return Err(Failure::of_image(&image.name, &error)),
@@ -222,7 +226,7 @@ impl Info {
             format!("{}, {} mounts since", moment::seconds(self.checked), self.mount_count),
         ));
         if self.error_count > 0 {
-            rows.push(("Errors", format!("{} recorded by who mounted it", self.error_count)));
+            rows.push(("Errors", format!("{} recorded by mounts", self.error_count)));
         }
         if let Some(last) = &self.last_error {
             let when = moment::seconds(last.time);

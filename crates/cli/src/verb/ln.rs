@@ -15,24 +15,24 @@ use std::os::unix::ffi::OsStrExt;
   extant ln -s root.img ../run/resolv.conf /etc/resolv.conf
   extant ln -sf root.img /usr/lib/os-release /etc/os-release
 
-Exit status: 0 made, 1 failed: nothing was changed.")]
+Exit status: 0 created, 1 failed: nothing was changed.")]
 pub(crate) struct Args {
     /// Image file or block device, or IMG?offset=BYTES
     #[arg(value_name = "IMG")]
     image: OsString,
-    /// What the link means: a path in the volume; with -s any text
+    /// Target of the link: a path in the volume; with -s any text
     #[arg(value_name = "TARGET")]
     target: OsString,
-    /// The new name, or the directory it goes into
+    /// Name of the link, or directory in which it is created
     #[arg(value_name = "LINK")]
     link: OsString,
     /// Make a symbolic link
     #[arg(short, long)]
     symbolic: bool,
-    /// Replace what is there, but no directory
+    /// Replace an existing file, but not a directory
     #[arg(short, long)]
     force: bool,
-    /// LINK is the new name, even if a directory is there
+    /// Treat LINK as the new name, even if it is a directory
     #[arg(short = 'T', long)]
     no_target_directory: bool,
     /// Owner and group of a symbolic link
@@ -44,10 +44,10 @@ impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let change = Change::begin(&self.image, Steps { in_steps: false })?;
         if self.symbolic && self.target.is_empty() {
-            return Err(Failure::usage("a symbolic link cannot hold an empty text"));
+            return Err(Failure::usage("the target of a symbolic link cannot be empty"));
         }
         let mut link = inner_path(&self.link)?;
-        let is_dir = change.look_behind(&link)?.is_some_and(|there| there.is_dir());
+        let is_dir = change.metadata_following_links(&link)?.is_some_and(|there| there.is_dir());
         if !is_dir && self.link.as_bytes().ends_with(b"/") {
             return Err(change.failure(self.link.as_bytes(), &Error::NotADirectory));
         }
@@ -61,11 +61,11 @@ impl Args {
         if !self.symbolic {
             let there = change.look(&target)?;
             if there.is_some_and(|there| there.is_dir()) {
-                let why = "is a directory: only a symbolic link (-s) can be another name of it";
+                let why = "a directory cannot have hard links: make a symbolic link with -s";
                 return Err(change.refuse(&target, why));
             }
             if change.look(&link)?.is_some() && change.is_same_name(&target, &link)? {
-                return Err(change.refuse(&link, "is the name that is to be linked"));
+                return Err(change.refuse(&link, "the link and its target are the same file"));
             }
         }
         if self.force && change.look(&link)?.is_some_and(|there| !there.is_dir()) {

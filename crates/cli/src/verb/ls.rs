@@ -1,9 +1,9 @@
 //! `extant ls`: lists the names in directories.
 
-use crate::failure::{Failure, explained, tell};
+use crate::failure::{Failure, explained, print_message};
 use crate::image::{Image, as_path, inner_path};
 use crate::out::{Out, style};
-use crate::record::{Ask, Record};
+use crate::record::{Parts, Record};
 use crate::shown::{Shown, Whole};
 use crate::walk::{Visit, Visitor, walk};
 use crate::{amount, moment};
@@ -11,17 +11,18 @@ use extant::{FileKind, Filesystem, Metadata};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-/// List the names in directories, sorted by their bytes.
+/// List directories, with names in byte order.
 ///
-/// `.` and `..` are not listed. A symbolic link at the end of PATH is followed to a directory. In a
-/// pipe names are printed as the bytes they are, on a terminal with control characters escaped.
+/// `.` and `..` are not listed. A symbolic link at the end of PATH is followed if it leads to a
+/// directory. On a terminal, control characters in names are escaped; elsewhere names are printed
+/// unchanged.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant ls disk.img
   extant ls -l disk.img /etc /usr/bin
   extant ls --json disk.img / | jq -r .path
 
-Exit status: 0 all was listed, 1 something could not be read.")]
+Exit status: 0 listed, 1 something could not be read.")]
 pub(crate) struct Args {
     /// Image file or block device, or IMG?offset=BYTES
     #[arg(value_name = "IMG")]
@@ -29,7 +30,7 @@ pub(crate) struct Args {
     /// Directories or files in the volume
     #[arg(value_name = "PATH", default_value = "/")]
     paths: Vec<OsString>,
-    /// Show mode, links, owner, group, size and time of change
+    /// Show mode, link count, owner, group, size and modification time
     #[arg(short, long)]
     long: bool,
     /// Show inode numbers
@@ -38,10 +39,10 @@ pub(crate) struct Args {
     /// With --long, show sizes in KiB, MiB, …
     #[arg(short = 'H', long)]
     human: bool,
-    /// List a directory itself, not what is in it
+    /// List a directory itself instead of its content
     #[arg(short, long)]
     directory: bool,
-    /// Print one JSON object a name (docs/JSON.md)
+    /// Print one JSON object per name (docs/JSON.md)
     #[arg(long)]
     json: bool,
 }
@@ -130,15 +131,15 @@ impl Visitor for Lister<'_> {
         if visit.depth == 0 && lists && is_dir {
             // The directory itself is not a line of the list, but its errors are reported.
             if let Some(error) = visit.error() {
-                self.complain(visit.path, &error);
+                self.report_error(visit.path, &error);
             }
             return Ok(true);
         }
         if self.args.json {
             let path = visit.path;
-            let record = Record::of(self.fs, visit, Ask::default());
+            let record = Record::of(self.fs, visit, Parts::default());
             if let Some(error) = &record.error {
-                self.complain(path, error);
+                self.report_error(path, error);
             }
             self.out.json(&record)?;
             return Ok(false);
@@ -154,7 +155,7 @@ impl Visitor for Lister<'_> {
             false => None,
         };
         if let Some(error) = visit.error() {
-            self.complain(visit.path, &error);
+            self.report_error(visit.path, &error);
         }
         let mode = visit.metadata.as_ref().map_or(0, Metadata::mode);
         let name = visit.name.to_vec();
@@ -165,9 +166,9 @@ impl Visitor for Lister<'_> {
 }
 
 impl Lister<'_> {
-    fn complain(&mut self, path: &[u8], error: &str) {
+    fn report_error(&mut self, path: &[u8], error: &str) {
         self.failed = true;
-        tell(format_args!("{}: {}: {error}", Shown::path(&self.image.name), Shown(path)));
+        print_message(format_args!("{}: {}: {error}", Shown::path(&self.image.name), Shown(path)));
     }
 
     fn cells(&self, visit: &Visit<'_>) -> Vec<String> {

@@ -9,17 +9,17 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Write the manual's pages into a directory: extant.1, and a page for each verb.
+/// Write the manual pages into a directory: extant.1, and one page per verb.
 ///
-/// They are what `--help` says, and are always of this very version.
+/// They have the text of `--help`, and always describe this version.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant man /usr/local/share/man/man1
   extant man pages && man -l pages/extant-build.1
 
-Exit status: 0 all were written, 1 not.")]
+Exit status: 0 all pages were written, 1 failed.")]
 pub(crate) struct Args {
-    /// The directory; it is made if it is missing
+    /// Output directory; it is created if it does not exist
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }

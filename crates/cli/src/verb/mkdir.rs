@@ -9,30 +9,31 @@ use extant_image::ModeChange;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// Make directories in a volume.
+/// Create directories in a volume.
 ///
-/// All of them are made, or, when one cannot be or the program is interrupted, none.
+/// If one cannot be created or the program is interrupted, none is created.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant mkdir root.img /srv
   extant mkdir -p root.img /var/lib/app/data
   extant mkdir -m 0700 --owner 1000:1000 root.img /home/user
 
-Exit status: 0 made, 1 failed: nothing was changed.")]
+Exit status: 0 created, 1 failed: nothing was changed.")]
 pub(crate) struct Args {
     /// Image file or block device, or IMG?offset=BYTES
     #[arg(value_name = "IMG")]
     image: OsString,
-    /// Directories to make
+    /// Directories to create
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
-    /// Make those above it that are missing; one that is there is fine
+    /// Create missing parent directories; accept directories that exist
     #[arg(short, long)]
     parents: bool,
-    /// Permissions: octal, or a change of 0755
+    /// Permissions: octal, or symbolic changes of 0755
     #[arg(short, long, value_name = "MODE", value_parser = super::chmod::mode)]
     mode: Option<ModeChange>,
-    /// Owner and group; default: root, with the group of a set-group-ID directory above
+    /// Owner and group; default: root, with the group of the parent if that has the set-group-ID
+    /// bit
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     owner: Option<(u32, u32)>,
 }
@@ -54,16 +55,17 @@ impl Args {
                     true => fs.create_dir_all(as_path(&path), &new),
                     false => fs.create_dir(as_path(&path), &new).map(drop),
                 })
-                .map_err(|failure| match change.look_behind(split_last(&path).0) {
-                    Ok(None) if !self.parents => change
-                        .refuse(&path, "the directory that it is to be in is missing: -p makes it"),
+                .map_err(|failure| match change.metadata_following_links(split_last(&path).0) {
+                    Ok(None) if !self.parents => {
+                        change.refuse(&path, "its parent directory does not exist: -p creates it")
+                    }
                     _ => failure,
                 })?;
             if self.owner.is_none() {
                 continue;
             }
             // A requested group takes precedence over that of a set-group-ID directory.
-            let wish = SetAttributes { gid: Some(gid), ..SetAttributes::default() };
+            let changes = SetAttributes { gid: Some(gid), ..SetAttributes::default() };
             // Each one is created in its parent, because a path can be of any depth.
             let mut at = change.at(&path[..there], |fs| fs.node(as_path(&path[..there])))?;
             let mut end = there;
@@ -76,7 +78,7 @@ impl Args {
                     b".." => fs.node(as_path(&path[..end])),
                     _ => {
                         let below = at.lookup(OsStr::from_bytes(name))?;
-                        below.set_attributes(&wish)?;
+                        below.set_attributes(&changes)?;
                         Ok(below)
                     }
                 })?;
@@ -95,7 +97,7 @@ fn end_of_what_is_there(change: &Change, path: &[u8]) -> Result<usize, Failure> 
     let (mut there, mut missing) = (0, ends.len());
     while there < missing {
         let middle = there + (missing - there) / 2;
-        match change.look_behind(&path[..ends[middle]])? {
+        match change.metadata_following_links(&path[..ends[middle]])? {
             Some(_) => there = middle + 1,
             None => missing = middle,
         }

@@ -9,7 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Rename files and directories inside a volume.
 ///
-/// Several names, or a DEST that is a directory, go into it. All are renamed, or none.
+/// If there are several names, or DEST is a directory, they move into DEST. Either all are renamed,
+/// or none.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "extant mv [OPTIONS] <IMG> <PATH>... <DEST>",
@@ -24,16 +25,16 @@ pub(crate) struct Args {
     /// Image file or block device, or IMG?offset=BYTES
     #[arg(value_name = "IMG")]
     image: OsString,
-    /// Names, and where they go
+    /// Names to move, then the destination
     #[arg(value_name = "PATH", required = true, num_args = 2..)]
     paths: Vec<OsString>,
-    /// Do not replace what is there: fail
+    /// Fail instead of replacing an existing file
     #[arg(short, long)]
     no_clobber: bool,
-    /// DEST is the new name, even if a directory is there
+    /// Treat DEST as the new name, even if it is a directory
     #[arg(short = 'T', long)]
     no_target_directory: bool,
-    /// The two names change places
+    /// Exchange the two names
     #[arg(long, conflicts_with = "no_clobber")]
     exchange: bool,
 }
@@ -49,8 +50,8 @@ impl Args {
         let change = Change::begin(&self.image, Steps { in_steps: false })?;
         let into_directory = dest.as_bytes().ends_with(b"/");
         let dest = inner_path(dest)?;
-        let behind = change.look_behind(&dest)?;
-        let dest_is_dir = behind.is_some_and(|dest| dest.is_dir());
+        let target = change.metadata_following_links(&dest)?;
+        let dest_is_dir = target.is_some_and(|dest| dest.is_dir());
         let is_dir = !self.no_target_directory && !self.exchange && dest_is_dir;
         if !is_dir && sources.len() > 1 || !dest_is_dir && into_directory {
             return Err(change.failure(&dest, &Error::NotADirectory));
@@ -77,9 +78,9 @@ impl Args {
             && from.ino() == to.ino()
         {
             if change.is_same_name(source, target)? {
-                return Err(change.refuse(target, "is the name it has already"));
+                return Err(change.refuse(target, "the old and the new name are the same"));
             }
-            let dir = change.look_behind(split_last(source).0)?;
+            let dir = change.metadata_following_links(split_last(source).0)?;
             let folds = dir.is_some_and(|dir| dir.flags().contains(InodeFlags::CASEFOLD));
             // Two names of one file: rename(2) would leave both. In a casefolding directory they
             // may be one name in two spellings, and that name must stay.

@@ -8,7 +8,7 @@ use crate::verb::mkfs::format_options::owner;
 use crate::{amount, bar};
 use extant::{Error, File, NewFile, SetAttributes, Timestamp};
 use extant_image::{
-    Excludes, ModeChange, Quiet, SourceKind, SourceOptions, SourceSpec, Tree, data_ranges,
+    Excludes, ModeChange, NoProgress, SourceKind, SourceOptions, SourceSpec, Tree, data_ranges,
 };
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Seek, SeekFrom};
@@ -21,10 +21,10 @@ const CHUNK_BYTES: usize = 1 << 20;
 
 /// Copy files, or directories with -r, into a volume.
 ///
-/// Owners, modes, times and, below directories, everything else `extant build` keeps are kept, also
-/// for a normal user. A file that is there is overwritten and keeps its owner, mode and names. Several
-/// sources, or a DEST that is a directory, go into it. All are copied, or, when one cannot be or the
-/// program is interrupted, the volume is as it was.
+/// Owners, modes and times are kept, also for a normal user; below directories, so is everything
+/// else that `extant build` keeps. An existing file is overwritten and keeps its owner, mode and
+/// names. If there are several sources, or DEST is a directory, they are copied into DEST. If one
+/// cannot be copied or the program is interrupted, the volume is not changed.
 #[derive(Debug, clap::Args)]
 #[command(
     override_usage = "extant put [OPTIONS] <IMG> <SRC>... <DEST>",
@@ -41,23 +41,23 @@ pub(crate) struct Args {
     /// Image file or block device, or IMG?offset=BYTES
     #[arg(value_name = "IMG")]
     image: OsString,
-    /// Files and directories of this machine, - for standard input, and where they go
+    /// Files and directories of this machine (- for standard input), then the destination
     #[arg(value_name = "SRC", required = true, num_args = 2..)]
     paths: Vec<OsString>,
-    /// Directories with everything in them; SRC/. means what is in SRC
+    /// Copy directories with everything in them; SRC/. means the content of SRC
     #[arg(short, long)]
     recursive: bool,
-    /// Give everything to one owner and group
+    /// Set the owner and group of everything that is copied
     #[arg(long, value_name = "UID:GID", value_parser = owner)]
     owner: Option<(u32, u32)>,
-    /// Change permissions: octal, or as chmod takes them; D and F before a clause mean directories
-    /// and files only
+    /// Change permissions: octal, or symbolic as for chmod; D or F before a clause limits it to
+    /// directories or files
     #[arg(long, value_name = "MODE", value_parser = super::chmod::mode)]
     mode: Option<ModeChange>,
-    /// Below directories, leave out what matches, as .gitignore does
+    /// Omit files below directories that match, with the patterns of .gitignore
     #[arg(long, value_name = "PATTERN")]
     exclude: Vec<OsString>,
-    /// DEST is the new name, even if a directory is there
+    /// Treat DEST as the new name, even if it is a directory
     #[arg(short = 'T', long)]
     no_target_directory: bool,
     #[command(flatten)]
@@ -71,15 +71,19 @@ impl Args {
         };
         if sources.iter().any(|source| source.is_empty()) {
             // An unset variable leaves an empty path.
-            return Err(Failure::usage("an empty path names no file to copy"));
+            return Err(Failure::usage("an empty path does not name a file"));
         }
         let change = Change::begin(&self.image, self.steps)?;
         let into_directory = dest.as_bytes().ends_with(b"/");
         let dest = inner_path(dest)?;
         let is_dir = !self.no_target_directory
-            && change.look_behind(&dest)?.is_some_and(|dest| dest.is_dir());
+            && change.metadata_following_links(&dest)?.is_some_and(|dest| dest.is_dir());
         if !is_dir && sources.len() > 1 {
-            return Err(change.refuse(&dest, "not a directory, which several files go into"));
+            return Err(change.refuse(
+                &dest,
+                "not a directory: several files need one as their \
+                                             destination",
+            ));
         }
         if !is_dir && into_directory {
             return Err(change.failure(&dest, &Error::NotADirectory));
@@ -92,7 +96,7 @@ impl Args {
             };
             if source == "-" {
                 if is_dir {
-                    return Err(change.refuse(&dest, "is a directory: name the file to write"));
+                    return Err(change.refuse(&dest, "a directory: name the file to write"));
                 }
                 self.stream(&change, &target)?;
                 continue;
@@ -104,7 +108,7 @@ impl Args {
                 true if self.recursive => self.directory(&change, path, &target)?,
                 true => {
                     let shown = crate::shown::Shown::path(path);
-                    return Err(Failure::new(format_args!("{shown}: is a directory: use -r")));
+                    return Err(Failure::new(format_args!("{shown}: a directory: use -r")));
                 }
                 false => self.file(&change, path, &meta, &target)?,
             }
@@ -138,7 +142,7 @@ impl Args {
         if !meta.is_file() {
             let shown = crate::shown::Shown::path(path);
             return Err(Failure::new(format_args!(
-                "{shown}: is neither a file nor a directory: put -r copies such files"
+                "{shown}: neither a file nor a directory: use -r to copy it"
             )));
         }
         let mut from =
@@ -168,7 +172,7 @@ impl Args {
         to.end_at(end)?;
         bar.finish_and_clear();
         let time = |sec, nsec: i64| Timestamp { sec, nsec: nsec.clamp(0, 999_999_999) as u32 };
-        let wish = SetAttributes {
+        let changes = SetAttributes {
             // A write may have cleared the set-ID bits.
             mode: (fresh || self.mode.is_some()).then_some(new.mode),
             // In a set-group-ID directory, a new file has that directory's group.
@@ -177,7 +181,7 @@ impl Args {
             mtime: Some(time(meta.mtime(), meta.mtime_nsec())),
             ..SetAttributes::default()
         };
-        change.at(target, |_| file.set_attributes(&wish))
+        change.at(target, |_| file.set_attributes(&changes))
     }
 
     fn directory(&self, change: &Change, path: &Path, target: &[u8]) -> Result<(), Failure> {
@@ -193,7 +197,7 @@ impl Args {
             options = options.mode(mode.clone());
         }
         let spec = SourceSpec { path: path.into(), kind: Some(SourceKind::Directory) };
-        let tree = Tree::read(&[spec], &options, &Quiet).map_err(Failure::new)?;
+        let tree = Tree::read(&[spec], &options, &NoProgress).map_err(Failure::new)?;
         let bar = bar::copying(tree.data_bytes());
         let mut progress = |bytes| bar.inc(bytes);
         let done = Apply::new(change, &tree, (false, false), &mut progress).run(target);
@@ -214,7 +218,7 @@ fn file_name(source: &OsStr) -> Option<&[u8]> {
 
 /// The file at `target`, emptied, or a new one. The flag tells whether it is new.
 fn overwrite(change: &Change, target: &[u8], new: &NewFile) -> Result<(File, bool), Failure> {
-    let fresh = change.look_behind(target)?.is_none();
+    let fresh = change.metadata_following_links(target)?.is_none();
     change.at(target, |fs| {
         let file = match fresh {
             true => fs.create_file(as_path(target), new)?.open()?,
@@ -256,8 +260,8 @@ impl To<'_> {
                 let wrote =
                     self.change.at(self.target, |_| self.file.write_all_at(at, &chunk[..filled]));
                 wrote.map_err(|failure| match failure {
-                    Failure::Said(text) if at > 0 => {
-                        Failure::Said(format!("{text} (after {})", amount::shown(at)))
+                    Failure::Message(text) if at > 0 => {
+                        Failure::Message(format!("{text} (after {})", amount::shown(at)))
                     }
                     failure => failure,
                 })?;

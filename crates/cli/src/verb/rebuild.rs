@@ -1,6 +1,6 @@
 //! `extant rebuild`: replaces a lost member of a mirror.
 
-use crate::failure::{Failure, passed_lock, plain, tell};
+use crate::failure::{Failure, ignored_lock_message, plain, print_message};
 use crate::image::{Image, is_same_file};
 use crate::members::member_in;
 use crate::out::Out;
@@ -18,32 +18,32 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// Make a device a whole member of a mirrored volume: a new one or a stale one.
+/// Make a device a complete member of a mirrored volume.
 ///
-/// NEW takes the place of a member that is missing or was dropped, and gets everything that IMG
-/// holds. It may be interrupted: called again it goes on where it was, as does whoever opens
-/// IMG?member=NEW to write, a mount included, while the volume is in use.
+/// NEW replaces a member that is missing or was dropped, and receives a copy of everything on IMG.
+/// An interrupted rebuild continues when the command is repeated, or while a program has
+/// IMG?member=NEW open for writing, such as a mount.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
-  extant rebuild a.img --member b.img               b.img is made if there is none
+  extant rebuild a.img --member b.img               b.img is created if it does not exist
   extant rebuild 'a.img?member=b.img' --member c.img
   extant info 'a.img?member=b.img'                  members, their generations and states
 
-Exit status: 0 the member is whole, 1 failed, 2 wrong usage.")]
+Exit status: 0 the member is complete, 1 failed, 2 wrong usage.")]
 pub(crate) struct Args {
-    /// A member that is whole, or IMG?member=IMG2
+    /// A complete member, or IMG?member=IMG2
     #[arg(value_name = "IMG")]
     image: OsString,
-    /// The file or block device to become a member
+    /// File or block device that becomes a member
     #[arg(long, value_name = "NEW")]
     member: PathBuf,
-    /// Write over whatever NEW holds, changes that IMG lacks included
+    /// Overwrite the content of NEW, even changes that IMG does not have
     #[arg(short, long)]
     force: bool,
     /// Print one JSON object (docs/JSON.md)
     #[arg(long)]
     json: bool,
-    /// Print nothing, show no progress
+    /// Print nothing and show no progress
     #[arg(short, long, conflicts_with = "json")]
     quiet: bool,
 }
@@ -62,7 +62,8 @@ impl Args {
         let mut image = Image::parse(&self.image)?;
         if is_same_file(&image.path, &self.member) {
             return Err(Failure::new(format_args!(
-                "{}: is IMG itself: name a member that is whole as IMG, the one to be written over as NEW",
+                "{}: NEW is the same file as IMG: name a complete member as IMG, and the device \
+                 to overwrite as NEW",
                 Shown::path(&self.member)
             )));
         }
@@ -93,7 +94,7 @@ impl Args {
             let name = Shown::path(&self.member);
             let why = std::io::Error::from_raw_os_error(cause.load(Ordering::Relaxed));
             return Err(Failure::new(format_args!(
-                "{name}: failed while it was written: {}: mend that, then rebuild it again",
+                "{name}: a write failed: {}: repair the device, then rebuild it again",
                 plain(&why)
             )));
         }
@@ -111,11 +112,12 @@ impl Args {
         } else if was_whole && !self.quiet {
             let name = Shown::path(&self.member);
             out.text(format_args!(
-                "{name}: member {index}, is whole already: nothing was copied (--force copies all)\n"
+                "{name}: member {index} is complete already: nothing was copied (--force copies \
+                 all)\n"
             ))?;
         } else if !self.quiet {
             let (name, bytes) = (Shown::path(&self.member), amount::shown(stats.copied_bytes));
-            out.text(format_args!("{name}: member {index}, whole, {bytes} copied\n"))?;
+            out.text(format_args!("{name}: member {index} is complete, {bytes} copied\n"))?;
         }
         out.finish()?;
         Ok(0)
@@ -123,7 +125,7 @@ impl Args {
 
     /// Options to open the volume with members missing, one of which is being made. `cause`
     /// receives the errno of a failure on the new member.
-    fn options(&self, image: &Image, cause: &Arc<AtomicI32>, is_told: bool) -> OpenOptions {
+    fn options(&self, image: &Image, cause: &Arc<AtomicI32>, is_reported: bool) -> OpenOptions {
         let mut options = image.options();
         options.write(true).degraded(true);
         let (name, image) = (self.member.to_string_lossy().into_owned(), image.clone());
@@ -132,7 +134,7 @@ impl Args {
             Error::Member(member) if member.member == name => {
                 cause.store(error.errno(), Ordering::Relaxed);
             }
-            Error::Member(member) if is_told => image.tell_of(member),
+            Error::Member(member) if is_reported => image.report_member(member),
             _ => {}
         }));
         options
@@ -176,7 +178,7 @@ impl Args {
         let options = self.options(image, cause, true);
         let Assembled::Mirrored(mirror) = options.assemble(&image.path).map_err(failed)? else {
             return Err(Failure::new(format_args!(
-                "{}: is no mirror: only those can be rebuilt",
+                "{}: not a mirror: only a member of a mirror can be rebuilt",
                 Shown::path(&image.name)
             )));
         };
@@ -203,18 +205,19 @@ impl Args {
         let (img, new) = (Shown::path(&image.path), Shown::path(&self.member));
         match member.problem {
             MemberProblem::Newer { generation, source } => Failure::new(format_args!(
-                "{new}: is newer, generation {generation}, than {img}, generation {source}: swap them, \
-                 `extant rebuild {new} --member {img}`; --force loses what only {new} has"
+                "{new}: generation {generation}, newer than {img}, generation {source}: exchange \
+                 them, `extant rebuild {new} --member {img}`; --force loses the changes that only \
+                 {new} has"
             )),
             MemberProblem::Diverged { generation, source } => Failure::new(format_args!(
                 "{new}: generation {generation}, and {img}, generation {source}, may each have changes that \
-                 the other lacks: copy what you need from {new}, then use --force; or swap them"
+                 the other lacks: copy what you need from {new}, then use --force; or exchange them"
             )),
             MemberProblem::Duplicate { index } => Failure::new(format_args!(
-                "{new}: is member {index}, which {img} has: use --force to write over it"
+                "{new}: member {index}, which is in use by {img}: use --force to overwrite it"
             )),
             MemberProblem::ChangedOutside => Failure::new(format_args!(
-                "{new}: was changed by itself, without {img}: use --force to write over it"
+                "{new}: was changed without {img}: use --force to overwrite it"
             )),
             _ => Failure::of_image(&image.name, error),
         }
@@ -236,7 +239,7 @@ impl Args {
             };
             if let Some(found) = found {
                 return Err(Failure::new(format_args!(
-                    "{}: holds {found}: use --force to write over it",
+                    "{}: contains {found}: use --force to overwrite it",
                     Shown::path(path)
                 )));
             }
@@ -244,7 +247,10 @@ impl Args {
         } else {
             FileOptions::new().create_new(path, len).map_err(failed)?
         };
-        device.passed_locks().iter().for_each(|&pid| tell(passed_lock(path, pid)));
+        device
+            .passed_locks()
+            .iter()
+            .for_each(|&pid| print_message(ignored_lock_message(path, pid)));
         let device = Slice::from_offset(device, ByteOffset(image.offset)).map_err(failed)?;
         Ok(Part::new(Arc::new(device), path.to_string_lossy()))
     }

@@ -1,6 +1,6 @@
 //! `extant replay`: recovers a volume after a crash.
 
-use crate::failure::{Failure, explained, tell};
+use crate::failure::{Failure, explained, print_message};
 use crate::image::Image;
 use crate::out::Out;
 use crate::shown::{Shown, encoded};
@@ -9,18 +9,18 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-/// Make a volume whole that a crash has left: replay its journal, fast commits included.
+/// Recover a volume after a crash: replay its journal, fast commits included.
 ///
-/// What was committed comes home, files that were deleted while open are freed, interrupted
-/// truncations are finished. A volume that is whole is not changed. It may be interrupted, and
-/// repeated.
+/// Committed blocks are copied to their home locations, files that were deleted while open are
+/// freed, and interrupted truncations are finished. A clean volume is not changed. The command may
+/// be interrupted and repeated.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant replay crashed.img
   extant replay --json crashed.img
   extant replay 'volume.img?journal=journal.img'      an external journal
 
-Exit status: 0 whole, 1 failed, or damage was met on the way (`extant check` lists it).")]
+Exit status: 0 clean, 1 failed or damage was found (`extant check` lists it).")]
 pub(crate) struct Args {
     /// Image file or block device, or IMG?offset=BYTES
     #[arg(value_name = "IMG")]
@@ -55,14 +55,14 @@ impl Args {
             .recover_in_place(&image.path)
             .map_err(|error| Failure::of_image(&image.name, &error))?;
         for problem in &report.problems {
-            tell(format_args!("{}: {}", Shown::path(&image.name), explained(problem)));
+            print_message(format_args!("{}: {}", Shown::path(&image.name), explained(problem)));
         }
         if !self.quiet {
             let mut out = Out::of_report();
             match self.json {
                 true => out.json(&answer(&image, &report))?,
                 false => {
-                    out.text(format_args!("{}: {}\n", Shown::path(&image.name), said(&report)))?;
+                    out.text(format_args!("{}: {}\n", Shown::path(&image.name), summary(&report)))?;
                 }
             }
             out.finish()?;
@@ -86,9 +86,9 @@ fn answer(image: &Image, report: &RecoveryReport) -> Answer {
     }
 }
 
-fn said(report: &RecoveryReport) -> String {
+fn summary(report: &RecoveryReport) -> String {
     if !report.was_needed {
-        return "whole, nothing to replay".into();
+        return "clean, nothing to replay".into();
     }
     let mut parts = Vec::new();
     let mut part = |count: u64, one: &str, many: &str| {
@@ -103,7 +103,7 @@ fn said(report: &RecoveryReport) -> String {
     part(report.orphans_freed, "deleted file freed", "deleted files freed");
     part(report.orphans_truncated, "truncation finished", "truncations finished");
     if report.log_discarded {
-        parts.push("a stale log thrown away".into());
+        parts.push("an outdated log discarded".into());
     }
     match parts.is_empty() {
         true => "replayed: the journal was empty".into(),

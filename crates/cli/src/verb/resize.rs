@@ -11,55 +11,55 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-/// Make a volume larger or smaller, with everything it holds.
+/// Grow or shrink a volume with its content.
 ///
-/// An image file becomes longer before the volume does, and shorter behind it; on a block device the
-/// volume takes what is there. When the volume becomes smaller, what lies behind the new end moves
-/// first. Every step is a transaction of the volume's own journal: interrupted at any moment, the
-/// volume is whole, and of the old size or the new one. When it becomes smaller in several rounds, as with
-/// min, an interrupted run may also leave a size between: run it again.
+/// An image file is extended before the volume grows, and cut after the volume shrinks; on a block
+/// device, the volume takes all of the device by default. Before the volume shrinks, everything
+/// beyond its new end is moved. Every step is a transaction of the volume's own journal: after an
+/// interruption the volume is consistent, and has the old or the new size. A shrink in several
+/// rounds, as with `min`, may also leave a size between the two: run it again.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant resize root.img 20G
   extant resize root.img +512M
-  extant resize root.img min            as small as what it holds allows
+  extant resize root.img min            as small as its content allows
   extant resize /dev/vg/root            as large as the device
   extant resize --print-minimum root.img
 
-Exit status: 0 done, 1 failed: the volume is whole and of its old size.")]
+Exit status: 0 done, 1 failed: the volume is consistent and has its old size.")]
 pub(crate) struct Args {
-    /// Image file or block device; IMG?journal=DEVICE when its journal is elsewhere
+    /// Image file or block device; IMG?journal=DEVICE if its journal is on another device
     #[arg(value_name = "IMG")]
     image: OsString,
-    /// New size: 10G, more or less by +1G or -1G, min; default: the size of IMG
-    #[arg(value_name = "SIZE", value_parser = wish, allow_hyphen_values = true)]
-    size: Option<Wish>,
-    /// Change nothing, print in bytes what `min` needs at most: when tables of groups that go make
-    /// room on the way, it becomes smaller still
+    /// New size: 10G, a change as +1G or -1G, or `min`; default: the size of IMG
+    #[arg(value_name = "SIZE", value_parser = target, allow_hyphen_values = true)]
+    size: Option<Target>,
+    /// Only print the bytes that `min` needs at most. It can do with less, as removed groups free
+    /// the space of their tables
     #[arg(long, conflicts_with = "size")]
     print_minimum: bool,
     /// Print one JSON object (docs/JSON.md)
     #[arg(long)]
     json: bool,
-    /// Print nothing, show no progress
+    /// Print nothing and show no progress
     #[arg(short, long, conflicts_with = "json")]
     quiet: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Wish {
+enum Target {
     Bytes(u64),
     More(u64),
     Less(u64),
     Minimum,
 }
 
-fn wish(text: &str) -> Result<Wish, String> {
+fn target(text: &str) -> Result<Target, String> {
     match text.as_bytes().first() {
-        _ if text == "min" => Ok(Wish::Minimum),
-        Some(b'+') => amount::bytes(&text[1..]).map(Wish::More),
-        Some(b'-') => amount::bytes(&text[1..]).map(Wish::Less),
-        _ => amount::bytes(text).map(Wish::Bytes),
+        _ if text == "min" => Ok(Target::Minimum),
+        Some(b'+') => amount::bytes(&text[1..]).map(Target::More),
+        Some(b'-') => amount::bytes(&text[1..]).map(Target::Less),
+        _ => amount::bytes(text).map(Target::Bytes),
     }
 }
 
@@ -95,10 +95,10 @@ impl Args {
         }
         let size = match self.size {
             None => Size::Device,
-            Some(Wish::Minimum) => Size::Minimum,
-            Some(Wish::Bytes(bytes)) => Size::Bytes(bytes),
-            Some(Wish::More(bytes)) => Size::Bytes(now(&image)?.saturating_add(bytes)),
-            Some(Wish::Less(bytes)) => Size::Bytes(now(&image)?.saturating_sub(bytes)),
+            Some(Target::Minimum) => Size::Minimum,
+            Some(Target::Bytes(bytes)) => Size::Bytes(bytes),
+            Some(Target::More(bytes)) => Size::Bytes(now(&image)?.saturating_add(bytes)),
+            Some(Target::Less(bytes)) => Size::Bytes(now(&image)?.saturating_sub(bytes)),
         };
         let bar = bar::percent(self.quiet);
         bar.set_message("resizing");
@@ -185,12 +185,12 @@ fn failure(image: &Image, size: Size, error: &extant::Error) -> Failure {
     };
     match (small, error) {
         (Some(least), _) => Failure::new(format_args!(
-            "{name}: too small for what it holds: {least} bytes ({}) will do, and `extant resize IMG min` makes it \
-             as small as can be",
+            "{name}: too small for its content: {least} bytes ({}) are sufficient, and `extant \
+             resize IMG min` finds the smallest size",
             amount::shown(least)
         )),
         (None, Error::NoSpace) if size != Size::Minimum => Failure::new(format_args!(
-            "{name}: what it holds does not fit that size: `extant resize IMG min` makes it as small as can be"
+            "{name}: the content does not fit: `extant resize IMG min` finds the smallest size"
         )),
         (None, error) => Failure::of_image(&image.name, error),
     }

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 
 /// Remove files, or whole directories with -r, from a volume.
 ///
-/// All names go, or, when one cannot or the program is interrupted, none.
+/// If one name cannot be removed or the program is interrupted, none is removed.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant rm root.img /etc/machine-id
@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// Remove empty directories
     #[arg(short, long)]
     dir: bool,
-    /// Names that are not there are fine
+    /// Ignore names that do not exist
     #[arg(short, long)]
     force: bool,
     #[command(flatten)]
@@ -52,7 +52,7 @@ impl Args {
                     change.at(&path, |fs| fs.remove_dir(as_path(&path)))?;
                 }
                 Some(there) if there.is_dir() => {
-                    return Err(change.refuse(&path, "is a directory: use -r"));
+                    return Err(change.refuse(&path, "a directory: use -r"));
                 }
                 Some(_) => change.at(&path, |fs| fs.remove_file(as_path(&path)))?,
             }

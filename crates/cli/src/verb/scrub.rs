@@ -14,38 +14,39 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-/// Compare the members of a mirrored volume, and mend what differs.
+/// Compare the members of a mirrored volume, and repair differences.
 ///
-/// Every block of every member is read. Where members differ the volume itself says which is right: by
-/// its checksums, or because a check finds less wrong with one copy than with the other; that copy is
-/// written over the others. What nobody can tell, as the bytes of files without data_csum, is reported
-/// and left, unless --trust names the member to believe. A journal is replayed first, and what a crash
-/// or an unfinished rebuild left to be brought in line is; with --read-only it is not compared.
+/// Every block of every member is read. Where members differ, the right copy is the one with the
+/// right checksum, or the one with which a check of the volume finds fewer errors; it is written
+/// over the others. A difference that neither decides, as in data of files without data_csum, is
+/// reported and not repaired, unless --trust names a member. The journal is replayed first, and
+/// what a crash or an unfinished rebuild left out of date is copied. With --read-only nothing is
+/// written, and parts that are out of date are not compared.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant scrub 'a.img?member=b.img'
   extant scrub --read-only 'a.img?member=b.img'     report only
-  extant scrub --trust 0 'a.img?member=b.img'       member 0 where nothing decides
+  extant scrub --trust 0 'a.img?member=b.img'       member 0 is right
 
-Exit status: 0 all members are the same (now) where they are in line, 4 some differ or the volume is
+Exit status: 0 the compared parts of all members are (now) the same, 4 some differ or the volume is
 damaged, 1 failed.")]
 pub(crate) struct Args {
-    /// A member and the others, as IMG?member=IMG2
+    /// One member with the others, as IMG?member=IMG2
     #[arg(value_name = "IMG")]
     image: OsString,
     /// Change nothing
     #[arg(short = 'n', long)]
     read_only: bool,
-    /// Believe this member where nothing decides (`extant info` shows the numbers)
+    /// Number of the member that is right where nothing else decides (see `extant info`)
     #[arg(long, value_name = "INDEX", conflicts_with = "read_only")]
     trust: Option<u16>,
-    /// Places that still differ to print; the others are counted
+    /// Maximum number of remaining differences to print; the rest are counted
     #[arg(long, value_name = "COUNT", default_value_t = 10_000, value_parser = amount::number::<usize>)]
     max_findings: usize,
     /// Print one JSON object (docs/JSON.md)
     #[arg(long)]
     json: bool,
-    /// Print nothing but what is wrong
+    /// Print problems only
     #[arg(short, long, conflicts_with = "json")]
     quiet: bool,
 }
@@ -66,7 +67,8 @@ struct Answer {
     /// Number of others, which are not listed.
     unresolved_omitted: usize,
     /// Members that are partly out of date. Those parts are not compared.
-    behind: Vec<Behind>,
+    #[serde(rename = "behind")]
+    out_of_date: Vec<OutOfDate>,
     /// Remaining damage, counted on the member with the most.
     errors: u64,
 }
@@ -80,7 +82,7 @@ struct Unresolved {
 }
 
 #[derive(Serialize)]
-struct Behind {
+struct OutOfDate {
     index: u16,
     rebuilding: bool,
     bytes: u64,
@@ -97,7 +99,7 @@ impl Args {
         }
         let Assembled::Mirrored(mirror) = options.assemble(&image.path).map_err(failed)? else {
             return Err(Failure::new(format_args!(
-                "{}: is no mirror: `extant check` tests a volume that has no copies",
+                "{}: not a mirror: use `extant check`",
                 Shown::path(&image.name)
             )));
         };
@@ -116,13 +118,13 @@ impl Args {
         let trust =
             self.trust.map(|index| members.clone().position(|member| member.index == index));
         if let Some(None) = trust {
-            return Err(Error::Invalid("no member in use has the index of --trust"));
+            return Err(Error::Invalid("no member in use has the number given with --trust"));
         }
         let options =
             Options { write: !self.read_only, trust: trust.flatten(), ..Options::default() };
         let report = scrub::scrub(mirror, &options, &mut |step, done, all| {
             bar.set_message(match step {
-                Step::BringingInLine => "bringing in line",
+                Step::BringingInLine => "resync",
                 Step::Comparing => "comparing",
                 Step::Judging => "checking",
             });
@@ -143,7 +145,7 @@ impl Args {
         let mut out = Out::of_report();
         let shown = report.unresolved.len().min(self.max_findings);
         let omitted = report.unresolved.len() - shown;
-        let behind = members.iter().filter(|member| member.behind_bytes > 0);
+        let out_of_date = members.iter().filter(|member| member.behind_bytes > 0);
         if self.json {
             let unresolved = report.unresolved[..shown].iter().map(|found| Unresolved {
                 at: found.range.start,
@@ -160,8 +162,8 @@ impl Args {
                 more: report.more,
                 unresolved: unresolved.collect(),
                 unresolved_omitted: omitted,
-                behind: behind
-                    .map(|member| Behind {
+                out_of_date: out_of_date
+                    .map(|member| OutOfDate {
                         index: member.index,
                         rebuilding: member.rebuilding,
                         bytes: member.behind_bytes,
@@ -172,20 +174,21 @@ impl Args {
             return out.finish();
         }
         let name = Shown::path(&image.name);
-        for index in image.untold(&missing) {
+        for index in image.unreported(&missing) {
             out.text(format_args!("{name}: member {index} is not in use and was not compared\n"))?;
         }
         if report.more {
             out.text(format_args!(
-                "{name}: members differ in more than {} blocks: nothing was mended; if one member is known to \
-                 be right, make the other its copy: `extant rebuild --force RIGHT --member OTHER`\n",
+                "{name}: members differ in more than {} blocks: nothing was repaired; if you know \
+                 which member is right, copy it to the other: `extant rebuild --force RIGHT \
+                 --member OTHER`\n",
                 report.differing_blocks
             ))?;
         } else {
             for Difference { range, blocks, is_known } in &report.unresolved[..shown] {
                 let which = match is_known {
                     true => "it is known which is right",
-                    false => "and nothing says which is right",
+                    false => "and it is not known which is right",
                 };
                 match blocks {
                     1 => out.text(format_args!(
@@ -205,7 +208,8 @@ impl Args {
         if report.trust_refused {
             let index = self.trust.unwrap_or_default();
             out.text(format_args!(
-                "{name}: member {index} is not believed: with its copies the volume has more errors\n"
+                "{name}: member {index} is not trusted: with its copies the volume has more \
+                 errors\n"
             ))?;
         }
         if errors > 0 && report.errors.iter().all(|count| *count == errors) && !report.more {
@@ -221,26 +225,28 @@ impl Args {
             }
         }
         if !self.quiet {
-            let mut in_line = "";
-            for member in behind {
-                in_line = " where they are in line";
+            let mut exception = "";
+            for member in out_of_date {
+                exception = " except where they are out of date";
                 let (index, bytes) = (member.index, amount::shown(member.behind_bytes));
                 match member.rebuilding {
                     true => out.text(format_args!(
                         "{name}: member {index} is being rebuilt, {bytes} to copy\n"
                     ))?,
                     false => out.text(format_args!(
-                        "{name}: member {index} is behind since a crash, {bytes} to bring in line\n"
+                        "{name}: member {index} is out of date since a crash, {bytes} to resync\n"
                     ))?,
                 }
             }
             let Report { members, differing_blocks, mended_blocks, .. } = report;
             match differing_blocks {
                 _ if report.more => {}
-                0 => out
-                    .text(format_args!("{name}: {members} members, all the same{in_line}\n"))?,
+                0 => {
+                    out.text(format_args!("{name}: {members} members, all the same{exception}\n"))?
+                }
                 _ => out.text(format_args!(
-                    "{name}: {members} members, {differing_blocks} blocks differed, {mended_blocks} mended\n"
+                    "{name}: {members} members, {differing_blocks} blocks differed, \
+                     {mended_blocks} repaired\n"
                 ))?,
             }
         }

@@ -1,10 +1,10 @@
 //! `extant stat`: shows everything known about single files.
 
-use crate::failure::{Failure, tell};
+use crate::failure::{Failure, print_message};
 use crate::image::{Image, as_path, inner_path};
 use crate::moment;
 use crate::out::Out;
-use crate::record::{Ask, Record, flag_letters};
+use crate::record::{Parts, Record, flag_letters};
 use crate::shown::{Shown, Whole};
 use crate::verb::ls::mode_letters;
 use crate::walk::Visit;
@@ -13,16 +13,16 @@ use extant_ondisk::features::RoCompat;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-/// Show all that is known of files: inode, times, flags, attributes, extents.
+/// Show everything about files: inode, times, flags, attributes, extents.
 ///
-/// A symbolic link at the end of PATH stands for itself.
+/// A symbolic link at the end of PATH is shown itself, not followed.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant stat disk.img /bin/sh
   extant stat --extents disk.img /var/lib/db
   extant stat --json --hash disk.img /etc/passwd /etc/group
 
-Exit status: 0 all was read, 1 something could not be read.")]
+Exit status: 0 read, 1 something could not be read.")]
 pub(crate) struct Args {
     /// Image file or block device, or IMG?offset=BYTES
     #[arg(value_name = "IMG")]
@@ -30,13 +30,13 @@ pub(crate) struct Args {
     /// Files in the volume
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
-    /// Show where the content lies
+    /// Show the extents of the content
     #[arg(short, long)]
     extents: bool,
-    /// Print one JSON object a file (docs/JSON.md)
+    /// Print one JSON object per file (docs/JSON.md)
     #[arg(long)]
     json: bool,
-    /// With --json, hash what files hold
+    /// With --json, add the SHA-256 of the content
     #[arg(long, requires = "json")]
     hash: bool,
 }
@@ -66,12 +66,12 @@ impl Args {
             };
             match self.json {
                 true => {
-                    let ask = Ask { hash: self.hash, extents: self.extents };
-                    let record = Record::of(&fs, visit, ask);
+                    let parts = Parts { hash: self.hash, extents: self.extents };
+                    let record = Record::of(&fs, visit, parts);
                     if let Some(error) = &record.error {
                         failed = true;
                         let name = Shown::path(&image.name);
-                        tell(format_args!("{name}: {}: {error}", Shown(&path)));
+                        print_message(format_args!("{name}: {}: {error}", Shown(&path)));
                     }
                     out.json(&record)?;
                 }

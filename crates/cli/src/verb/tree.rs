@@ -1,9 +1,9 @@
 //! `extant tree`: shows everything below a path.
 
-use crate::failure::{Failure, tell};
+use crate::failure::{Failure, print_message};
 use crate::image::{Image, inner_path};
 use crate::out::{Out, style};
-use crate::record::{Ask, Record};
+use crate::record::{Parts, Record};
 use crate::shown::Shown;
 use crate::walk::{PATH_MAX, Visit, Visitor, walk};
 use extant::{FileKind, Filesystem, Metadata};
@@ -14,33 +14,33 @@ use std::os::unix::ffi::OsStrExt;
 /// instead.
 const DRAWN: usize = 64;
 
-/// Show everything at and below a path.
+/// Show a directory with everything below it.
 ///
-/// With --json one object a line: the entry at PATH first, each directory before what it holds, and
-/// the names in a directory in the order of their bytes. --hash adds the SHA-256 of what files hold.
-/// Text draws the innermost 64 levels of an entry and counts the others; --json, which writes whole
-/// paths, stops below a path of 64 KiB and says so.
+/// With --json, each line is one object: first the entry at PATH, each directory before its
+/// content, and names in byte order. --hash adds the SHA-256 of each file's content. The text
+/// output draws the innermost 64 levels of an entry and gives the number of the others. --json
+/// writes whole paths; it does not descend below a path of 64 KiB, and reports that.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant tree disk.img
   extant tree --depth 2 disk.img /usr
   extant tree --json --hash disk.img > manifest.jsonl
 
-Exit status: 0 all was read, 1 something could not be read (the rest is shown).")]
+Exit status: 0 read, 1 something could not be read (the rest is shown).")]
 pub(crate) struct Args {
     /// Image file or block device, or IMG?offset=BYTES
     #[arg(value_name = "IMG")]
     image: OsString,
-    /// Where to start
+    /// Path at which to start
     #[arg(value_name = "PATH", default_value = "/")]
     path: OsString,
-    /// Go this many levels down
+    /// Maximum number of levels
     #[arg(short, long, value_name = "LEVELS")]
     depth: Option<usize>,
-    /// Print one JSON object an entry (docs/JSON.md)
+    /// Print one JSON object per entry (docs/JSON.md)
     #[arg(long)]
     json: bool,
-    /// With --json, hash what files hold
+    /// With --json, add the SHA-256 of the content
     #[arg(long, requires = "json")]
     hash: bool,
 }
@@ -105,10 +105,10 @@ impl Visitor for Printer<'_> {
 impl Printer<'_> {
     fn record(&mut self, visit: Visit<'_>) -> Result<(), Failure> {
         let path = visit.path;
-        let ask = Ask { hash: self.args.hash, extents: false };
-        let record = Record::of(self.fs, visit, ask);
+        let parts = Parts { hash: self.args.hash, extents: false };
+        let record = Record::of(self.fs, visit, parts);
         if let Some(error) = &record.error {
-            self.complain(path, error);
+            self.report_error(path, error);
         }
         self.out.json(&record)
     }
@@ -120,7 +120,7 @@ impl Printer<'_> {
             _ => self.others += 1,
         }
         if let Some(error) = visit.error() {
-            self.complain(visit.path, &error);
+            self.report_error(visit.path, &error);
         }
         self.lasts.truncate(visit.depth.saturating_sub(1));
         let hidden = self.lasts.len().saturating_sub(DRAWN);
@@ -142,14 +142,14 @@ impl Printer<'_> {
                     self.out.text(format_args!(" -> "))?;
                     self.out.name(target.as_os_str().as_bytes(), "")?;
                 }
-                Err(error) => self.complain(visit.path, &crate::failure::explained(&error)),
+                Err(error) => self.report_error(visit.path, &crate::failure::explained(&error)),
             }
         }
         self.out.text(format_args!("\n"))
     }
 
-    fn complain(&mut self, path: &[u8], error: &str) {
+    fn report_error(&mut self, path: &[u8], error: &str) {
         self.failed = true;
-        tell(format_args!("{}: {}: {error}", Shown::path(&self.image.name), Shown(path)));
+        print_message(format_args!("{}: {}: {error}", Shown::path(&self.image.name), Shown(path)));
     }
 }

@@ -12,9 +12,10 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-/// Give free space back: holes in an image file, a discard on a block device.
+/// Return free space: punch holes in an image file, discard blocks of a block device.
 ///
-/// A mounted volume is named by a directory of its mount; that takes root, or the user who mounted it. Files keep every byte.
+/// To trim a mounted volume, name a directory of its mount, as root or as the user who mounted it.
+/// File contents are not changed.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant trim disk.img
@@ -25,7 +26,7 @@ pub(crate) struct Args {
     /// Image file or block device, IMG?offset=BYTES, or a directory where a volume is mounted
     #[arg(value_name = "IMG|DIR")]
     volume: OsString,
-    /// Leave shorter runs of free space as they are
+    /// Minimum length of a run of free space
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = amount::bytes)]
     min: u64,
     /// Print nothing

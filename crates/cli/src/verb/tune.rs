@@ -14,72 +14,72 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Change label, UUID, limits and features of a volume.
 ///
-/// Options are those of tune2fs. A change that would not leave the volume whole is refused with the
-/// reason. All of it is one transaction of the volume's journal; a journal that is added or removed
-/// is so in a step of its own. Interrupted at any moment, the volume is as before or as asked for.
-/// One without a journal may have to be repaired then.
+/// Options are those of tune2fs. A change that would leave the volume inconsistent is refused with
+/// the reason. All changes are one transaction of the volume's journal, except that a journal is
+/// added or removed in a step of its own. After an interruption, the volume has the old or the new
+/// settings. Without a journal, an interrupted change may have to be repaired.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant tune -L root -U random root.img
   extant tune -O quota,project root.img
   extant tune -O ^has_journal root.img
   extant tune -j -J size=64 old.img                     an ext2 volume becomes ext3
-  extant tune -c 30 -i 2w root.img                      a check each 30 mounts or two weeks
+  extant tune -c 30 -i 2w root.img                      a check every 30 mounts or two weeks
   extant tune -m 0 -u backup -g adm root.img
   extant tune -U random 'root.img?journal=log.img'      its journal is on another device
   extant tune -m 1 -e remount-ro -o acl,user_xattr root.img
 
 Exit status: 0 changed, 1 failed: nothing was changed.")]
 pub(crate) struct Args {
-    /// Image file or block device; IMG?journal=DEVICE when its journal is elsewhere
+    /// Image file or block device; IMG?journal=DEVICE if its journal is on another device
     #[arg(value_name = "IMG")]
     image: OsString,
     /// Label, at most 16 bytes
     #[arg(short = 'L', long, value_name = "LABEL", value_parser = label)]
     label: Option<String>,
-    /// UUID: one, or `random`, `time`, `clear`
+    /// UUID, or one of `random`, `time` and `clear`
     #[arg(short = 'U', long, value_name = "UUID", value_parser = uuid::choice)]
     uuid: Option<uuid::Choice>,
-    /// Features to turn on, or off with ^; may be given more than once
+    /// Features to enable, or to disable with ^; may be given more than once
     #[arg(short = 'O', long = "features", value_name = "FEATURE,^FEATURE…")]
     features: Vec<String>,
-    /// Add a journal: as -O has_journal
+    /// Add a journal, as -O has_journal
     #[arg(short = 'j')]
     has_journal: bool,
-    /// Add a journal of this size, as -j (a plain number counts MiB). One that is there keeps its
-    /// size: remove it first, `-O ^has_journal`
+    /// Add a journal of this size, as -j (a number without a unit counts MiB). To resize a journal,
+    /// remove it first with `-O ^has_journal`
     #[arg(short = 'J', long, value_name = "size=SIZE", value_parser = journal)]
     journal: Option<u64>,
-    /// Percentage of the blocks that only root may use
+    /// Percentage of blocks reserved for root
     #[arg(short = 'm', long, value_name = "PERCENT", value_parser = percent)]
     reserved: Option<f64>,
-    /// The same as a number of blocks
+    /// The same as -m, as a number of blocks
     #[arg(short = 'r', long, value_name = "BLOCKS", conflicts_with = "reserved")]
     reserved_blocks: Option<u64>,
-    /// User who may use them, too: a number, or a name in this machine's /etc/passwd
+    /// Another user who may use reserved blocks: a number, or a name in this machine's /etc/passwd
     #[arg(short = 'u', long, value_name = "USER", value_parser = user)]
     reserved_user: Option<u32>,
-    /// Group that may use them, too: a number, or a name in this machine's /etc/group
+    /// Another group that may use reserved blocks: a number, or a name in this machine's /etc/group
     #[arg(short = 'g', long, value_name = "GROUP", value_parser = group)]
     reserved_group: Option<u32>,
-    /// What Linux does when it finds an error
+    /// Behaviour of Linux when it finds an error
     #[arg(short = 'e', long, value_name = "WHAT", value_parser = ["continue", "remount-ro", "panic"])]
     errors: Option<String>,
-    /// Default mount options, off with ^: debug bsdgroups user_xattr acl uid16 journal_data
+    /// Default mount options, disabled with ^: debug bsdgroups user_xattr acl uid16 journal_data
     /// journal_data_ordered journal_data_writeback nobarrier block_validity discard nodelalloc
     #[arg(short = 'o', long, value_name = "OPTION,^OPTION…")]
     mount_options: Option<String>,
     /// Mount options as text, applied before those of the command line
     #[arg(long, value_name = "TEXT")]
     mount_text: Option<String>,
-    /// Check after so many mounts; -1 is never
+    /// Number of mounts between checks; -1 for never
     #[arg(short = 'c', long, value_name = "COUNT", allow_negative_numbers = true)]
     max_mounts: Option<i16>,
-    /// Check after so many days, or weeks or months of 30 days: 10, 10d, 2w, 6m; 0 is never
+    /// Time between checks, in days, weeks, or months of 30 days: 10, 10d, 2w, 6m; 0 for never
     #[arg(short = 'i', long, value_name = "TIME", value_parser = interval)]
     interval: Option<u32>,
-    /// Forget who holds the volume (mmp), after a checker or a machine that died while it did: when
-    /// nobody writes to it any more
+    /// Clear the mark of the host that uses the volume (mmp), left by a checker or a machine that
+    /// died. Make sure that no host writes to the volume
     #[arg(long)]
     clear_mmp: bool,
     /// Print one JSON object (docs/JSON.md)
@@ -104,23 +104,23 @@ impl Args {
         let image = Image::parse(&self.image)?;
         let of_image = |error| Failure::of_image(&image.name, &error);
         let old = image.open()?.superblock().clone();
-        let wish = self.wish(&old)?;
-        if wish == Tune::default() && !self.clear_mmp {
-            return Err(Failure::usage("there is nothing to change: `extant tune --help`"));
+        let tune = self.tune(&old)?;
+        if tune == Tune::default() && !self.clear_mmp {
+            return Err(Failure::usage("no change was requested: see `extant tune --help`"));
         }
         if self.clear_mmp {
             clear_mmp(&image.options(), &image.path).map_err(of_image)?;
         }
-        let now = match wish == Tune::default() {
+        let now = match tune == Tune::default() {
             true => old,
-            false => tune_with(&image.options(), &image.path, &wish).map_err(of_image)?,
+            false => tune_with(&image.options(), &image.path, &tune).map_err(of_image)?,
         };
         self.answer(&image, &now)?;
         Ok(0)
     }
 
-    fn wish(&self, old: &Superblock) -> Result<Tune, Failure> {
-        let mut wish = Tune {
+    fn tune(&self, old: &Superblock) -> Result<Tune, Failure> {
+        let mut tune = Tune {
             label: self.label.clone(),
             uuid: self.uuid.map(|choice| choice.bytes(&Environment::default())),
             reserved_blocks: self.reserved_blocks,
@@ -137,28 +137,28 @@ impl Args {
             ..Tune::default()
         };
         if let Some(percent) = self.reserved {
-            wish.reserved_blocks = Some((old.blocks_count as f64 * percent / 100.0) as u64);
+            tune.reserved_blocks = Some((old.blocks_count as f64 * percent / 100.0) as u64);
         }
         if let Some(bytes) = self.journal {
-            wish.journal_blocks = Some(blocks(bytes, old.block_size)?);
+            tune.journal_blocks = Some(blocks(bytes, old.block_size)?);
         }
         if let Some(options) = &self.mount_options {
             // One at a time, so that an error names the option.
             for word in options.split(',') {
                 let option = || format!("-o {}", Shown(word.as_bytes()));
-                wish = wish.mount_options(word).map_err(|error| of_option(&option(), &error))?;
+                tune = tune.mount_options(word).map_err(|error| of_option(&option(), &error))?;
             }
         }
         for features in &self.features {
             for word in features.split([',', ' ']).filter(|word| !word.is_empty()) {
                 let option = || format!("-O {}", Shown(word.as_bytes()));
-                wish = wish.features(word).map_err(|error| of_option(&option(), &error))?;
+                tune = tune.features(word).map_err(|error| of_option(&option(), &error))?;
             }
         }
         if self.has_journal || (self.journal.is_some() && !old.has_journal()) {
-            wish = wish.features("has_journal").map_err(|error| of_option("-j", &error))?;
+            tune = tune.features("has_journal").map_err(|error| of_option("-j", &error))?;
         }
-        Ok(wish)
+        Ok(tune)
     }
 
     fn answer(&self, image: &Image, now: &Superblock) -> Result<(), Failure> {
@@ -218,7 +218,7 @@ fn number_of(text: &str, table: &str) -> Result<u32, String> {
     }
     let lines = std::fs::read(table).map_err(|e| format!("{table}: {}", plain(&e)))?;
     in_table(text, &String::from_utf8_lossy(&lines))
-        .ok_or_else(|| format!("{table} knows no '{text}': write the number"))
+        .ok_or_else(|| format!("{table} has no entry '{text}': use a number"))
 }
 
 /// The third field of the line that begins with `name`.

@@ -1,6 +1,6 @@
 //! `extant unmount`: ends a mount and returns when the volume is clean.
 
-use crate::failure::{Failure, explained, tell};
+use crate::failure::{Failure, explained, print_message};
 use crate::image::Image;
 use crate::mounts::{Mounted, place_of};
 use crate::shown::Shown;
@@ -13,34 +13,34 @@ use extant_ondisk::features::Incompat;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// End a mount that `extant mount` made, and wait until the volume is clean.
+/// Unmount a volume that `extant mount` mounted, and wait until it is clean.
 ///
-/// While another mount shows the same volume, it stays open and there is nothing to wait for.
+/// If another mount shows the same volume, the volume stays open, and the command does not wait.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant unmount /mnt
-  extant unmount --lazy /mnt      take it out of sight now, end it when no program uses it any more
-  extant unmount disk.img         where that image is mounted
+  extant unmount --lazy /mnt      detach it now, close the volume after its last use
+  extant unmount disk.img         unmount the directory on which the image is mounted
 
-`extant umount` is the same verb. A mount whose server has ended (kill -9) is taken away, too.
+`extant umount` is the same verb. A mount whose server was killed is removed, too.
 
 Exit status: 0 unmounted and the volume is clean, 1 failed.")]
 pub(crate) struct Args {
-    /// The directory it is mounted on, or the image if it is mounted on one directory
+    /// Directory on which it is mounted, or the image if it is mounted on one directory
     #[arg(value_name = "DIR|IMG")]
     place: PathBuf,
-    /// Take it out of sight at once; it ends when no program uses it any more
+    /// Detach the mount at once; the volume is closed when no program uses it any more
     #[arg(short, long)]
     lazy: bool,
 }
 
 /// The message for a dead mount that was removed.
-pub(super) fn said_of_dead(dir: &Path) -> String {
+pub(super) fn dead_mount_message(dir: &Path) -> String {
     format!("{}: unmounted: the server of this mount had ended", Shown::path(dir))
 }
 
 /// How long to wait before a message says why.
-const PATIENCE: Duration = Duration::from_secs(3);
+const MESSAGE_AFTER: Duration = Duration::from_secs(3);
 
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
@@ -53,7 +53,7 @@ impl Args {
             _ => Failure::new(format!("{}: {error}", Shown::path(dir))),
         })?;
         if is_dead {
-            tell(said_of_dead(dir));
+            print_message(dead_mount_message(dir));
         }
         if self.lazy || second::mounted_at(&image).is_some() {
             return Ok(0);
@@ -83,7 +83,9 @@ impl Args {
                 Shown::path(&other.dir),
                 Shown::path(&last.dir)
             ))),
-            _ => Err(Failure::new(format!("{name}: nothing that extant mounted is mounted there"))),
+            _ => Err(Failure::new(format!(
+                "{name}: not a mount of extant, nor an image that it mounted"
+            ))),
         }
     }
 }
@@ -91,16 +93,19 @@ impl Args {
 /// Waits until the server has closed the image.
 fn wait_until_free(image: &Path) -> Result<(), Failure> {
     let start = Instant::now();
-    let mut said = false;
+    let mut announced = false;
     loop {
         match FileOptions::new().open(image) {
             Err(Error::Busy) => {}
             // The image was moved or removed in the meantime, so nothing more can be checked.
             _ => return Ok(()),
         }
-        if !said && start.elapsed() > PATIENCE {
-            tell(format_args!("{}: waiting until it is written …", Shown::path(image)));
-            said = true;
+        if !announced && start.elapsed() > MESSAGE_AFTER {
+            print_message(format_args!(
+                "{}: waiting until all data is written …",
+                Shown::path(image)
+            ));
+            announced = true;
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -115,16 +120,16 @@ fn check_clean(image: &Image) -> Result<(), Failure> {
     match image.options().recover(false).open(&image.path) {
         Ok(fs) if fs.superblock().features.incompat.contains(Incompat::RECOVER) => {
             Err(Failure::new(format!(
-                "{}: could not be closed, what was not synced may be lost: `extant replay` makes it whole; the mount's log \
-                 says more",
+                "{}: could not be closed, and changes that were not synced may be lost: run \
+                 `extant replay`, and see the mount's log",
                 Shown::path(&image.name)
             )))
         }
         // Another process has opened it already, or the state cannot be read from one member alone.
         Ok(_) | Err(Error::Busy | Error::Member(_)) => Ok(()),
         Err(error) => {
-            tell(format_args!("{}: {}", Shown::path(&image.name), explained(&error)));
-            Err(Failure::Told)
+            print_message(format_args!("{}: {}", Shown::path(&image.name), explained(&error)));
+            Err(Failure::Reported)
         }
     }
 }

@@ -14,13 +14,13 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Show, set and remove extended attributes of files in a volume.
 ///
-/// Without -n and -x, attributes are shown as getfattr -d does. Values are text, 0x and hexadecimal
-/// digits, or 0s and base64, as setfattr takes them. Symbolic links are not followed.
+/// Without -n and -x, attributes are shown as by getfattr -d. A value is text, 0x with hexadecimal
+/// digits, or 0s with base64, as for setfattr. Symbolic links are not followed.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant xattr root.img /srv/file
   extant xattr -n user.note -v 'kept by hand' root.img /srv/file
-  extant xattr -n security.capability -v 0x0100000200040000000000000000000000000000 root.img /bin/ping
+  extant xattr -n security.capability -v 0sAQAAAgAgAAAAAAAAAAAAAAAAAAA= root.img /bin/ping
   extant xattr -x user.note root.img /srv/file /srv/other
 
 Exit status: 0 done, 1 failed: nothing was changed.")]
@@ -31,16 +31,16 @@ pub(crate) struct Args {
     /// Files in the volume
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
-    /// Set this attribute; without -v, show it
+    /// Name of the attribute to set, or without -v to show
     #[arg(short, long, value_name = "NAME")]
     name: Option<OsString>,
-    /// Its value; empty when nothing is given
+    /// New value of the attribute; empty if omitted
     #[arg(short, long, value_name = "VALUE", requires = "name")]
     value: Option<OsString>,
-    /// Remove this attribute
+    /// Name of the attribute to remove
     #[arg(short = 'x', long, value_name = "NAME", conflicts_with_all = ["name", "value"])]
     remove: Option<OsString>,
-    /// Print one JSON object a line (docs/JSON.md)
+    /// Print one JSON object per line (docs/JSON.md)
     #[arg(long, conflicts_with_all = ["value", "remove"])]
     json: bool,
 }

@@ -76,9 +76,9 @@ fn moving_one_name_of_a_file_to_another_leaves_the_other() {
     let why = fail(at, 1, &["mv", "-n", "a.img", "/a", "/d/b"]);
     assert_eq!(why, "a.img: /d/b: the name exists already");
     let why = fail(at, 1, &["mv", "a.img", "/a", "/a"]);
-    assert_eq!(why, "a.img: /a: is the name it has already");
+    assert_eq!(why, "a.img: /a: the old and the new name are the same");
     let why = fail(at, 1, &["ln", "-f", "a.img", "/a", "/d/../a"]);
-    assert_eq!(why, "a.img: /d/../a: is the name that is to be linked");
+    assert_eq!(why, "a.img: /d/../a: the link and its target are the same file");
     succeed(at, &["ln", "-f", "a.img", "/a", "/d/b"]);
     succeed(at, &["mv", "--exchange", "a.img", "/a", "/d/b"]);
     succeed(at, &["mv", "a.img", "/a", "/d/b"]);
@@ -108,13 +108,13 @@ fn names_that_cannot_go_are_refused_in_words() {
         (&["mv", "a.img", "/", "/dd"], "a.img: /: the root directory cannot be renamed"),
         (&["mv", "-T", "a.img", "/dd", "/"], "a.img: /: the root directory cannot be renamed"),
         (&["mv", "a.img", "/dd/..", "/x"], "a.img: /dd/..: '.' and '..' cannot be renamed"),
-        (&["rm", "a.img", ""], "an empty path names nothing: the volume's root is /"),
-        (&["ls", "a.img", ""], "an empty path names nothing: the volume's root is /"),
-        (&["mkdir", "a.img", ""], "an empty path names nothing: the volume's root is /"),
-        (&["put", "a.img", "", "/a"], "an empty path names no file to copy"),
+        (&["rm", "a.img", ""], "the path is empty: the volume's root is /"),
+        (&["ls", "a.img", ""], "the path is empty: the volume's root is /"),
+        (&["mkdir", "a.img", ""], "the path is empty: the volume's root is /"),
+        (&["put", "a.img", "", "/a"], "an empty path does not name a file"),
         (
             &["ln", "a.img", "/dd", "/x"],
-            "a.img: /dd: is a directory: only a symbolic link (-s) can be another name of it",
+            "a.img: /dd: a directory cannot have hard links: make a symbolic link with -s",
         ),
     ] {
         // An error that does not depend on the volume is wrong usage.
@@ -137,9 +137,9 @@ fn a_value_too_large_is_no_want_of_space() {
     let why = set(70_000);
     assert_eq!(why, "a.img: /f: attribute user.x: an attribute value has at most 65536 bytes");
     let why = set(5000);
-    assert_eq!(why, "a.img: /f: attribute user.x: a value of 5000 bytes: it can have 1024 at most");
+    assert_eq!(why, "a.img: /f: attribute user.x: the value has 5000 bytes, the maximum is 1024");
     let why = set(1020);
-    assert!(why.contains("no room: all attributes of a file share"), "{why}");
+    assert!(why.contains("no space for the attribute: all attributes of a file share"), "{why}");
     assert_clean(&at.join("a.img"));
 }
 
@@ -157,7 +157,7 @@ fn a_new_file_keeps_its_group_in_a_directory_with_set_group_id() {
 }
 
 #[test]
-fn what_flags_forbid_is_said() {
+fn a_change_that_flags_forbid_is_refused_with_the_reason() {
     let dir = with_files(&["/fixed", "/log"]);
     let at = dir.path();
     // e2fsprogs sets the flags, because no verb here can.
@@ -175,12 +175,12 @@ fn what_flags_forbid_is_said() {
     }
     for args in [&["rm", "a.img", "/fixed"][..], &["chmod", "a.img", "600", "/fixed"]] {
         let why = fail(at, 1, args);
-        assert_eq!(why, "a.img: /fixed: is immutable (chattr +i): nothing of it can be changed");
+        assert_eq!(why, "a.img: /fixed: the file is immutable (chattr +i) and cannot be changed");
     }
     let why = fail(at, 1, &["xattr", "-n", "user.a", "-v", "b", "a.img", "/fixed"]);
     assert!(why.contains("is immutable"), "{why}");
     let why = fail(at, 1, &["rm", "a.img", "/log"]);
-    assert_eq!(why, "a.img: /log: is append-only (chattr +a): only bytes at its end can be added");
+    assert_eq!(why, "a.img: /log: the file is append-only (chattr +a): data can only be appended");
     assert_clean(&at.join("a.img"));
 }
 
@@ -194,7 +194,7 @@ fn a_link_is_named_after_its_target_without_slashes() {
     for (args, why) in [
         (&["ln", "-s", "a.img", "x", "/new/"][..], "a.img: /new/: not a directory"),
         (&["ln", "a.img", "/file", "/new/"], "a.img: /new/: not a directory"),
-        (&["ln", "-s", "a.img", "", "/new"], "a symbolic link cannot hold an empty text"),
+        (&["ln", "-s", "a.img", "", "/new"], "the target of a symbolic link cannot be empty"),
     ] {
         // An error that does not depend on the volume is wrong usage.
         let status = if why.starts_with("a.img") { 1 } else { 2 };
@@ -211,14 +211,18 @@ fn an_owner_is_a_number_that_linux_takes_and_a_table_of_any_size_is_no_danger() 
     fs::File::create(at.join("huge")).unwrap().set_len(17 << 20).unwrap();
     succeed(at, &["put", "a.img", "huge", "/etc/passwd"]);
     for (args, why) in [
-        (["chown", "a.img", "bob", "/file"], "a.img: /etc/passwd: is too large: write the number"),
+        (
+            ["chown", "a.img", "bob", "/file"],
+            "a.img: /etc/passwd: the file is too large, so names \
+                                              cannot be looked up: use numbers",
+        ),
         (
             ["chown", "a.img", "4294967295", "/file"],
-            "'4294967295' is no owner: numbers go up to 4294967294",
+            "'4294967295' is not an owner: the largest id is 4294967294",
         ),
         (
             ["chown", "a.img", ":99999999999", "/file"],
-            "'99999999999' is no owner: numbers go up to 4294967294",
+            "'99999999999' is not an owner: the largest id is 4294967294",
         ),
     ] {
         let status = if why.starts_with("a.img") { 1 } else { 2 };

@@ -1,6 +1,8 @@
 //! `extant build`, checked by `e2fsck -fn`.
 
 use crate::common::{assert_clean, built, extant, fail, run, source_tree, succeed};
+use extant_testkit::loop_mount::LoopDevice;
+use extant_testkit::require;
 use std::fs;
 use std::process::Stdio;
 
@@ -139,7 +141,7 @@ fn what_cannot_be_built_is_named() {
             &["build", "src", "-o", "a.img", "--compat", "kernel-4.19", "-O", "casefold"],
             "kernel-4.19 excludes casefold",
         ),
-        (1, &["build", "src", "-o", "src"], "src: is neither a file nor a block device"),
+        (1, &["build", "src", "-o", "src"], "src: neither a file nor a block device"),
         (2, &["build", "src", "-o", "a.img", "--size", "8M", "--free", "1M"], "--free"),
         (1, &["build", "src", "-o", "no/where/a.img"], "no/where/a.img"),
     ];
@@ -151,7 +153,46 @@ fn what_cannot_be_built_is_named() {
 }
 
 #[test]
-fn an_image_that_somebody_changes_is_not_replaced() {
+fn a_block_device_that_is_too_small_stays_as_it_was() {
+    require!(Root, Loop, E2fsprogs);
+    let dir = built();
+    let path = dir.path();
+    let old = vec![0xA5; 2 << 20];
+    fs::write(path.join("disk"), &old).unwrap();
+    let disk = LoopDevice::attach(&path.join("disk")).unwrap();
+    let device = disk.path().to_str().unwrap();
+    for size in [["--size", "64M"], ["--free", "64M"]] {
+        let line = fail(path, 1, &[&["build", "src", "--force", "-o", device], &size[..]].concat());
+        assert!(line.contains("the device has 2097152 bytes and the image needs"), "{line}");
+        assert!(fs::read(path.join("disk")).unwrap() == old, "{size:?}: the device was written");
+    }
+    drop(disk);
+    // One block less than the size that is found to be the least.
+    succeed(path, &["build", "src", "-o", "file.img", "--free", "1M"]);
+    let need = fs::metadata(path.join("file.img")).unwrap().len();
+    let old = vec![0xA5; need as usize - 4096];
+    fs::write(path.join("disk"), &old).unwrap();
+    let disk = LoopDevice::attach(&path.join("disk")).unwrap();
+    let device = disk.path().to_str().unwrap();
+    let line = fail(path, 1, &["build", "src", "--force", "-o", device, "--free", "1M"]);
+    assert!(line.contains(&format!("the image needs {need}")), "{line}");
+    assert!(fs::read(path.join("disk")).unwrap() == old, "the device was written");
+    drop(disk);
+    // One that is large enough holds what a file would hold.
+    fs::write(path.join("disk"), vec![0xA5; 64 << 20]).unwrap();
+    let disk = LoopDevice::attach(&path.join("disk")).unwrap();
+    let device = disk.path().to_str().unwrap();
+    succeed(path, &["build", "src", "--force", "-o", device, "--free", "1M"]);
+    drop(disk);
+    assert_clean(&path.join("disk"));
+    assert_eq!(
+        succeed(path, &["tree", "disk", "--json", "--hash"]),
+        succeed(path, &["tree", "file.img", "--json", "--hash"])
+    );
+}
+
+#[test]
+fn an_image_that_another_program_changes_is_not_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path();
     fs::create_dir(at.join("tree")).unwrap();
@@ -216,7 +257,7 @@ fn an_interrupted_build_leaves_nothing() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     match output.status.code() {
         Some(143) => {
-            assert_eq!(said, "extant: a.img: stopped: no image was made\n");
+            assert_eq!(said, "extant: a.img: interrupted: no image was created\n");
             assert!(!path.join("a.img").exists());
         }
         Some(0) => assert_clean(&path.join("a.img")),
@@ -235,7 +276,7 @@ fn a_source_that_is_no_archive_is_refused() {
     let line = fail(path, 1, &["build", "disk.img", "-o", "a.img"]);
     assert_eq!(
         line,
-        "disk.img: is an ext2, ext3 or ext4 filesystem, not a tar archive: name a directory, an \
+        "disk.img: an ext2, ext3 or ext4 filesystem, not a tar archive: name a directory, an \
          archive or a container image"
     );
     let line = fail(path, 1, &["build", "zeros", "-o", "a.img"]);
@@ -254,7 +295,7 @@ fn a_volume_or_an_archive_is_replaced_with_force_only() {
     succeed(path, &["mkfs", "disk.img", "8M", "-q"]);
     for name in ["a.qcow2", "a.img.XZ"] {
         let line = fail(path, 2, &["build", "src", "-o", name]);
-        assert!(line.contains("extant makes raw images, not "), "{line}");
+        assert!(line.contains("extant writes raw images, not "), "{line}");
         assert!(!path.join(name).exists());
     }
     fs::write(path.join("packed"), b"\x1f\x8b\x08\0\0\0\0\0").unwrap();
@@ -264,7 +305,7 @@ fn a_volume_or_an_archive_is_replaced_with_force_only() {
     {
         let before = fs::read(path.join(name)).unwrap();
         let line = fail(path, 1, &["build", "src", "-o", name]);
-        assert_eq!(line, format!("{name}: is {what}: use --force to replace it"));
+        assert_eq!(line, format!("{name}: the file is {what}: use --force to replace it"));
         assert!(fs::read(path.join(name)).unwrap() == before, "{name} was changed");
     }
     succeed(path, &["build", "src", "-o", "disk.img", "-q", "--force"]);
@@ -285,7 +326,7 @@ fn an_image_goes_to_standard_output_when_it_is_whole() {
     assert!(output.stdout == fs::read(dir.path().join("a.img")).unwrap());
     assert_eq!(fs::read_dir(&spool).unwrap().count(), 0);
     let line = fail(dir.path(), 2, &["build", "src", "-o", "-", "--json"]);
-    assert!(line.starts_with("standard output takes the image or JSON"), "{line}");
+    assert!(line.starts_with("the image and JSON cannot both go to standard output"), "{line}");
     let (code, out, _) = run(dir.path(), &["build", "nowhere", "-o", "-"]);
     assert_eq!((code, out.as_str()), (1, ""));
 }

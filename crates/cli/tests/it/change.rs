@@ -56,7 +56,8 @@ fn a_lock_of_a_reader_keeps_no_one_out() {
         let reader = Holder::of(&image, "<", kind);
         let (code, _, said) = run(at, &["mkdir", "a.img", &format!("/new{kind}")]);
         let expected = format!(
-            "extant: a.img: process {} (sleep) has locked it, and has it open only to read: going on\n",
+            "extant: a.img: process {} (sleep) has locked the image, but has it open for reading \
+             only: continuing\n",
             reader.0.id()
         );
         assert_eq!((code, said.as_str()), (0, expected.as_str()), "a writer beside flock {kind}");
@@ -114,7 +115,7 @@ fn a_lock_of_a_process_that_cannot_be_examined_is_named() {
     let said = String::from_utf8_lossy(&output.stderr);
     let name = fs::read_to_string("/proc/self/comm").unwrap();
     let expected = format!(
-        "process {} ({}) has locked it and cannot be examined",
+        "process {} ({}) has locked the image and may write to it",
         std::process::id(),
         name.trim_end()
     );
@@ -174,11 +175,11 @@ fn put_copies_files_directories_and_standard_input() {
     assert_eq!(succeed(at, &["cat", "a.img", "/usr/lib/new"]), "n");
     fs::create_dir_all(at.join("wrong/piped")).unwrap();
     let why = fail(at, 1, &["put", "-r", "a.img", "wrong/.", "/"]);
-    assert_eq!(why, "a.img: /piped: is no directory: remove it first");
+    assert_eq!(why, "a.img: /piped: is not a directory: remove it first");
     assert_clean(&at.join("a.img"));
 
     let why = fail(at, 1, &["put", "a.img", "src", "/copy"]);
-    assert_eq!(why, "src: is a directory: use -r");
+    assert_eq!(why, "src: a directory: use -r");
     let why = fail(at, 1, &["put", "a.img", "new", "host", "/etc/hostname"]);
     assert!(why.starts_with("a.img: /etc/hostname: not a directory"), "{why}");
 }
@@ -191,7 +192,7 @@ fn a_change_that_fails_changes_nothing() {
     let why = fail(at, 1, &["rm", "-r", "a.img", "/etc", "/none"]);
     assert_eq!(why, "a.img: /none: no such file or directory");
     let why = fail(at, 1, &["rm", "a.img", "/big", "/etc"]);
-    assert_eq!(why, "a.img: /etc: is a directory: use -r");
+    assert_eq!(why, "a.img: /etc: a directory: use -r");
     fail(at, 1, &["mkdir", "a.img", "/one", "/etc"]);
     fail(at, 1, &["mv", "a.img", "/big", "/none/big"]);
     fail(at, 1, &["chown", "a.img", "nobody:nogroup", "/big"]);
@@ -230,7 +231,7 @@ fn names_are_made_moved_and_removed() {
 }
 
 #[test]
-fn an_owner_that_is_asked_for_wins_over_a_set_group_id_directory() {
+fn a_given_owner_wins_over_a_set_group_id_directory() {
     let dir = built();
     let at = dir.path();
     succeed(at, &["mkdir", "-m", "2775", "--owner", "1:50", "a.img", "/team"]);
@@ -349,8 +350,9 @@ fn an_archive_may_link_to_what_only_the_volume_has() {
     link(&mut builder, "x", "none");
     builder.finish().unwrap();
     let why = fail(at, 1, &["apply-tar", "a.img", "n.tar"]);
-    let told = "a.img: /none: no such file or directory: entry x is a hard link to it (from n.tar)";
-    assert_eq!(why, told);
+    let reported = "a.img: /none: no such file or directory: entry x is a hard link to this file \
+                (from n.tar)";
+    assert_eq!(why, reported);
     // `build` has no existing volume below it.
     let why = fail(at, 1, &["build", "n.tar", "-q", "-o", "b.img"]);
     assert!(why.starts_with("n.tar: entry x at byte 0: hard link to none"), "{why}");
@@ -396,11 +398,11 @@ fn a_volume_gets_another_size() {
     succeed(at, &["resize", "a.img", "200M"]);
     assert_eq!(fs::metadata(&image).unwrap().len(), 200 << 20);
     assert_clean(&image);
-    let told = succeed(at, &["resize", "--print-minimum", "a.img"]);
+    let reported = succeed(at, &["resize", "--print-minimum", "a.img"]);
     let json = succeed(at, &["resize", "--print-minimum", "--json", "a.img"]);
-    assert!(json.contains(&format!("\"minimum_bytes\":{}", told.trim())), "{json}");
+    assert!(json.contains(&format!("\"minimum_bytes\":{}", reported.trim())), "{json}");
     succeed(at, &["resize", "-q", "a.img", "min"]);
-    assert!(fs::metadata(&image).unwrap().len() <= told.trim().parse().unwrap());
+    assert!(fs::metadata(&image).unwrap().len() <= reported.trim().parse().unwrap());
     assert!(fs::metadata(&image).unwrap().len() < 16 << 20);
     assert_clean(&image);
     succeed(at, &["resize", "a.img", "+1M"]);
@@ -421,7 +423,7 @@ fn a_volume_gets_another_size() {
     for size in ["0", "64K", "1M", "4M", "-1G"] {
         let why = fail(at, 1, &["resize", "a.img", size]);
         assert!(
-            why.starts_with("a.img: too small for what it holds: ")
+            why.starts_with("a.img: too small for its content: ")
                 && why.contains(&format!(" {least} bytes"))
                 && why.contains("`extant resize IMG min`"),
             "{size}: {why}"
@@ -449,7 +451,7 @@ fn settings_change() {
     let why = fail(at, 1, &["tune", "-O", "^extent", "a.img"]);
     assert!(why.contains("it stays"), "{why}");
     let why = fail(at, 2, &["tune", "a.img"]);
-    assert!(why.starts_with("there is nothing to change"), "{why}");
+    assert!(why.starts_with("no change was requested"), "{why}");
     succeed(at, &["tune", "-q", "-j", "-c", "30", "-i", "2w", "-u", "root", "-g", "7", "a.img"]);
     let why = fail(at, 1, &["tune", "-J", "size=2", "a.img"]);
     assert!(why.contains("has a journal"), "{why}");

@@ -75,7 +75,7 @@ fn what_is_there_is_kept_unless_forced() {
     assert_eq!(code, 1);
     assert_eq!(
         err,
-        "extant: out/etc/script: cannot make the file: File exists: use --force to replace it\n"
+        "extant: out/etc/script: cannot create the file: File exists: use --force to replace it\n"
     );
     assert_eq!(fs::read(path.join("out/etc/script")).unwrap(), b"mine");
     assert!(path.join("out/sparse").exists(), "the rest is copied");
@@ -122,7 +122,7 @@ fn a_tar_holds_the_same() {
     };
     assert_eq!(tree("a.img"), tree("b.img"));
     let line = fail(path, 1, &["get", "--tar", "a.img", "/", "all.tar"]);
-    assert_eq!(line, "all.tar: cannot make the file: File exists: use --force to replace it");
+    assert_eq!(line, "all.tar: cannot create the file: File exists: use --force to replace it");
 }
 
 #[test]
@@ -322,11 +322,11 @@ fn projects_are_kept_where_the_destination_has_them() {
     }
     let text = |name: &str| fs::read_to_string(path.join(name)).unwrap();
     assert_eq!(text("said.txt"), "0\n");
-    let why = "this user or the destination cannot have them";
+    let why = "this user cannot set them or the destination does not support them";
     assert_eq!(text("bare.txt"), format!("extant: skipped project ids (files: 3): {why}\n0\n"));
-    let told = text("projects.txt");
+    let reported = text("projects.txt");
     let projects: Vec<&str> =
-        told.lines().filter_map(|line| line.split_whitespace().next()).collect();
+        reported.lines().filter_map(|line| line.split_whitespace().next()).collect();
     assert_eq!(projects, ["7", "0", "8", "4000000000", "0"]);
 }
 
@@ -375,16 +375,16 @@ fn inode_flags_are_kept_where_linux_takes_them() {
         let args = [&["get", "a.img", "/", dest.to_str().unwrap()], more].concat();
         run(path, &args)
     };
-    let told =
-        "extant: skipped project ids (files: 1): this user or the destination cannot have them\n";
-    assert_eq!(get("kept", &[]), (0, String::new(), told.to_owned()));
+    let reported = "extant: skipped project ids (files: 1): this user cannot set them or the destination \
+         does not support them\n";
+    assert_eq!(get("kept", &[]), (0, String::new(), reported.to_owned()));
     assert_eq!(names.map(|name| inode_flags(&out("kept").join(name))), before);
     let ino = |name: &str| fs::metadata(out("kept").join(name)).unwrap().ino();
     assert_eq!(ino("d/still"), ino("other/again"));
     assert!(
         fs::write(out("kept/d/still"), "x").is_err() && fs::write(out("kept/d/x"), "").is_err()
     );
-    assert_eq!(get("bare", &["--no-flags"]), (0, String::new(), told.to_owned()));
+    assert_eq!(get("bare", &["--no-flags"]), (0, String::new(), reported.to_owned()));
     assert_eq!(names.map(|name| inode_flags(&out("bare").join(name))), [0; 6]);
     // Alone, with a second name that is not in the copy.
     let only = out("alone");
@@ -395,7 +395,7 @@ fn inode_flags_are_kept_where_linux_takes_them() {
 }
 
 #[test]
-fn inode_flags_that_cannot_be_kept_are_told_once() {
+fn inode_flags_that_cannot_be_kept_are_reported_once() {
     if !judge::require(&[Judge::E2fsprogs]) {
         return;
     }
@@ -415,9 +415,9 @@ fn inode_flags_that_cannot_be_kept_are_told_once() {
     if said.starts_with("unshare: ") {
         return eprintln!("{said}: not judged");
     }
-    let told =
-        "extant: skipped inode flags (files: 2): this user or the destination cannot have them\n";
-    assert_eq!((output.status.code(), &said[..]), (Some(0), told));
+    let reported = "extant: skipped inode flags (files: 2): this user cannot set them or the destination \
+         does not support them\n";
+    assert_eq!((output.status.code(), &said[..]), (Some(0), reported));
     assert!(fs::read(dir.path().join("out/big")).unwrap() == pattern(300_000));
 }
 
@@ -438,7 +438,7 @@ fn a_deep_tree_comes_out_beyond_the_limit_of_descriptors() {
     let (code, _, err) = limited(&["get", "--tar", "deep.img", "/", "out.tar"]);
     assert_eq!(code, 1);
     assert!(err.len() < 500 && err.lines().count() == 1, "{err}");
-    assert!(err.contains(" [...] ") && err.contains("what it holds is left out"), "{err}");
+    assert!(err.contains(" [...] ") && err.contains("its content is skipped"), "{err}");
     let tar = fs::File::open(dir.path().join("out.tar")).unwrap();
     let names = tar::Archive::new(tar).entries().unwrap().filter(|entry| entry.is_ok()).count();
     assert_eq!(names, (64 << 10) / 41 + 3);
@@ -501,7 +501,7 @@ fn a_name_that_a_directory_holds_twice_comes_out_once() {
     assert_eq!(listed, "aa\naa\n");
     let (code, _, err) = run(dir.path(), &["get", "--tar", "a.img", "/", "a.tar"]);
     assert_eq!(code, 1);
-    assert!(err.contains("/d/aa: its directory holds this name twice"), "{err}");
+    assert!(err.contains("/d/aa: skipped: its directory contains this name twice"), "{err}");
     let tar = fs::File::open(dir.path().join("a.tar")).unwrap();
     let mut archive = tar::Archive::new(tar);
     let names: Vec<String> = archive
@@ -513,7 +513,7 @@ fn a_name_that_a_directory_holds_twice_comes_out_once() {
     for force in [&[][..], &["--force"]] {
         let (code, _, err) = run(dir.path(), &[&["get", "a.img", "/d", "out"], force].concat());
         assert_eq!(code, 1);
-        assert!(err.contains("/d/aa: its directory holds this name twice"), "{err}");
+        assert!(err.contains("/d/aa: skipped: its directory contains this name twice"), "{err}");
         let names = fs::read_dir(dir.path().join("out")).unwrap().count();
         assert_eq!(names, 1);
         fs::remove_dir_all(dir.path().join("out")).unwrap();

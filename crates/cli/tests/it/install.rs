@@ -41,6 +41,8 @@ fn the_static_program_runs_where_there_is_nothing_else() {
     let said = String::from_utf8_lossy(&said);
     assert!(said.contains("statically linked") || said.contains("not a dynamic"), "{said}");
 
+    assert_eq!(crate::package::debug_sections(program), [""; 0]);
+
     // An empty root: no libraries, no /proc, no /dev, no /tmp.
     let empty = dir.path().join("root");
     fs::create_dir_all(empty.join("tree/etc")).unwrap();

@@ -26,7 +26,7 @@ fn mirrored() -> TempDir {
     made(&["a.img", "--layout", "raid1", "b.img"], BOTH)
 }
 
-fn summed() -> TempDir {
+fn with_data_csum() -> TempDir {
     made(&["a.img", "--layout", "raid1", "b.img", "-O", "data_csum"], BOTH)
 }
 
@@ -90,8 +90,8 @@ fn each_mirror_is_a_volume_by_itself() {
     // One member alone can be read, with a message that it is not complete.
     let (code, out, err) = run(at, &["ls", "b.img"]);
     assert!(code == 0 && out.contains('f'), "{out}");
-    let told = "extant: b.img: is one of 2 members, and member 0 is missing: ";
-    assert!(err.starts_with(told) && err.lines().count() == 1, "{err}");
+    let reported = "extant: b.img: is one of 2 members, and member 0 is missing: ";
+    assert!(err.starts_with(reported) && err.lines().count() == 1, "{err}");
     succeed(at, &["ls", "b.img?degraded"]);
     assert_eq!(states(at, BOTH), ["in use", "in use"]);
     let text = succeed(at, &["info", BOTH]);
@@ -109,8 +109,8 @@ fn a_member_that_is_not_there_is_named() {
         assert_eq!(
             line,
             format!(
-                "{BOTH}: b.img: cannot be opened: No such file or directory: name one that can be; of a \
-                 mirror, IMG?degraded goes on without it"
+                "{BOTH}: b.img: cannot be opened: No such file or directory: name a member that \
+                 can be opened; a mirror can be used without it as IMG?degraded"
             )
         );
     }
@@ -150,7 +150,7 @@ fn a_mirror_without_one_member_is_changed_when_that_is_asked_for() {
     fs::remove_file(at.join("b.img")).unwrap();
     succeed(at, &["put", "a.img?degraded", "g", "/h"]);
     let text = succeed(at, &["rebuild", "a.img", "--member", "b.img"]);
-    assert_eq!(text, "b.img: member 1, whole, 16.0 MiB copied\n");
+    assert_eq!(text, "b.img: member 1 is complete, 16.0 MiB copied\n");
     assert!(same_but_records(at));
     holds(at, "b.img", "/h", 2);
 
@@ -205,7 +205,7 @@ fn mirrors_that_went_their_own_ways_are_refused() {
             line,
             format!(
                 "{new}: generation 4, and {img}, generation 4, may each have changes that the other lacks: \
-                 copy what you need from {new}, then use --force; or swap them"
+                 copy what you need from {new}, then use --force; or exchange them"
             )
         );
     }
@@ -225,13 +225,13 @@ fn a_rebuild_the_wrong_way_round_is_refused() {
     let line = fail(at, 1, &["rebuild", "b.img", "--member", "a.img"]);
     assert_eq!(
         line,
-        "a.img: is newer, generation 4, than b.img, generation 3: swap them, `extant rebuild a.img --member \
-         b.img`; --force loses what only a.img has"
+        "a.img: generation 4, newer than b.img, generation 3: exchange them, `extant rebuild a.img --member \
+         b.img`; --force loses the changes that only a.img has"
     );
     for itself in ["b.img", "./b.img"] {
         for force in [&[][..], &["--force"]] {
             let line = fail(at, 1, &[&["rebuild", "b.img", "--member", itself], force].concat());
-            assert!(line.contains("is IMG itself"), "{line}");
+            assert!(line.contains("NEW is the same file as IMG"), "{line}");
         }
     }
     assert!(before == fs::read(at.join("b.img")).unwrap(), "a refusal writes nothing");
@@ -239,7 +239,7 @@ fn a_rebuild_the_wrong_way_round_is_refused() {
     succeed(at, &["rebuild", "-q", "a.img", "--member", "b.img"]);
     // A member that is in use already, under another name.
     let text = succeed(at, &["rebuild", BOTH, "--member", "./b.img"]);
-    assert!(text.starts_with("./b.img: member 1, is whole already"), "{text}");
+    assert!(text.starts_with("./b.img: member 1 is complete already"), "{text}");
     assert!(same_but_records(at));
     holds(at, "b.img", "/g", 2);
     assert_clean(&at.join("a.img"));
@@ -253,7 +253,7 @@ fn the_newest_of_three_is_not_written_over_by_a_stale_one() {
     succeed(at, &["put", "a.img?member=b.img&degraded", "g", "/g"]);
     for newest in ["a.img", "b.img"] {
         let line = fail(at, 1, &["rebuild", "c.img", "--member", newest]);
-        assert!(line.starts_with(&format!("{newest}: is newer, generation 4")), "{line}");
+        assert!(line.starts_with(&format!("{newest}: generation 4, newer than c.img")), "{line}");
         holds(at, newest, "/g", 2);
     }
     succeed(at, &["rebuild", "-q", "a.img?member=b.img", "--member", "c.img"]);
@@ -262,8 +262,8 @@ fn the_newest_of_three_is_not_written_over_by_a_stale_one() {
 }
 
 #[test]
-fn scrub_mends_what_a_checksum_decides() {
-    let dir = summed();
+fn scrub_repairs_what_a_checksum_decides() {
+    let dir = with_data_csum();
     let at = dir.path();
     assert_eq!(succeed(at, &["scrub", BOTH]), format!("{BOTH}: 2 members, all the same\n"));
     for member in ["a.img", "b.img"] {
@@ -277,7 +277,7 @@ fn scrub_mends_what_a_checksum_decides() {
     let (code, out, err) = run(at, &["scrub", "--read-only", BOTH]);
     assert_eq!((code, err.as_str()), (4, ""));
     assert_eq!(out.matches("it is known which is right").count(), 2, "{out}");
-    assert!(out.contains("2 blocks differed, 0 mended"), "{out}");
+    assert!(out.contains("2 blocks differed, 0 repaired"), "{out}");
     assert!(!same_but_records(at), "nothing was to be changed");
 
     let json = succeed(at, &["scrub", "--json", BOTH]);
@@ -298,7 +298,7 @@ fn scrub_leaves_what_no_checksum_decides_to_the_user() {
     flip_content(at, "b.img", 1, 300_000);
     let (code, out, _) = run(at, &["scrub", BOTH]);
     assert_eq!(code, 4);
-    assert!(out.contains("and nothing says which is right"), "{out}");
+    assert!(out.contains("and it is not known which is right"), "{out}");
     let (code, out, _) = run(at, &["scrub", "-q", "--read-only", BOTH]);
     assert!(code == 4 && out.lines().count() == 1, "{out}");
     succeed(at, &["scrub", "--trust", "0", BOTH]);
@@ -326,8 +326,8 @@ fn scrub_takes_no_unfinished_rebuild_for_damage() {
     }
     let text = succeed(at, &["scrub", "--read-only", BOTH]);
     let want = format!(
-        "{BOTH}: member 1 is being rebuilt, 16.0 MiB to copy\n\
-         {BOTH}: 2 members, all the same where they are in line\n"
+        "{BOTH}: member 1 is being rebuilt, 16.0 MiB to copy\n{BOTH}: 2 members, all the same \
+         except where they are out of date\n"
     );
     assert_eq!(text, want);
     assert_eq!(succeed(at, &["scrub", "-q", "--read-only", BOTH]), "");
@@ -340,7 +340,7 @@ fn scrub_takes_no_unfinished_rebuild_for_damage() {
 }
 
 #[test]
-fn scrub_tells_neighbours_as_one_and_no_more_than_wanted() {
+fn scrub_reports_adjacent_blocks_as_one_and_no_more_than_requested() {
     let dir = mirrored();
     let at = dir.path();
     // Blocks of 1 KiB. The content is in one piece.
@@ -353,7 +353,7 @@ fn scrub_tells_neighbours_as_one_and_no_more_than_wanted() {
     assert!(lines[0].contains("members differ in 3 blocks from byte "), "{out}");
     assert!(lines[1].contains("members differ at byte "), "{out}");
     assert_eq!(lines[2], format!("{BOTH}: members differ in 1 more places"));
-    assert_eq!(lines[3], format!("{BOTH}: 2 members, 5 blocks differed, 0 mended"));
+    assert_eq!(lines[3], format!("{BOTH}: 2 members, 5 blocks differed, 0 repaired"));
     assert_eq!(lines.len(), 4, "{out}");
     let (_, json, _) = run(at, &["scrub", "-n", "--json", "--max-findings", "1", BOTH]);
     assert!(json.contains(",\"bytes\":3072,\"known\":false}],\"unresolved_omitted\":2,"), "{json}");
@@ -374,16 +374,16 @@ fn stripes_are_whole_or_nothing() {
         assert!(line.contains("is missing"), "{line}");
     }
     let line = fail(at, 1, &["scrub", THREE]);
-    assert!(line.contains("is no mirror"), "{line}");
+    assert!(line.contains("not a mirror"), "{line}");
     let line = fail(at, 1, &["rebuild", THREE, "--member", "d.img"]);
-    assert!(line.contains("is no mirror") && !at.join("d.img").exists(), "{line}");
+    assert!(line.contains("not a mirror") && !at.join("d.img").exists(), "{line}");
 
     let old = fs::read(at.join("b.img")).unwrap();
     succeed(at, &["put", THREE, "g", "/g"]);
     fs::write(at.join("b.img"), old).unwrap();
     let line = fail(at, 1, &["cat", THREE, "/f"]);
     assert!(line.contains("b.img: is out of date"), "{line}");
-    assert!(line.contains("raid0 holds nothing twice") && !line.contains("rebuild"), "{line}");
+    assert!(line.contains("raid0 has no second copy") && !line.contains("rebuild"), "{line}");
     let line = fail(at, 1, &["cat", "a.img?member=b.img&member=none.img&degraded", "/f"]);
     assert!(line.contains("none.img: cannot be opened"), "{line}");
 }
@@ -393,7 +393,7 @@ fn a_member_is_not_written_over() {
     let dir = striped();
     let at = dir.path();
     let line = fail(at, 1, &["mkfs", "b.img"]);
-    assert_eq!(line, "b.img: holds a member of a layout: use --force to write over it");
+    assert_eq!(line, "b.img: contains a member of a layout: use --force to overwrite it");
     holds(at, THREE, "/f", 1);
     let other = mirrored();
     fs::copy(at.join("b.img"), other.path().join("c.img")).unwrap();
@@ -417,7 +417,7 @@ fn what_makes_no_layout_is_named() {
     assert!(line.contains("plain: is no member of a layout"), "{line}");
     for verb in [&["ls", "a.img?member=./a.img"][..], &["put", "a.img?member=./a.img", "f", "/h"]] {
         let line = fail(at, 1, verb);
-        assert_eq!(line, "./a.img: is a.img, which is named already: name each member once");
+        assert_eq!(line, "./a.img: the same file as a.img: name each member once");
     }
     let line = fail(at, 2, &["mkfs", "x.img", "--size", "16M", "--layout", "raid1"]);
     assert!(line.contains("needs a second device") && !at.join("x.img").exists(), "{line}");
@@ -425,10 +425,10 @@ fn what_makes_no_layout_is_named() {
     let line = fail(at, 2, &args);
     assert!(line.contains("power of two") && !at.join("x.img").exists(), "{line}");
     let line = fail(at, 1, &["mkfs", "x.img", "--size", "16M", "--layout", "raid1", "./x.img"]);
-    assert!(line.starts_with("./x.img: is x.img, which is named already"), "{line}");
+    assert!(line.starts_with("./x.img: the same file as x.img"), "{line}");
     let line = fail(at, 2, &["ls", "a.img?membr=b.img"]);
     assert!(
-        line.contains("'membr=b.img' is none of") && line.ends_with("is member= meant?"),
+        line.contains("'membr=b.img' is not one of") && line.ends_with("did you mean member=?"),
         "{line}"
     );
     let args = ["mkfs", "x.img", "--size", "16M", "--layout", "raid1", "a.img"];
@@ -442,7 +442,7 @@ fn what_makes_no_layout_is_named() {
 fn check_and_scrub_name_the_members_that_are_not_in_use() {
     let dir = mirrored();
     let at = dir.path();
-    let told = |args: &[&str], status: i32| {
+    let reported = |args: &[&str], status: i32| {
         let (code, out, err) = run(at, args);
         assert_eq!(code, status, "{args:?}: {err}");
         (out, err)
@@ -450,11 +450,11 @@ fn check_and_scrub_name_the_members_that_are_not_in_use() {
     let json = "\"missing_members\":[1]";
     // Not named: reported, with the next step.
     for verb in [&["check", "a.img"][..], &["scrub", "--read-only", "a.img"]] {
-        let (out, err) = told(verb, 0);
+        let (out, err) = reported(verb, 0);
         assert!(err.starts_with("extant: a.img: is one of 2 members, and member 1 is"), "{err}");
         assert!(err.lines().count() == 1 && !out.contains("not in use"), "{out}{err}");
     }
-    assert!(told(&["check", "--json", "a.img"], 0).0.contains(json));
+    assert!(reported(&["check", "--json", "a.img"], 0).0.contains(json));
     assert!(succeed(at, &["check", "--json", BOTH]).contains("\"missing_members\":[]"));
     // Left out on request: part of the result.
     for verb in ["check", "scrub"] {
@@ -472,11 +472,11 @@ fn check_and_scrub_name_the_members_that_are_not_in_use() {
         &["info", BOTH],
         &["report", BOTH],
     ] {
-        let (out, err) = told(verb, 0);
+        let (out, err) = reported(verb, 0);
         assert!(err.contains("b.img: is out of date") && err.lines().count() == 1, "{err}");
         assert!(!out.contains("not in use"), "{out}");
     }
-    assert!(told(&["scrub", "--json", degraded], 0).0.contains(json));
+    assert!(reported(&["scrub", "--json", degraded], 0).0.contains(json));
 }
 
 #[test]
@@ -485,8 +485,8 @@ fn a_member_that_cannot_be_opened_is_left_out_when_that_is_asked_for() {
     let at = dir.path();
     fs::remove_file(at.join("b.img")).unwrap();
     let (code, _, err) = run(at, &["put", "a.img?member=b.img&degraded", "g", "/g"]);
-    let said = "extant: a.img?member=b.img&degraded: b.img: cannot be opened: No such file or directory: the \
-                volume goes on without this member\n";
+    let said = "extant: a.img?member=b.img&degraded: b.img: cannot be opened: No such file or \
+                directory: the volume is used without this member\n";
     assert_eq!((code, err.as_str()), (0, said));
     holds(at, "a.img", "/g", 2);
     // A misspelt name does not cost a member its place.
@@ -523,7 +523,7 @@ fn a_member_that_is_whole_is_not_copied_again() {
     let text = succeed(at, &["rebuild", "a.img", "--member", "b.img"]);
     assert_eq!(
         text,
-        "b.img: member 1, is whole already: nothing was copied (--force copies all)\n"
+        "b.img: member 1 is complete already: nothing was copied (--force copies all)\n"
     );
     let json = succeed(at, &["rebuild", "--json", "a.img", "--member", "b.img"]);
     assert!(json.contains("\"index\":1") && json.contains("\"copied_bytes\":0}"), "{json}");
@@ -568,7 +568,7 @@ fn a_rebuild_that_fails_says_why() {
         .unwrap();
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{err}");
-    let said = "extant: b.img: failed while it was written: File too large: ";
+    let said = "extant: b.img: a write failed: File too large: ";
     assert!(err.starts_with(said) && err.lines().count() == 1, "{err}");
     succeed(at, &["rebuild", "-q", "a.img", "--member", "b.img"]);
     assert!(same_but_records(at));

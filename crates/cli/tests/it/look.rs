@@ -126,7 +126,7 @@ fn a_file_of_another_format_is_named_with_the_next_step() {
         (
             "qcow2",
             with(0, b"QFI\xFB"),
-            "is a qcow2 image: `qemu-img convert -O raw qcow2 NEW` makes a plain image of it",
+            "is a qcow2 image: `qemu-img convert -O raw qcow2 NEW` converts it to a raw image",
         ),
         ("xz", with(0, b"\xFD7zXZ\0"), "is an xz archive: `xz -dk xz` unpacks it"),
         ("gzip", with(0, &[0x1F, 0x8B, 8]), "is a gzip archive: `gzip -dk gzip` unpacks it"),
@@ -160,13 +160,13 @@ fn a_file_of_another_format_is_named_with_the_next_step() {
         (
             "tar",
             with(257, b"ustar"),
-            "is a tar archive: `extant build tar -o NEW` makes a volume of it",
+            "is a tar archive: `extant build tar -o NEW` builds a volume from it",
         ),
         ("zeros", with(0, b""), "not a volume: it starts with zeros"),
         (
             "text",
             b"root:x:0:0:".to_vec(),
-            "not an ext2, ext3 or ext4 volume: name a partition by IMG?offset=BYTES",
+            "not an ext2, ext3 or ext4 volume: name a partition as IMG?offset=BYTES",
         ),
         (
             "shifted?offset=1M",
@@ -201,9 +201,9 @@ fn errors_name_the_image_and_what_to_do() {
     fs::write(path.join("cut.img"), &whole[..whole.len() / 2]).unwrap();
     let cases = [
         ("none.img", "cannot open: No such file or directory"),
-        ("text", "not an ext2, ext3 or ext4 volume: name a partition by IMG?offset=BYTES"),
-        ("empty", "the file is empty: `extant mkfs empty SIZE` makes a volume in it"),
-        ("cut.img", "the image was cut off; get a whole copy"),
+        ("text", "not an ext2, ext3 or ext4 volume: name a partition as IMG?offset=BYTES"),
+        ("empty", "the file is empty: `extant mkfs empty SIZE` creates a volume in it"),
+        ("cut.img", "the image is truncated; get a complete copy"),
     ];
     for (image, why) in cases {
         for verb in
@@ -257,7 +257,7 @@ fn replay_leaves_a_whole_volume_alone() {
     let dir = built();
     let before = fs::read(dir.path().join("a.img")).unwrap();
     let said = succeed(dir.path(), &["replay", "a.img"]);
-    assert_eq!(said, "a.img: whole, nothing to replay\n");
+    assert_eq!(said, "a.img: clean, nothing to replay\n");
     let said = lines(&succeed(dir.path(), &["replay", "--json", "a.img"]));
     assert_eq!(said[0]["was_needed"], false);
     assert!(fs::read(dir.path().join("a.img")).unwrap() == before);
@@ -294,7 +294,7 @@ fn replay_brings_home_what_was_committed() {
 }
 
 #[test]
-fn a_reader_who_leaves_ends_it_quietly() {
+fn a_closed_pipe_ends_the_program_without_a_message() {
     let dir = built();
     let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("extant"))
         .current_dir(dir.path())
@@ -309,7 +309,7 @@ fn a_reader_who_leaves_ends_it_quietly() {
 }
 
 #[test]
-fn a_judgement_stands_when_its_reader_leaves() {
+fn the_exit_status_of_a_check_does_not_depend_on_its_reader() {
     let dir = built();
     let path = dir.path();
     let mut bytes = fs::read(path.join("a.img")).unwrap();
@@ -364,8 +364,8 @@ fn a_check_of_data_says_what_it_verified() {
 
     succeed(path, &["mkfs", "-q", "b.img", "--size", "32M", "-O", "data_csum"]);
     succeed(path, &["put", "-r", "b.img", "src/.", "/"]);
-    let summed = succeed(path, &["check", "--data", "b.img"]);
-    assert!(summed.ends_with(" blocks of data verified\n"), "{summed}");
+    let with_data_csum = succeed(path, &["check", "--data", "b.img"]);
+    assert!(with_data_csum.ends_with(" blocks of data verified\n"), "{with_data_csum}");
     let last = lines(&succeed(path, &["check", "--json", "--data", "b.img"]));
     assert!(last[0]["data_blocks"].as_u64().is_some_and(|blocks| blocks > 0));
     assert_eq!(last[0]["files"], files, "the volume's own are not counted");

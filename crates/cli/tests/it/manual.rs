@@ -41,7 +41,7 @@ fn every_verb_has_a_page_and_no_page_is_left_over() {
 }
 
 #[test]
-fn pages_that_cannot_be_written_are_told_of() {
+fn a_page_that_cannot_be_written_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("taken"), "a file").unwrap();
     let (code, out, err) = crate::common::run(dir.path(), &["man", "taken"]);
@@ -52,7 +52,7 @@ fn pages_that_cannot_be_written_are_told_of() {
 }
 
 #[test]
-fn every_shell_is_told_of_every_verb() {
+fn completions_of_every_shell_contain_every_verb() {
     let verbs = verbs();
     for shell in ["bash", "zsh", "fish"] {
         let script = crate::common::succeed(std::path::Path::new("."), &["completions", shell]);

@@ -63,7 +63,11 @@ fn what_is_there_is_not_written_over() {
     let path = dir.path();
     succeed(path, &["mkfs", "a.img", "--size", "16M", "-L", "first"]);
     let line = fail(path, 1, &["mkfs", "a.img", "-L", "second"]);
-    assert_eq!(line, "a.img: holds an ext2, ext3 or ext4 filesystem: use --force to write over it");
+    assert_eq!(
+        line,
+        "a.img: contains an ext2, ext3 or ext4 filesystem: use --force to overwrite \
+                      it"
+    );
     assert!(succeed(path, &["info", "a.img"]).contains("first"));
     succeed(path, &["mkfs", "a.img", "-L", "second", "--force"]);
     assert!(succeed(path, &["info", "a.img"]).contains("second"));
@@ -75,12 +79,12 @@ fn what_is_there_is_not_written_over() {
     disk[510..512].copy_from_slice(&[0x55, 0xAA]);
     fs::write(path.join("disk.img"), &disk).unwrap();
     let line = fail(path, 1, &["mkfs", "disk.img"]);
-    assert_eq!(line, "disk.img: holds an MBR partition table: use --force to write over it");
+    assert_eq!(line, "disk.img: contains an MBR partition table: use --force to overwrite it");
     assert!(fs::read(path.join("disk.img")).unwrap() == disk);
 
     fs::write(path.join("notes"), "not to be lost\n".repeat(99_999)).unwrap();
     let line = fail(path, 1, &["mkfs", "notes"]);
-    assert_eq!(line, "notes: holds data: use --force to write over it");
+    assert_eq!(line, "notes: contains data: use --force to overwrite it");
     fs::write(path.join("small"), "not even by force\n").unwrap();
     let line = fail(path, 1, &["mkfs", "small", "--force"]);
     assert_eq!(line, "small: the device is too small for a volume");
@@ -100,7 +104,7 @@ fn a_failure_leaves_no_new_file() {
     let line = fail(dir.path(), 2, &["mkfs", "a.img", "--size", "1M", "-O", "nonsense"]);
     assert_eq!(line, "-O nonsense: no feature has this name");
     let line = fail(dir.path(), 1, &["mkfs", "a.img"]);
-    assert_eq!(line, "a.img: no such file: say how large to make it, as in --size 10G");
+    assert_eq!(line, "a.img: no such file: give a size to create it, as in --size 10G");
     assert!(!dir.path().join("a.img").exists());
 }
 
@@ -118,14 +122,14 @@ fn a_volume_inside_a_file_is_named_by_its_offset() {
     let line = fail(path, 1, &["ls", "disk"]);
     assert_eq!(
         line,
-        "disk: not an ext2, ext3 or ext4 volume: name a partition by IMG?offset=BYTES"
+        "disk: not an ext2, ext3 or ext4 volume: name a partition as IMG?offset=BYTES"
     );
     fs::write(path.join("inner"), &disk[1 << 20..17 << 20]).unwrap();
     assert_clean(&path.join("inner"));
 }
 
 #[test]
-fn info_tells_what_was_made() {
+fn info_shows_what_was_created() {
     let dir = tempfile::tempdir().unwrap();
     let id = "3f2b91c4-58a0-4d7c-9a1e-6c0d5e8f7a21";
     let args = ["mkfs", "a.img", "--size", "64M", "-b", "4k", "-U", id, "-L", "data", "--json"];
@@ -251,7 +255,8 @@ fn a_volume_inside_a_partition_stays_there() {
         let disk = partitioned(gpt);
         fs::write(path.join("disk"), &disk).unwrap();
         let line = fail(path, 1, &["mkfs", "disk?offset=1M", "--size", "9M"]);
-        let want = "disk?offset=1M: the partition at byte 1048576 has 8388608 bytes (8.0 MiB): name a --size";
+        let want = "disk?offset=1M: the partition at byte 1048576 has 8388608 bytes (8.0 MiB): \
+                    give a --size";
         assert!(line.starts_with(want), "{line}");
         let line = fail(path, 1, &["mkfs", "disk?offset=2M"]);
         assert!(line.contains("starts at byte 2097152, they start at bytes 1048576, 10485760"));

@@ -19,6 +19,28 @@ fn package(dir: &Path, to: &str) -> String {
     run(command.env("SOURCE_DATE_EPOCH", "1700000000")).trim_end().to_owned()
 }
 
+/// The sections with debug information of a program: tens of MB if it is built with them.
+pub(crate) fn debug_sections(program: &Path) -> Vec<String> {
+    let table = run(Command::new("readelf").args(["--wide", "--section-headers"]).arg(program));
+    assert!(table.contains(" .text "), "{table}");
+    // `.debug_gdb_scripts` is a few bytes that debuggers look for, and is loaded with the program.
+    let names = table.split_whitespace().filter(|word| word.contains("debug_"));
+    let names = names.filter(|name| *name != ".debug_gdb_scripts");
+    names.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_release_profile_leaves_debug_information_out() {
+    // The test of the sections sees other profiles: no test builds with this one.
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../Cargo.toml");
+    let manifest = fs::read_to_string(manifest).unwrap();
+    let (_, profile) = manifest.split_once("[profile.release]\n").expect("a release profile");
+    let profile = profile.split("\n[").next().unwrap_or(profile);
+    for line in ["debug = false", "strip = \"debuginfo\""] {
+        assert!(profile.lines().any(|given| given == line), "no {line:?} in\n{profile}");
+    }
+}
+
 #[test]
 fn the_package_installs_the_command_its_manual_and_completions() {
     let dir = tempfile::tempdir().unwrap();
@@ -60,6 +82,7 @@ fn the_package_installs_the_command_its_manual_and_completions() {
         run(Command::new("dpkg-deb").args(["-x", &package]).arg(&root));
     }
     let installed = root.join("usr/bin/extant");
+    assert_eq!(debug_sections(&installed), [""; 0]);
     run(Command::new(&installed).args(["mkfs", "a.img", "--size", "16M"]).current_dir(dir.path()));
     run(Command::new(&installed).args(["check", "a.img"]).current_dir(dir.path()));
     let manual = root.join("usr/share/man/man1/extant-check.1.gz");

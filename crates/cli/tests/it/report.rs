@@ -49,7 +49,7 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
-fn json_tells_known_facts() {
+fn json_contains_known_facts() {
     let dir = known();
     let report = json(&succeed(dir.path(), &["report", "a.img", "--json", "--top", "3"]));
     let info = json(&succeed(dir.path(), &["info", "a.img", "--json"]));
@@ -123,7 +123,7 @@ fn a_page_is_written_over_a_page_only() {
     let dir = known();
     let image = fs::read(dir.path().join("a.img")).unwrap();
     let said = fail(dir.path(), 1, &["report", "a.img", "-o", "a.img"]);
-    assert!(said.contains("is no page"), "{said}");
+    assert!(said.contains("not a page"), "{said}");
     assert!(fs::read(dir.path().join("a.img")).unwrap() == image, "the volume is as it was");
     succeed(dir.path(), &["report", "a.img", "-o", "a.html"]);
     succeed(dir.path(), &["report", "a.img", "-o", "a.html"]);

@@ -158,7 +158,8 @@ impl Lanes for Clmul {
     }
 }
 
-/// The functions of [`operations`], compiled for the features of each proof, and the selection of one.
+/// The functions of [`operations`], compiled for the features of each proof, and the selection of
+/// one.
 macro_rules! backends {
     ($($name:ident($($arg:ident: $type:ty),*);)+) => {
         mod with_sse {

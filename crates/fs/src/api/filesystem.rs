@@ -177,7 +177,8 @@ impl Filesystem {
     /// clones, and files open on the volume, can only read.
     ///
     /// Dropping the last clone does the same but cannot report errors. With
-    /// [`OpenOptions::one_transaction`](crate::OpenOptions::one_transaction), only this call keeps the changes.
+    /// [`OpenOptions::one_transaction`](crate::OpenOptions::one_transaction), only this call keeps
+    /// the changes.
     ///
     /// # Errors
     /// `Device`; `Aborted` after an earlier failed write. The volume is recovered when it is opened

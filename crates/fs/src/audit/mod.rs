@@ -1,4 +1,5 @@
-//! Readers of whole volumes: what is inconsistent, which copy of a mirror is right, what lies where.
+//! Readers of whole volumes: what is inconsistent, which copy of a mirror is right, what lies
+//! where.
 
 pub mod check;
 pub mod scrub;

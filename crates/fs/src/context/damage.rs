@@ -245,10 +245,26 @@ fn record(what: What, at: Site, now: i64) -> ErrorRecord {
 
 fn named_record(name: &str, now: i64) -> ErrorRecord {
     let mut func = [0; 32];
-    // The last byte stays NUL.
-    let len = name.len().min(func.len() - 1);
+    // Rule D13 needs the NUL and four bytes after it: `RawSuperblock::fit_checksum`.
+    let len = name.len().min(func.len() - 5);
     func[..len].copy_from_slice(&name.as_bytes()[..len]);
     // A time of 0 means that there is no error.
     let time = u64::try_from(now).unwrap_or(0).max(1);
     ErrorRecord { time, func, ..ErrorRecord::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant_ondisk::superblock::RawSuperblock;
+
+    #[test]
+    fn a_recorded_name_leaves_the_bytes_that_keep_the_checksum_right() {
+        for name in ["", "JournalAborted", "ANameOfTwentyEightCharacters", &"x".repeat(100)] {
+            let mut raw = RawSuperblock::default();
+            raw.set_checksum();
+            raw.s_last_error_func = named_record(name, 1).func;
+            assert!(raw.fit_checksum() && raw.checksum_is_right(), "{name}");
+        }
+    }
 }

@@ -169,6 +169,8 @@ pub(crate) fn patch_superblock(
 ///   first sector     state, error records, 4 bytes that keep the old checksum right  written alone
 ///   second sector    codes of the errors, the new checksum                           written after
 /// ```
+/// A name of the last error that extant recorded leaves the 4 bytes free. One write of both sectors
+/// is made if there is no checksum, or if the checksum was wrong before.
 pub(crate) fn patch_errors(
     home: &dyn BlockDevice,
     change: impl FnOnce(&mut Superblock),

@@ -134,6 +134,22 @@ fn first_block(img: &Path, path: &str) -> usize {
 }
 
 #[test]
+fn a_table_under_a_bitmap_is_read_even_so() {
+    require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let img = volume(&scratch, "-b 1024 -N 512 -G 1");
+    // The last block of the table of group 0, whose inodes are unused.
+    let block = number_after(&debugfs(&img, "imap <512>").unwrap(), "located at block ");
+    damage(&img, &format!("set_bg 0 block_bitmap {block}; set_bg 0 checksum calc"));
+    let judged = e2fsck(&img, None).text;
+    let report = check(&img);
+    assert!(has(&report, What::DescriptorOverlap), "{:#?}", report.findings);
+    // Otherwise each name of the group's files would lead to an unused inode.
+    assert!(!judged.contains("deleted/unused"), "{judged}");
+    assert!(!has(&report, What::DirentUnused), "{:#?}", report.findings);
+}
+
+#[test]
 fn an_orphan_file_without_a_journal_is_found() {
     require!(E2fsprogs);
     let scratch = Scratch::new();

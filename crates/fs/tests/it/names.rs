@@ -418,6 +418,47 @@ fn volumes_of_the_hurd_keep_their_translators_and_get_no_version() {
     assert!(free.contains("not in use"), "{free}");
 }
 
+/// A fast commit records the whole inode. Blocks are not taken from it, and the translator is one.
+#[test]
+fn recovery_of_fast_commits_keeps_the_translators_of_the_hurd() {
+    let scratch = by_mke2fs(16, "-t ext4 -o hurd -b 1024 -O fast_commit");
+    scratch.with(|fs| {
+        let file = fs.create_file("a", &NewFile::default()).unwrap().open().unwrap();
+        file.write_all_at(0, b"old").unwrap();
+        // Later inodes are in other blocks of the table, so that no transaction contains that of a.
+        for n in 0..20 {
+            fs.create_file(format!("other{n}"), &NewFile::default()).unwrap();
+        }
+    });
+    // Volumes without extents have no fast commits, and e2fsck knows no translator of a file with
+    // extents: it cannot judge this volume.
+    debugfs_write(&scratch.path, "sif /a translator 15000").unwrap();
+    let fs = scratch.open();
+    fs.create_file("last", &NewFile::default()).unwrap();
+    fs.sync().unwrap();
+    fs.set_attributes("a", &SetAttributes { mode: Some(0o640), ..Default::default() }).unwrap();
+    let file = fs.node("a").unwrap().open().unwrap();
+    file.write_all_at(0, b"new").unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(fs.stats().journal.unwrap().fast_commits, 1);
+    let crashed = scratch.path.with_extension("crashed");
+    let recovered = |requests: &[&str]| {
+        std::fs::copy(&scratch.path, &crashed).unwrap();
+        for request in requests {
+            debugfs_write(&crashed, request).unwrap();
+        }
+        let fs = OpenOptions::new().write(true).open(&crashed).unwrap();
+        assert_eq!(fs.read("a").unwrap(), b"new");
+        fs.close().unwrap();
+        debugfs(&crashed, "stat /a").unwrap()
+    };
+    let stat = recovered(&[]);
+    assert!(stat.contains("Translator: 15000") && stat.contains("0640"), "{stat}");
+    // The inode in the table decides, as for its other blocks: the bitmap belongs to it.
+    let stat = recovered(&["sif /a translator 0"]);
+    assert!(stat.contains("Translator: 0") && stat.contains("0640"), "{stat}");
+}
+
 #[test]
 fn a_translator_leaves_the_part_of_a_volume_that_a_shrink_cuts_off() {
     let scratch = by_mke2fs(16, "-t ext2 -o hurd -b 1024");

@@ -1,17 +1,17 @@
 //! Decodes bytes from the kernel into a request, or an errno.
 //!
 //! ```text
-//!   transport ──► Message { head, fixed, payload } ──► Request { by, node, ask: Ask }
+//!   transport ──► Message { head, fixed, payload } ──► Request { by, node, operation }
 //!                  /dev/fuse: one run of bytes          each length checked, names free of NUL
 //!                  io_uring:  three places              and '/', sizes within the agreed limits
 //! ```
 //!
 //! Nothing here allocates, and no input makes it panic.
 
-mod ask;
+mod operation;
 mod read;
 
-pub use ask::Ask;
+pub use operation::Operation;
 
 use crate::abi::{self, Opcode};
 use crate::operations::{Caller, NodeId};
@@ -78,5 +78,5 @@ pub struct Request<'a> {
     /// The process that made the request.
     pub by: Caller,
     /// The operation.
-    pub ask: Ask<'a>,
+    pub operation: Operation<'a>,
 }

@@ -1,6 +1,6 @@
 //! Decodes requests and checks each struct and name.
 
-use super::{Ask, Limits, Message, Request};
+use super::{Limits, Message, Operation, Request};
 use crate::abi::{self, Fattr, IoctlFlags, Opcode, WriteRequest};
 use crate::operations::{Caller, HandleId, NewNode, NodeId, SetAttr, SetTime, Timestamp};
 use rustix::io::Errno;
@@ -71,196 +71,208 @@ fn handle_if(valid: bool, fh: u64) -> Option<HandleId> {
 }
 
 impl<'a> Request<'a> {
-    /// Checks `message`. An errno is the reply to it; for an operation without a reply the errno is
-    /// dropped.
+    /// Checks `message`.
+    ///
+    /// # Errors
+    /// The errno is the reply; for an operation without a reply it is dropped.
     pub fn read(message: &Message<'a>, limits: &Limits) -> Result<Request<'a>, Errno> {
         let head = &message.head;
         let by = Caller { uid: head.uid, gid: head.gid, pid: head.pid };
         let opcode = Opcode::of(head.opcode).ok_or(Errno::NOSYS)?;
-        let ask = ask(opcode, message.fixed, message.payload, limits)?;
-        Ok(Request { node: NodeId(head.nodeid), by, ask })
+        let operation = operation(opcode, message.fixed, message.payload, limits)?;
+        Ok(Request { node: NodeId(head.nodeid), by, operation })
     }
 }
 
-fn ask<'a>(
+fn operation<'a>(
     opcode: Opcode,
     front: &[u8],
     mut rest: &'a [u8],
     limits: &Limits,
-) -> Result<Ask<'a>, Errno> {
+) -> Result<Operation<'a>, Errno> {
     let rest = &mut rest;
     Ok(match opcode {
-        Opcode::Lookup => Ask::Lookup { name: name(rest)? },
-        Opcode::Forget => Ask::Forget { count: fixed::<abi::ForgetIn>(front)?.nlookup },
+        Opcode::Lookup => Operation::Lookup { name: name(rest)? },
+        Opcode::Forget => Operation::Forget { count: fixed::<abi::ForgetIn>(front)?.nlookup },
         Opcode::BatchForget => {
             let count = fixed::<abi::BatchForgetIn>(front)?.count as usize;
             let bytes = count.checked_mul(size_of::<abi::ForgetOne>()).ok_or(Errno::INVAL)?;
-            Ask::BatchForget { all: rest.get(..bytes).ok_or(Errno::INVAL)? }
+            Operation::BatchForget { all: rest.get(..bytes).ok_or(Errno::INVAL)? }
         }
         Opcode::Getattr => {
-            let ask: abi::GetattrIn = fixed(front)?;
-            Ask::Getattr { handle: handle_if(ask.getattr_flags & abi::GETATTR_FH != 0, ask.fh) }
+            let raw: abi::GetattrIn = fixed(front)?;
+            Operation::Getattr {
+                handle: handle_if(raw.getattr_flags & abi::GETATTR_FH != 0, raw.fh),
+            }
         }
         Opcode::Statx => {
-            let ask: abi::StatxIn = fixed(front)?;
-            Ask::Statx { handle: handle_if(ask.getattr_flags & abi::GETATTR_FH != 0, ask.fh) }
+            let raw: abi::StatxIn = fixed(front)?;
+            Operation::Statx { handle: handle_if(raw.getattr_flags & abi::GETATTR_FH != 0, raw.fh) }
         }
         Opcode::Setattr => set_attributes(&fixed(front)?)?,
-        Opcode::Readlink => Ask::Readlink,
+        Opcode::Readlink => Operation::Readlink,
         Opcode::Symlink => {
             let name = entry_name(rest)?;
             match text(rest)? {
                 b"" => return Err(Errno::NOENT),
                 target if target.len() >= abi::PAGE => return Err(Errno::NAMETOOLONG),
-                target => Ask::Symlink { name, target: OsStr::from_bytes(target) },
+                target => Operation::Symlink { name, target: OsStr::from_bytes(target) },
             }
         }
         Opcode::Mknod => {
-            let ask: abi::MknodIn = fixed(front)?;
-            let mode = match ask.mode & S_IFMT {
-                0 => ask.mode & PERMISSIONS | S_IFREG,
+            let raw: abi::MknodIn = fixed(front)?;
+            let mode = match raw.mode & S_IFMT {
+                0 => raw.mode & PERMISSIONS | S_IFREG,
                 S_IFREG | S_IFCHR | S_IFBLK | S_IFIFO | S_IFSOCK => {
-                    ask.mode & (S_IFMT | PERMISSIONS)
+                    raw.mode & (S_IFMT | PERMISSIONS)
                 }
                 _ => return Err(Errno::INVAL),
             };
-            let new = NewNode { mode, umask: ask.umask & 0o777, rdev: ask.rdev };
-            Ask::Mknod { name: entry_name(rest)?, new }
+            let new = NewNode { mode, umask: raw.umask & 0o777, rdev: raw.rdev };
+            Operation::Mknod { name: entry_name(rest)?, new }
         }
         Opcode::Mkdir => {
-            let ask: abi::MkdirIn = fixed(front)?;
-            let mode = ask.mode & PERMISSIONS | S_IFDIR;
-            let new = NewNode { mode, umask: ask.umask & 0o777, rdev: 0 };
-            Ask::Mkdir { name: entry_name(rest)?, new }
+            let raw: abi::MkdirIn = fixed(front)?;
+            let mode = raw.mode & PERMISSIONS | S_IFDIR;
+            let new = NewNode { mode, umask: raw.umask & 0o777, rdev: 0 };
+            Operation::Mkdir { name: entry_name(rest)?, new }
         }
-        Opcode::Unlink => Ask::Unlink { name: entry_name(rest)? },
-        Opcode::Rmdir => Ask::Rmdir { name: entry_name(rest)? },
+        Opcode::Unlink => Operation::Unlink { name: entry_name(rest)? },
+        Opcode::Rmdir => Operation::Rmdir { name: entry_name(rest)? },
         Opcode::Rename => {
-            let ask: abi::RenameIn = fixed(front)?;
+            let raw: abi::RenameIn = fixed(front)?;
             let (name, new_name) = (entry_name(rest)?, entry_name(rest)?);
-            Ask::Rename { name, new_dir: NodeId(ask.newdir), new_name, flags: 0 }
+            Operation::Rename { name, new_dir: NodeId(raw.newdir), new_name, flags: 0 }
         }
         Opcode::Rename2 => {
-            let ask: abi::Rename2In = fixed(front)?;
+            let raw: abi::Rename2In = fixed(front)?;
             let (name, new_name) = (entry_name(rest)?, entry_name(rest)?);
-            Ask::Rename { name, new_dir: NodeId(ask.newdir), new_name, flags: ask.flags }
+            Operation::Rename { name, new_dir: NodeId(raw.newdir), new_name, flags: raw.flags }
         }
         Opcode::Link => {
             let node = NodeId(fixed::<abi::LinkIn>(front)?.oldnodeid);
-            Ask::Link { node, name: entry_name(rest)? }
+            Operation::Link { node, name: entry_name(rest)? }
         }
-        Opcode::Open => Ask::Open { flags: fixed::<abi::OpenIn>(front)?.flags },
-        Opcode::Opendir => Ask::Opendir { flags: fixed::<abi::OpenIn>(front)?.flags },
+        Opcode::Open => Operation::Open { flags: fixed::<abi::OpenIn>(front)?.flags },
+        Opcode::Opendir => Operation::Opendir { flags: fixed::<abi::OpenIn>(front)?.flags },
         Opcode::Read => {
             let (handle, offset, size) = span(front, limits.max_transfer.min(limits.max_reply))?;
             range(offset, size as u64)?;
-            Ask::Read { handle, offset, size }
+            Operation::Read { handle, offset, size }
         }
         Opcode::Readdir | Opcode::Readdirplus => {
             let (handle, offset, size) = span(front, limits.max_reply)?;
-            Ask::Readdir { handle, offset, size, plus: opcode == Opcode::Readdirplus }
+            Operation::Readdir { handle, offset, size, plus: opcode == Opcode::Readdirplus }
         }
         Opcode::Write => {
-            let ask: abi::WriteIn = fixed(front)?;
-            range(ask.offset, ask.size.into())?;
-            if ask.size > limits.max_transfer {
+            let raw: abi::WriteIn = fixed(front)?;
+            range(raw.offset, raw.size.into())?;
+            if raw.size > limits.max_transfer {
                 return Err(Errno::INVAL);
             }
-            Ask::Write {
-                handle: HandleId(ask.fh),
-                offset: ask.offset,
-                bytes: rest.get(..ask.size as usize).ok_or(Errno::INVAL)?,
-                how: WriteRequest::from_bits_retain(ask.write_flags),
-                open_flags: ask.flags,
+            Operation::Write {
+                handle: HandleId(raw.fh),
+                offset: raw.offset,
+                bytes: rest.get(..raw.size as usize).ok_or(Errno::INVAL)?,
+                how: WriteRequest::from_bits_retain(raw.write_flags),
+                open_flags: raw.flags,
             }
         }
-        Opcode::Statfs => Ask::Statfs,
-        Opcode::Flush => Ask::Flush { handle: HandleId(fixed::<abi::FlushIn>(front)?.fh) },
-        Opcode::Release => Ask::Release { handle: HandleId(fixed::<abi::ReleaseIn>(front)?.fh) },
-        Opcode::Releasedir => {
-            Ask::Releasedir { handle: HandleId(fixed::<abi::ReleaseIn>(front)?.fh) }
+        Opcode::Statfs => Operation::Statfs,
+        Opcode::Flush => Operation::Flush { handle: HandleId(fixed::<abi::FlushIn>(front)?.fh) },
+        Opcode::Release => {
+            Operation::Release { handle: HandleId(fixed::<abi::ReleaseIn>(front)?.fh) }
         }
-        Opcode::Fsync => Ask::Fsync {
+        Opcode::Releasedir => {
+            Operation::Releasedir { handle: HandleId(fixed::<abi::ReleaseIn>(front)?.fh) }
+        }
+        Opcode::Fsync => Operation::Fsync {
             handle: HandleId(fixed::<abi::FsyncIn>(front)?.fh),
             data_only: data_only(front)?,
         },
-        Opcode::Fsyncdir => Ask::Fsyncdir { data_only: data_only(front)? },
-        Opcode::Syncfs => Ask::Syncfs,
+        Opcode::Fsyncdir => Operation::Fsyncdir { data_only: data_only(front)? },
+        Opcode::Syncfs => Operation::Syncfs,
         Opcode::Setxattr => {
             let (size, flags) = match front.len() {
                 8.. => fixed::<[u32; 2]>(front).map(|[size, flags]| (size as usize, flags))?,
                 _ => return Err(Errno::INVAL),
             };
-            let long = fixed::<abi::SetxattrIn>(front).map_or(0, |ask| ask.setxattr_flags);
+            let long = fixed::<abi::SetxattrIn>(front).map_or(0, |raw| raw.setxattr_flags);
             let name = xattr_name(rest)?;
             if size > abi::XATTR_MAX {
                 return Err(Errno::TOOBIG);
             }
             let value = rest.get(..size).ok_or(Errno::INVAL)?;
             let kill_sgid = long & abi::SETXATTR_ACL_KILL_SGID != 0;
-            Ask::Setxattr { name, value, flags, kill_sgid }
+            Operation::Setxattr { name, value, flags, kill_sgid }
         }
         Opcode::Getxattr => {
-            let ask: abi::GetxattrIn = fixed(front)?;
-            Ask::Getxattr { name: xattr_name(rest)?, size: ask.size as usize }
+            let raw: abi::GetxattrIn = fixed(front)?;
+            Operation::Getxattr { name: xattr_name(rest)?, size: raw.size as usize }
         }
         Opcode::Listxattr => {
-            Ask::Listxattr { size: fixed::<abi::GetxattrIn>(front)?.size as usize }
+            Operation::Listxattr { size: fixed::<abi::GetxattrIn>(front)?.size as usize }
         }
-        Opcode::Removexattr => Ask::Removexattr { name: xattr_name(rest)? },
+        Opcode::Removexattr => Operation::Removexattr { name: xattr_name(rest)? },
         Opcode::Create => {
             let (new, flags) = create(front)?;
-            Ask::Create { name: entry_name(rest)?, new, flags }
+            Operation::Create { name: entry_name(rest)?, new, flags }
         }
         // The name that comes with it is "/", and has no meaning.
         Opcode::Tmpfile => {
             let (new, flags) = create(front)?;
-            Ask::Tmpfile { new, flags }
+            Operation::Tmpfile { new, flags }
         }
         Opcode::Bmap => {
-            let ask: abi::BmapIn = fixed(front)?;
-            if !ask.blocksize.is_power_of_two() {
+            let raw: abi::BmapIn = fixed(front)?;
+            if !raw.blocksize.is_power_of_two() {
                 return Err(Errno::INVAL);
             }
-            Ask::Bmap { block: ask.block, block_bytes: ask.blocksize }
+            Operation::Bmap { block: raw.block, block_bytes: raw.blocksize }
         }
         Opcode::Ioctl => {
-            let ask: abi::IoctlIn = fixed(front)?;
-            if ask.flags & IoctlFlags::UNRESTRICTED.bits() != 0 {
+            let raw: abi::IoctlIn = fixed(front)?;
+            if raw.flags & IoctlFlags::UNRESTRICTED.bits() != 0 {
                 return Err(Errno::NOTTY);
             }
-            let room = ask.out_size as usize;
-            if room + size_of::<abi::IoctlOut>() > limits.max_reply as usize {
+            let out_size = raw.out_size as usize;
+            if out_size + size_of::<abi::IoctlOut>() > limits.max_reply as usize {
                 return Err(Errno::INVAL);
             }
-            let input = rest.get(..ask.in_size as usize).ok_or(Errno::INVAL)?;
-            Ask::Ioctl { command: ask.cmd, input, room }
+            let input = rest.get(..raw.in_size as usize).ok_or(Errno::INVAL)?;
+            Operation::Ioctl { command: raw.cmd, input, out_size }
         }
         Opcode::Fallocate => {
-            let ask: abi::FallocateIn = fixed(front)?;
-            range(ask.offset, ask.length)?;
-            Ask::Fallocate {
-                handle: HandleId(ask.fh),
-                offset: ask.offset,
-                len: ask.length,
-                mode: ask.mode,
+            let raw: abi::FallocateIn = fixed(front)?;
+            range(raw.offset, raw.length)?;
+            Operation::Fallocate {
+                handle: HandleId(raw.fh),
+                offset: raw.offset,
+                len: raw.length,
+                mode: raw.mode,
             }
         }
         Opcode::Lseek => {
-            let ask: abi::LseekIn = fixed(front)?;
-            Ask::Lseek { offset: ask.offset, whence: ask.whence }
+            let raw: abi::LseekIn = fixed(front)?;
+            Operation::Lseek { offset: raw.offset, whence: raw.whence }
         }
         Opcode::CopyFileRange | Opcode::CopyFileRange64 => {
-            let ask: abi::CopyFileRangeIn = fixed(front)?;
+            let raw: abi::CopyFileRangeIn = fixed(front)?;
             let wide = opcode == Opcode::CopyFileRange64;
             // The narrow reply has 32 bits for the byte count.
-            let len = if wide { ask.len } else { ask.len.min(u64::from(u32::MAX) & !0xfff) };
-            range(ask.off_in, len)?;
-            range(ask.off_out, len)?;
-            let to = (NodeId(ask.nodeid_out), ask.off_out);
-            Ask::CopyFileRange { from: ask.off_in, to, to_handle: HandleId(ask.fh_out), len, wide }
+            let len = if wide { raw.len } else { raw.len.min(u64::from(u32::MAX) & !0xfff) };
+            range(raw.off_in, len)?;
+            range(raw.off_out, len)?;
+            let to = (NodeId(raw.nodeid_out), raw.off_out);
+            Operation::CopyFileRange {
+                from: raw.off_in,
+                to,
+                to_handle: HandleId(raw.fh_out),
+                len,
+                wide,
+            }
         }
-        Opcode::Destroy => Ask::Destroy,
+        Opcode::Destroy => Operation::Destroy,
         // INIT is answered before a dispatcher exists. A second INIT is a protocol error.
         Opcode::Init => return Err(Errno::PROTO),
         Opcode::Getlk
@@ -271,17 +283,17 @@ fn ask<'a>(
         | Opcode::Poll
         | Opcode::NotifyReply
         | Opcode::Setupmapping
-        | Opcode::Removemapping => Ask::Never,
+        | Opcode::Removemapping => Operation::Never,
     })
 }
 
 /// Handle, offset and size of READ and the listings; EINVAL above `max`.
 fn span(front: &[u8], max: u32) -> Result<(HandleId, u64, usize), Errno> {
-    let ask: abi::ReadIn = fixed(front)?;
-    if ask.size > max {
+    let raw: abi::ReadIn = fixed(front)?;
+    if raw.size > max {
         return Err(Errno::INVAL);
     }
-    Ok((HandleId(ask.fh), ask.offset, ask.size as usize))
+    Ok((HandleId(raw.fh), raw.offset, raw.size as usize))
 }
 
 fn data_only(front: &[u8]) -> Result<bool, Errno> {
@@ -289,9 +301,9 @@ fn data_only(front: &[u8]) -> Result<bool, Errno> {
 }
 
 fn create(front: &[u8]) -> Result<(NewNode, u32), Errno> {
-    let ask: abi::CreateIn = fixed(front)?;
-    let mode = ask.mode & PERMISSIONS | S_IFREG;
-    Ok((NewNode { mode, umask: ask.umask & 0o777, rdev: 0 }, ask.flags))
+    let raw: abi::CreateIn = fixed(front)?;
+    let mode = raw.mode & PERMISSIONS | S_IFREG;
+    Ok((NewNode { mode, umask: raw.umask & 0o777, rdev: 0 }, raw.flags))
 }
 
 fn timestamp(sec: u64, nsec: u32) -> Result<Timestamp, Errno> {
@@ -301,8 +313,8 @@ fn timestamp(sec: u64, nsec: u32) -> Result<Timestamp, Errno> {
     }
 }
 
-fn set_attributes(ask: &abi::SetattrIn) -> Result<Ask<'static>, Errno> {
-    let valid = Fattr::from_bits_retain(ask.valid);
+fn set_attributes(raw: &abi::SetattrIn) -> Result<Operation<'static>, Errno> {
+    let valid = Fattr::from_bits_retain(raw.valid);
     let time = |set: Fattr, now: Fattr, sec, nsec| -> Result<Option<SetTime>, Errno> {
         match (valid.contains(now), valid.contains(set)) {
             (true, _) => Ok(Some(SetTime::Now)),
@@ -311,20 +323,20 @@ fn set_attributes(ask: &abi::SetattrIn) -> Result<Ask<'static>, Errno> {
         }
     };
     if valid.contains(Fattr::SIZE) {
-        range(ask.size, 0)?;
+        range(raw.size, 0)?;
     }
-    let wish = SetAttr {
-        mode: valid.contains(Fattr::MODE).then_some(ask.mode & PERMISSIONS),
-        uid: valid.contains(Fattr::UID).then_some(ask.uid),
-        gid: valid.contains(Fattr::GID).then_some(ask.gid),
-        size: valid.contains(Fattr::SIZE).then_some(ask.size),
-        atime: time(Fattr::ATIME, Fattr::ATIME_NOW, ask.atime, ask.atimensec)?,
-        mtime: time(Fattr::MTIME, Fattr::MTIME_NOW, ask.mtime, ask.mtimensec)?,
+    let changes = SetAttr {
+        mode: valid.contains(Fattr::MODE).then_some(raw.mode & PERMISSIONS),
+        uid: valid.contains(Fattr::UID).then_some(raw.uid),
+        gid: valid.contains(Fattr::GID).then_some(raw.gid),
+        size: valid.contains(Fattr::SIZE).then_some(raw.size),
+        atime: time(Fattr::ATIME, Fattr::ATIME_NOW, raw.atime, raw.atimensec)?,
+        mtime: time(Fattr::MTIME, Fattr::MTIME_NOW, raw.mtime, raw.mtimensec)?,
         ctime: match valid.contains(Fattr::CTIME) {
-            true => Some(timestamp(ask.ctime, ask.ctimensec)?),
+            true => Some(timestamp(raw.ctime, raw.ctimensec)?),
             false => None,
         },
         kill_suid_sgid: valid.contains(Fattr::KILL_SUIDGID),
     };
-    Ok(Ask::Setattr { handle: handle_if(valid.contains(Fattr::FH), ask.fh), wish })
+    Ok(Operation::Setattr { handle: handle_if(valid.contains(Fattr::FH), raw.fh), changes })
 }

@@ -27,7 +27,7 @@ const IN_FRONT: usize = size_of::<abi::InHeader>() + size_of::<abi::WriteIn>();
 pub(crate) struct Dev {
     pub(crate) dispatch: Arc<Dispatch>,
     pub(crate) connection: Arc<OwnedFd>,
-    pub(crate) awake: Option<Arc<CpuLatencyHold>>,
+    pub(crate) cpu_latency: Option<Arc<CpuLatencyHold>>,
     pub(crate) log: Log,
 }
 
@@ -71,8 +71,8 @@ fn serve(dev: &Arc<Dev>, place: &Place) {
                 return;
             }
         };
-        if let Some(awake) = &dev.awake {
-            awake.request();
+        if let Some(cpu_latency) = &dev.cpu_latency {
+            cpu_latency.request();
         }
         if place.busy()
             && let Err(error) = start(dev, place.pool())
@@ -89,8 +89,8 @@ fn serve(dev: &Arc<Dev>, place: &Place) {
 /// Answers one request. If no process waits for the reply any more, it is dropped.
 fn answer(dispatch: &Dispatch, fd: BorrowedFd<'_>, request: &[u8], reply: &mut [u8]) {
     let Some(message) = Message::whole(request, &dispatch.agreed().limits()) else { return };
-    let (header, room) = reply.split_at_mut(OUT_HEADER);
-    let Outcome::Reply { error, len } = dispatch.answer(&message, room) else { return };
+    let (header, payload) = reply.split_at_mut(OUT_HEADER);
+    let Outcome::Reply { error, len } = dispatch.answer(&message, payload) else { return };
     let (unique, error) = (message.head.unique, error.map_or(0, |e| -e.raw_os_error()));
     let len = OUT_HEADER + len;
     let head = abi::OutHeader { len: len as u32, error, unique };
@@ -104,7 +104,7 @@ fn send(fd: BorrowedFd<'_>, reply: &[u8], dispatch: &Dispatch) {
         // No process waits for the reply: the caller was killed, or the connection ended.
         Err(Errno::NOENT) => {}
         Err(errno) if is_end(errno) => {}
-        Err(errno) => dispatch.tell(&format!("a reply was refused: {errno}")),
+        Err(errno) => dispatch.log_message(&format!("a reply was refused: {errno}")),
     }
 }
 

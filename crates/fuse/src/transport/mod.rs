@@ -6,11 +6,11 @@
 //!          requests that the kernel does not send there still arrive through dev
 //! ```
 
-pub(crate) mod awake;
 pub(crate) mod buffer;
+pub(crate) mod cpu_latency;
 pub(crate) mod dev;
 pub(crate) mod uring;
 pub(crate) mod worker_pool;
 
-pub(crate) use awake::CpuLatencyHold;
+pub(crate) use cpu_latency::CpuLatencyHold;
 pub(crate) use worker_pool::WorkerPool;

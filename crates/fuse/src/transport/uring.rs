@@ -55,14 +55,14 @@ const LEAST_TRANSFER: u32 = 128 << 10;
 struct Shared {
     dispatch: Arc<Dispatch>,
     connection: Arc<OwnedFd>,
-    awake: Option<Arc<CpuLatencyHold>>,
+    cpu_latency: Option<Arc<CpuLatencyHold>>,
     log: Log,
 }
 
 /// Threads with rings that wait until INIT is answered.
 pub(crate) struct Prepared {
-    crews: Vec<Arc<WorkerPool>>,
-    go: Vec<Sender<Arc<Shared>>>,
+    pools: Vec<Arc<WorkerPool>>,
+    start: Vec<Sender<Arc<Shared>>>,
 }
 
 /// Sets up rings for every queue: at most `threads` altogether, but at least one for each queue.
@@ -78,13 +78,13 @@ pub(crate) fn prepare(
     }
     let queues = possible_cpus()?;
     let limit = (threads / queues).max(1);
-    let mut prepared = Prepared { crews: Vec::new(), go: Vec::new() };
+    let mut prepared = Prepared { pools: Vec::new(), start: Vec::new() };
     let (report, reports) = channel();
     for queue in 0..queues {
         let pool = WorkerPool::unending("extant-fuse-q", limit);
-        prepared.crews.push(Arc::clone(&pool));
+        prepared.pools.push(Arc::clone(&pool));
         for _ in 0..FIRST_THREADS.min(limit) {
-            let (go, told) = channel();
+            let (start, ready) = channel();
             let (connection, report) = (Arc::clone(connection), report.clone());
             let queue = u16::try_from(queue).ok()?;
             let started = pool.start(move |place| {
@@ -94,43 +94,43 @@ pub(crate) fn prepare(
                 // `prepare` reads reports until every sender is dropped.
                 drop(report);
                 if let Ok(ring) = ring {
-                    wait_and_serve(ring, queue, &place, &told);
+                    wait_and_serve(ring, queue, &place, &ready);
                 }
             });
             started.ok()?;
-            prepared.go.push(go);
+            prepared.start.push(start);
         }
     }
     drop(report);
-    // If one fails, `prepared` is dropped, and with it every `go`; then the threads end.
+    // If one fails, `prepared` is dropped, and with it every `start`; then the threads end.
     reports.iter().all(|usable| usable).then_some(prepared)
 }
 
-fn wait_and_serve(ring: Ring, queue: u16, place: &Place, told: &Receiver<Arc<Shared>>) {
-    if let Ok(shared) = told.recv() {
+fn wait_and_serve(ring: Ring, queue: u16, place: &Place, ready: &Receiver<Arc<Shared>>) {
+    if let Ok(shared) = ready.recv() {
         serve(&shared, ring, queue, place);
     }
 }
 
 impl Prepared {
     /// Called when INIT has been answered with io_uring agreed: the threads register their entries.
-    pub(crate) fn go(
+    pub(crate) fn start(
         self,
         dispatch: &Arc<Dispatch>,
         connection: &Arc<OwnedFd>,
-        awake: Option<&Arc<CpuLatencyHold>>,
+        cpu_latency: Option<&Arc<CpuLatencyHold>>,
         log: &Log,
     ) -> Vec<Arc<WorkerPool>> {
         let shared = Arc::new(Shared {
             dispatch: Arc::clone(dispatch),
             connection: Arc::clone(connection),
-            awake: awake.cloned(),
+            cpu_latency: cpu_latency.cloned(),
             log: Arc::clone(log),
         });
-        for go in &self.go {
-            let _ = go.send(Arc::clone(&shared));
+        for start in &self.start {
+            let _ = start.send(Arc::clone(&shared));
         }
-        self.crews
+        self.pools
     }
 }
 
@@ -230,8 +230,8 @@ fn serve(shared: &Arc<Shared>, mut ring: Ring, queue: u16, place: &Place) {
             }
             return;
         }
-        if let Some(awake) = &shared.awake {
-            awake.request();
+        if let Some(cpu_latency) = &shared.cpu_latency {
+            cpu_latency.request();
         }
         if place.busy() {
             start(shared, queue, place.pool());

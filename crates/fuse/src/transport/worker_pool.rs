@@ -66,8 +66,8 @@ impl WorkerPool {
         self: &Arc<WorkerPool>,
         work: impl FnOnce(Place) + Send + 'static,
     ) -> io::Result<()> {
-        let room = |n| (n < self.limit).then_some(n + 1);
-        if self.alive.fetch_update(Ordering::AcqRel, Ordering::Acquire, room).is_err() {
+        let has_space = |n| (n < self.limit).then_some(n + 1);
+        if self.alive.fetch_update(Ordering::AcqRel, Ordering::Acquire, has_space).is_err() {
             return Ok(());
         }
         self.waiting.fetch_add(1, Ordering::AcqRel);
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_about_to_end_is_nobody_to_rely_on() {
+    fn a_worker_about_to_end_does_not_count_as_waiting() {
         let pool = WorkerPool::with("test", 3, 1);
         let (send, places) = std::sync::mpsc::channel();
         for _ in 0..2 {

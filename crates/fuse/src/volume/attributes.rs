@@ -68,7 +68,7 @@ impl Volume {
     pub(super) fn change_attributes(
         &self,
         node: NodeId,
-        wish: &SetAttr,
+        request: &SetAttr,
     ) -> Answer<(Attributes, Duration)> {
         let id = node;
         let node = self.node(id)?;
@@ -78,19 +78,19 @@ impl Volume {
             SetTime::To(time) => held(time),
         };
         let is_now = |time: Option<SetTime>| !matches!(time, Some(SetTime::To(_)));
-        let mut mode = wish.mode.map(|mode| (mode & 0o7777) as u16);
-        if wish.kill_suid_sgid && mode.is_none() {
+        let mut mode = request.mode.map(|mode| (mode & 0o7777) as u16);
+        if request.kill_suid_sgid && mode.is_none() {
             mode = without_set_ids(&node);
         }
         let changes = SetAttributes {
             mode,
-            uid: wish.uid.map(|uid| self.options.users.stored(uid)),
-            gid: wish.gid.map(|gid| self.options.groups.stored(gid)),
-            size: wish.size,
-            atime: wish.atime.map(time),
-            mtime: wish.mtime.map(time),
-            touch: is_now(wish.atime) && is_now(wish.mtime),
-            ctime: wish.ctime.map(held),
+            uid: request.uid.map(|uid| self.options.users.stored(uid)),
+            gid: request.gid.map(|gid| self.options.groups.stored(gid)),
+            size: request.size,
+            atime: request.atime.map(time),
+            mtime: request.mtime.map(time),
+            touch: is_now(request.atime) && is_now(request.mtime),
+            ctime: request.ctime.map(held),
             ..SetAttributes::default()
         };
         node.set_attributes(&changes).map_err(errno)?;
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn times_are_cut_to_what_an_inode_holds() {
         let time = |sec, nsec| Timestamp { sec, nsec };
-        for (wish, inode_bytes, held) in [
+        for (request, inode_bytes, held) in [
             (time(5, 6), 256, time(5, 6)),
             (time(5, 6), 128, time(5, 0)),
             (time(i64::MAX, 6), 256, time(15_032_385_535, 0)),
@@ -194,7 +194,7 @@ mod tests {
             (time(-2_147_483_648, 6), 256, time(-2_147_483_648, 0)),
             (time(1 << 40, 6), 128, time(2_147_483_647, 0)),
         ] {
-            assert_eq!(holdable(wish, inode_bytes), held);
+            assert_eq!(holdable(request, inode_bytes), held);
         }
     }
 

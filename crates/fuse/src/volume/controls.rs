@@ -120,8 +120,8 @@ impl Volume {
                 if changed.contains(InodeFlags::JOURNAL_DATA) && by.uid != 0 {
                     return Err(Errno::PERM);
                 }
-                let wish = SetAttributes { flags: Some(flags), ..Default::default() };
-                node.set_attributes(&wish).map_err(errno)?;
+                let changes = SetAttributes { flags: Some(flags), ..Default::default() };
+                node.set_attributes(&changes).map_err(errno)?;
                 self.made(0)
             }
             GET_XFLAGS => put(out, &self.xflags(&node)),
@@ -136,8 +136,8 @@ impl Volume {
                 }
                 let projid = word(input, 12)?;
                 let projid = (projid != node.metadata().project()).then_some(projid);
-                let wish = SetAttributes { flags: Some(flags), projid, ..Default::default() };
-                node.set_attributes(&wish).map_err(errno)?;
+                let changes = SetAttributes { flags: Some(flags), projid, ..Default::default() };
+                node.set_attributes(&changes).map_err(errno)?;
                 self.made(0)
             }
             _ => Err(Errno::NOTTY),

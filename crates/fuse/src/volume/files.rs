@@ -115,16 +115,16 @@ impl Volume {
         }
     }
 
-    /// Calls `ask` with the open file, or with the node if the kernel sent no handle.
+    /// Calls `operation` with the open file, or with the node if the kernel sent no handle.
     pub(super) fn with_file<T>(
         &self,
         node: NodeId,
         handle: Option<HandleId>,
-        ask: impl FnOnce(&File) -> extant::Result<T>,
+        operation: impl FnOnce(&File) -> extant::Result<T>,
     ) -> Answer<T> {
         match handle {
-            Some(handle) => ask(&self.files.get(handle)?.file),
-            None => ask(&self.node(node)?.open().map_err(errno)?),
+            Some(handle) => operation(&self.files.get(handle)?.file),
+            None => operation(&self.node(node)?.open().map_err(errno)?),
         }
         .map_err(errno)
     }
@@ -192,7 +192,7 @@ impl Volume {
     }
 
     /// Changes the allocation of a range for `by`.
-    pub(super) fn give_space(
+    pub(super) fn preallocate(
         &self,
         by: &Caller,
         node: NodeId,

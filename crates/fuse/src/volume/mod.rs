@@ -44,7 +44,7 @@ use std::time::{Duration, Instant};
 /// How long the kernel may cache names and attributes: no other process changes the volume.
 const KEPT: Duration = Duration::from_secs(365 * 86_400);
 /// How long to wait for space that files without names still hold.
-const LETTING_GO: Duration = Duration::from_millis(100);
+const RELEASE_TIMEOUT: Duration = Duration::from_millis(100);
 /// Largest read and write, bytes: the limit of a kernel whose `fs.fuse.max_pages_limit` was not
 /// changed.
 const TRANSFER: u32 = 1 << 20;
@@ -132,14 +132,14 @@ impl Volume {
         self.nodes.get(id).ok_or(Errno::STALE)
     }
 
-    /// Retries `ask` while it fails for lack of space and files without names still hold some. The
-    /// kernel sends FORGET some time after a removal, so without this a program that removes a file
-    /// and writes another one would receive an error for a full volume.
-    fn asked_again<T>(&self, mut ask: impl FnMut() -> Answer<T>) -> Answer<T> {
-        let end = Instant::now() + LETTING_GO;
+    /// Retries `operation` while it fails for lack of space and files without names still hold
+    /// some. The kernel sends FORGET some time after a removal, so without this a program that
+    /// removes a file and writes another one would receive an error for a full volume.
+    fn retry_if_full<T>(&self, mut operation: impl FnMut() -> Answer<T>) -> Answer<T> {
+        let end = Instant::now() + RELEASE_TIMEOUT;
         loop {
             let gone = self.nodes.gone();
-            match ask() {
+            match operation() {
                 Err(Errno::NOSPC) if Instant::now() < end && self.nodes.may_free_space(gone) => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
@@ -213,9 +213,9 @@ impl Operations for Volume {
         _: &Caller,
         node: NodeId,
         _: Option<HandleId>,
-        wish: &SetAttr,
+        changes: &SetAttr,
     ) -> Answer<(Attributes, Duration)> {
-        self.asked_again(|| self.change_attributes(node, wish))
+        self.retry_if_full(|| self.change_attributes(node, changes))
     }
 
     fn read_link(&self, _: &Caller, node: NodeId) -> Answer<Vec<u8>> {
@@ -223,15 +223,15 @@ impl Operations for Volume {
     }
 
     fn make_node(&self, by: &Caller, dir: NodeId, name: &OsStr, new: &NewNode) -> Answer<Entry> {
-        self.asked_again(|| self.make_file(by, dir, name, new))
+        self.retry_if_full(|| self.make_file(by, dir, name, new))
     }
 
     fn make_dir(&self, by: &Caller, dir: NodeId, name: &OsStr, new: &NewNode) -> Answer<Entry> {
-        self.asked_again(|| self.make_directory(by, dir, name, new))
+        self.retry_if_full(|| self.make_directory(by, dir, name, new))
     }
 
     fn symlink(&self, by: &Caller, dir: NodeId, name: &OsStr, target: &OsStr) -> Answer<Entry> {
-        self.asked_again(|| self.make_symlink(by, dir, name, target))
+        self.retry_if_full(|| self.make_symlink(by, dir, name, target))
     }
 
     fn create(
@@ -242,7 +242,7 @@ impl Operations for Volume {
         new: &NewNode,
         flags: u32,
     ) -> Answer<(Entry, Opened)> {
-        let entry = self.asked_again(|| self.make_file(by, dir, name, new))?;
+        let entry = self.retry_if_full(|| self.make_file(by, dir, name, new))?;
         self.opened_with(entry, flags)
     }
 
@@ -253,7 +253,7 @@ impl Operations for Volume {
         new: &NewNode,
         flags: u32,
     ) -> Answer<(Entry, Opened)> {
-        let entry = self.asked_again(|| self.make_nameless(by, dir, new))?;
+        let entry = self.retry_if_full(|| self.make_nameless(by, dir, new))?;
         self.opened_with(entry, flags)
     }
 
@@ -278,12 +278,12 @@ impl Operations for Volume {
         new_name: &OsStr,
         flags: u32,
     ) -> Answer<()> {
-        self.asked_again(|| self.change_name((dir, name), (new_dir, new_name), flags))
+        self.retry_if_full(|| self.change_name((dir, name), (new_dir, new_name), flags))
     }
 
     fn link(&self, _: &Caller, node: NodeId, dir: NodeId, name: &OsStr) -> Answer<Entry> {
         let (node, dir) = (self.node(node)?, self.node(dir)?);
-        self.asked_again(|| dir.link(name, &node).map_err(errno))?;
+        self.retry_if_full(|| dir.link(name, &node).map_err(errno))?;
         self.made_in(&[&dir], ())?;
         Ok(self.entry(node, KEPT))
     }
@@ -320,7 +320,7 @@ impl Operations for Volume {
         bytes: &[u8],
         flags: WriteFlags,
     ) -> Answer<usize> {
-        self.asked_again(|| self.write_bytes(node, handle, offset, bytes, flags))
+        self.retry_if_full(|| self.write_bytes(node, handle, offset, bytes, flags))
     }
 
     fn sync_file(
@@ -360,7 +360,7 @@ impl Operations for Volume {
         len: u64,
         mode: u32,
     ) -> Answer<()> {
-        self.asked_again(|| self.give_space(by, node, offset, len, mode))?;
+        self.retry_if_full(|| self.preallocate(by, node, offset, len, mode))?;
         self.sync_if_opened_so(handle)
     }
 
@@ -382,7 +382,7 @@ impl Operations for Volume {
         to_handle: HandleId,
         len: u64,
     ) -> Answer<u64> {
-        let copied = self.asked_again(|| self.copy_bytes(by, from, to, len))?;
+        let copied = self.retry_if_full(|| self.copy_bytes(by, from, to, len))?;
         self.sync_if_opened_so(to_handle)?;
         Ok(copied)
     }
@@ -439,7 +439,7 @@ impl Operations for Volume {
         flags: u32,
         kill_sgid: bool,
     ) -> Answer<()> {
-        self.asked_again(|| self.change_xattr(node, name, value, flags, kill_sgid))
+        self.retry_if_full(|| self.change_xattr(node, name, value, flags, kill_sgid))
     }
 
     fn remove_xattr(&self, _: &Caller, node: NodeId, name: &OsStr) -> Answer<()> {

@@ -22,7 +22,7 @@ impl Volume {
     /// The entry of `node` for the kernel, which may cache the name for `entry_valid`.
     pub(super) fn entry(&self, node: Node, entry_valid: Duration) -> Entry {
         let metadata = node.metadata();
-        let (id, is_new) = self.nodes.tell(node.clone());
+        let (id, is_new) = self.nodes.count_entry(node.clone());
         if is_new && metadata.is_file() && self.kernel_collects_writes() {
             // The kernel sets the times of writes that it collects, so its later write-back must
             // not change them.

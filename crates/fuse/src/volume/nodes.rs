@@ -68,7 +68,7 @@ impl Nodes {
 
     /// Counts an entry of `node` that the kernel receives. Returns whether `node` is new to the
     /// kernel.
-    pub(super) fn tell(&self, node: Node) -> (NodeId, bool) {
+    pub(super) fn count_entry(&self, node: Node) -> (NodeId, bool) {
         let id = id_of(node.ino());
         if id == NodeId::ROOT {
             return (id, false);

@@ -56,7 +56,7 @@ pub fn extended_attributes_keep_their_bounds(rig: &Rig) {
     assert_eq!(rustix::fs::removexattr(&path, "user.big"), Err(Errno::NODATA));
 }
 
-pub fn the_volume_tells_how_full_it_is(rig: &Rig) {
+pub fn statfs_reports_the_space_in_use(rig: &Rig) {
     let seen = rustix::fs::statvfs(rig.root()).unwrap();
     assert_eq!((seen.f_bsize, seen.f_frsize, seen.f_namemax), (4096, 4096, 255));
     assert!(seen.f_bavail <= seen.f_blocks && seen.f_ffree < seen.f_files);

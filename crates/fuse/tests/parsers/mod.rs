@@ -79,12 +79,14 @@ impl Operations for Witness {
         _: &Caller,
         _: NodeId,
         _: Option<HandleId>,
-        wish: &SetAttr,
+        changes: &SetAttr,
     ) -> Answer<(Attributes, Duration)> {
-        span(wish.size.unwrap_or(0), 0);
-        assert!(wish.mode.unwrap_or(0) <= 0o7777);
+        span(changes.size.unwrap_or(0), 0);
+        assert!(changes.mode.unwrap_or(0) <= 0o7777);
         let time = |time: Timestamp| assert!(time.nsec < 1_000_000_000);
-        for set in [wish.atime, wish.mtime, wish.ctime.map(SetTime::To)].into_iter().flatten() {
+        for set in
+            [changes.atime, changes.mtime, changes.ctime.map(SetTime::To)].into_iter().flatten()
+        {
             if let SetTime::To(at) = set {
                 time(at);
             }

@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn a_feature_that_came_later_is_refused_by_name() {
-        for (set, wish, refused) in [
+        for (set, features, refused) in [
             ("kernel-6.1", "casefold,verity,fast_commit", ""),
             ("kernel-5.15", "fast_commit,project,quota", ""),
             ("kernel-5.4", "orphan_file", "orphan_file"),
@@ -290,7 +290,7 @@ mod tests {
             ("default", "casefold", ""),
         ] {
             let set = Compat::by_name(set).unwrap();
-            let options = set.mkfs().features(wish).unwrap();
+            let options = set.mkfs().features(features).unwrap();
             let device = Arc::new(MemoryDevice::new(600 << 20));
             let made = mkfs::format(device, &options, &Environment::default()).unwrap();
             let answer = set.check(&made.features);

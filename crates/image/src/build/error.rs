@@ -31,6 +31,16 @@ pub enum BuildError {
         /// Requested bytes.
         given: u64,
     },
+    /// The block device to write is smaller than the image.
+    #[error("{}: the device has {len} bytes and the image needs {need}", path.display())]
+    DeviceTooSmall {
+        /// The device.
+        path: PathBuf,
+        /// Bytes of the image.
+        need: u64,
+        /// Bytes of the device.
+        len: u64,
+    },
     /// A system call on the output failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Output {

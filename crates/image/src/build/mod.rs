@@ -62,7 +62,7 @@ pub trait BuildProgress: Progress {
     }
 }
 
-impl BuildProgress for crate::progress::Quiet {}
+impl BuildProgress for crate::progress::NoProgress {}
 
 /// The size of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,9 +265,9 @@ impl ImageBuilder {
         if stop.load(Ordering::Relaxed) {
             return Err(BuildError::Stopped);
         }
-        let summed = Arc::clone(&device) as Arc<dyn BlockDevice>;
-        extant::bulk::sum_data(&summed).map_err(BuildError::Engine)?;
-        drop(summed);
+        let data = Arc::clone(&device) as Arc<dyn BlockDevice>;
+        extant::bulk::sum_data(&data).map_err(BuildError::Engine)?;
+        drop(data);
         progress.phase(Phase::Flush, 0);
         let built = Built {
             bytes: device.len(),

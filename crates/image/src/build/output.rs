@@ -5,7 +5,9 @@
 //!        └── dropped before that: removed
 //! ```
 //!
-//! A block device is written in place: it has no name that could be withheld.
+//! A block device is written in place: it has no name that could be withheld. It must be large
+//! enough for the image before anything is written to it. Only an automatic size that turns out to
+//! be too small can grow past the device's end after a smaller volume was written.
 
 use crate::build::error::BuildError;
 use extant::Error;
@@ -28,13 +30,15 @@ impl Output {
     /// Opens the output for an image of `bytes`: a new file beside `path`, or the block device
     /// itself.
     ///
-    /// Errors: `Output`; `Engine` when the block device or the image is in use.
+    /// Errors: `Output`; `DeviceTooSmall`; `Engine` when the block device or the image is in use.
     pub(crate) fn create(path: &Path, bytes: u64) -> Result<Output, BuildError> {
         let is_device = fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device());
         if is_device {
             let mut options = FileOptions::new();
             let device = options.write(true).direct(true).open(path).map_err(BuildError::Engine)?;
-            return Ok(Output { device: Arc::new(device), path: path.into(), partial: None });
+            let output = Output { device: Arc::new(device), path: path.into(), partial: None };
+            output.expect_space(bytes)?;
+            return Ok(output);
         }
         refuse_in_use(path)?;
         let mut name: OsString = path.file_name().unwrap_or_default().into();
@@ -58,8 +62,21 @@ impl Output {
         Arc::clone(&self.device)
     }
 
-    /// Starts again with a file of `bytes` that reads as zeros.
+    fn expect_space(&self, need: u64) -> Result<(), BuildError> {
+        match self.device.len() {
+            len if len < need => {
+                Err(BuildError::DeviceTooSmall { path: self.path.clone(), need, len })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Starts again with a file of `bytes` that reads as zeros, or checks that the block device has
+    /// as many.
     pub(crate) fn restart(&self, bytes: u64) -> Result<(), BuildError> {
+        if self.partial.is_none() {
+            self.expect_space(bytes)?;
+        }
         if self.partial.is_some() {
             self.device.set_len(0).map_err(BuildError::Engine)?;
             self.device.set_len(bytes).map_err(BuildError::Engine)?;

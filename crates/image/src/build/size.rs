@@ -41,7 +41,7 @@ pub(crate) struct Sizing<'a> {
     job: &'a Job<'a>,
     mkfs: MkfsOptions,
     bs: BlockSize,
-    wish: ImageSize,
+    requested: ImageSize,
     inodes: Option<u32>,
     /// The number of inodes for attribute values: an upper bound until a load has counted them.
     value_inodes: Cell<u64>,
@@ -64,7 +64,7 @@ impl<'a> Sizing<'a> {
             job,
             mkfs: job.suit(mkfs),
             bs: builder.block_size,
-            wish: builder.size,
+            requested: builder.size,
             inodes: builder.inodes,
         }
     }
@@ -73,7 +73,7 @@ impl<'a> Sizing<'a> {
     ///
     /// Errors: `TooSmall` with the least larger size that is enough.
     pub(crate) fn settle(&self) -> Result<Size, BuildError> {
-        match self.wish {
+        match self.requested {
             ImageSize::Auto { free } => {
                 let free = self.bs.blocks_for(free);
                 Ok(Size { blocks: self.least(self.content()?, free, 0)?, free: Some(free) })
@@ -183,7 +183,7 @@ impl<'a> Sizing<'a> {
     fn sized(&self, blocks: u64) -> MkfsOptions {
         let nodes = self.job.tree.node_count() as u64 + self.value_inodes.get();
         let needed = nodes + RESERVED_INODES;
-        let count = match (self.inodes, self.wish) {
+        let count = match (self.inodes, self.requested) {
             (Some(count), _) => needed.max(count.into()),
             (None, ImageSize::Auto { free }) => needed + free / BYTES_PER_INODE,
             (None, ImageSize::Bytes(_)) => needed.max((blocks << self.bs.log2()) / BYTES_PER_INODE),
@@ -194,7 +194,7 @@ impl<'a> Sizing<'a> {
 
     /// Blocks that the tree takes, measured by loading it into a volume with ample space.
     fn content(&self) -> Result<u64, BuildError> {
-        let mut blocks = self.roomy();
+        let mut blocks = self.first_size();
         loop {
             match self.try_load(blocks) {
                 Ok(loaded) => {
@@ -208,7 +208,7 @@ impl<'a> Sizing<'a> {
     }
 
     /// A size in blocks that most likely holds the tree.
-    fn roomy(&self) -> u64 {
+    fn first_size(&self) -> u64 {
         let tree = self.job.tree;
         let blocks: u64 = tree
             .iter()

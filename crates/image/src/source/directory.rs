@@ -80,7 +80,7 @@ struct Scan<'a> {
     root: OwnedFd,
     device: (u32, u32),
     /// Whether to check that files are readable, because this process is not the superuser.
-    ask_access: bool,
+    check_access: bool,
     queue: Mutex<Queue>,
     wake: Condvar,
     next_dir: AtomicU32,
@@ -144,7 +144,7 @@ impl<'a> Scan<'a> {
             path: path.to_owned(),
             root,
             device: (stat.stx_dev_major, stat.stx_dev_minor),
-            ask_access: !rustix::process::geteuid().is_root(),
+            check_access: !rustix::process::geteuid().is_root(),
             queue: Mutex::new(queue),
             wake: Condvar::new(),
             next_dir: AtomicU32::new(1),
@@ -481,7 +481,7 @@ impl<'s> Worker<'s> {
     ) -> Result<Option<(u32, u32)>, SourceError> {
         let size = stat.stx_size;
         let sparse = stat.stx_blocks.saturating_mul(512) < size;
-        if self.scan.ask_access && stat.stx_mode & 0o444 != 0o444 && size > 0 && !sparse {
+        if self.scan.check_access && stat.stx_mode & 0o444 != 0o444 && size > 0 && !sparse {
             accessat(dir, name, Access::READ_OK, AtFlags::EACCESS)
                 .map_err(|e| broken("read", self.shown(&job.place, name), e))?;
         }
@@ -492,10 +492,10 @@ impl<'s> Worker<'s> {
         let file = openat(dir, name, flags, Mode::empty())
             .map_err(|e| broken("open", self.shown(&job.place, name), e))?;
         let first = self.part.ranges.len();
-        let told = data_ranges(&file, size, &mut |offset, len| {
+        let is_known = data_ranges(&file, size, &mut |offset, len| {
             self.part.ranges.push(DataRange { offset, len, stored: 0 });
         });
-        if !told {
+        if !is_known {
             self.part.ranges.truncate(first);
             return Ok(None);
         }

@@ -336,7 +336,7 @@ fn read_archive(
         let region = Region::rest_of(file).map_err(broken)?;
         let mut start = [0; MAGIC_LEN];
         let len = region.read_at(0, &mut start).map_err(broken)?;
-        match Packing::tell(&start[..len]).map_err(|fault| SourceError::source(name, fault))? {
+        match Packing::detect(&start[..len]).map_err(|fault| SourceError::source(name, fault))? {
             Packing::Plain => {
                 tar::read_in_place(region, name, Meaning::Plain, &mut overlay, progress)?;
             }
@@ -351,7 +351,7 @@ fn read_archive(
         return Err(SourceError::source(name, "is neither a directory by name nor an archive"));
     } else {
         let (start, stream) = peek(file).map_err(broken)?;
-        let packing = Packing::tell(&start).map_err(|fault| SourceError::source(name, fault))?;
+        let packing = Packing::detect(&start).map_err(|fault| SourceError::source(name, fault))?;
         let reader = packing.unpack(stream).map_err(broken)?;
         let mut spool = options.spool()?;
         tar::read_stream(reader, &mut spool, name, Meaning::Plain, &mut overlay, progress)?;

@@ -16,12 +16,12 @@ pub(crate) enum Packing {
     Zstd,
 }
 
-/// The number of bytes that [`Packing::tell`] examines.
+/// The number of bytes that [`Packing::detect`] examines.
 pub(crate) const MAGIC_LEN: usize = 8;
 
 impl Packing {
     /// Examines the first bytes. Errors: the name of a format that is not supported, with advice.
-    pub(crate) fn tell(start: &[u8]) -> Result<Packing, String> {
+    pub(crate) fn detect(start: &[u8]) -> Result<Packing, String> {
         let other = match start {
             [0x1f, 0x8b, ..] => return Ok(Packing::Gzip),
             [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => {

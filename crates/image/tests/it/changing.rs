@@ -3,8 +3,8 @@
 
 use extant::{Filesystem, check};
 use extant_image::{
-    BuildError, BuildProgress, ImageBuilder, Phase, Progress, Quiet, SourceOptions, SourceSpec,
-    Tree,
+    BuildError, BuildProgress, ImageBuilder, NoProgress, Phase, Progress, SourceOptions,
+    SourceSpec, Tree,
 };
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicBool;
 
 fn read(dir: &Path, keep_going: bool) -> Tree {
     let options = SourceOptions::new().owner(0, 0).keep_going(keep_going);
-    Tree::read(&[SourceSpec::new(dir)], &options, &Quiet).unwrap()
+    Tree::read(&[SourceSpec::new(dir)], &options, &NoProgress).unwrap()
 }
 
 fn build(
@@ -56,15 +56,15 @@ fn one_to_eight_threads_make_the_same_image_of_thousands_of_files() {
     let tree = read(&source, false);
     assert!(tree.node_count() > 5000);
     let first = dir.path().join("image1");
-    build(&ImageBuilder::new().threads(1), &tree, &first, &Quiet).unwrap();
+    build(&ImageBuilder::new().threads(1), &tree, &first, &NoProgress).unwrap();
     expect_clean(&first);
     let expected = fs::read(&first).unwrap();
     for threads in 2..=8 {
         let path = dir.path().join("image");
         // Several threads may read the sources, too.
         let options = SourceOptions::new().owner(0, 0).threads(threads);
-        let tree = Tree::read(&[SourceSpec::new(&source)], &options, &Quiet).unwrap();
-        build(&ImageBuilder::new().threads(threads), &tree, &path, &Quiet).unwrap();
+        let tree = Tree::read(&[SourceSpec::new(&source)], &options, &NoProgress).unwrap();
+        build(&ImageBuilder::new().threads(threads), &tree, &path, &NoProgress).unwrap();
         assert!(fs::read(&path).unwrap() == expected, "{threads} threads");
     }
 }
@@ -136,7 +136,7 @@ fn a_source_that_changes_during_the_build_ends_it_by_name_and_leaves_no_image() 
 }
 
 #[test]
-fn with_keep_going_lost_sources_are_zeros_told_once_and_the_image_is_whole() {
+fn with_keep_going_lost_sources_become_zeros_and_are_reported_once() {
     let dir = tempfile::tempdir().unwrap();
     for threads in [1, 4] {
         let source = dir.path().join(format!("source{threads}"));
@@ -175,7 +175,7 @@ fn with_keep_going_a_listed_file_that_is_gone_before_the_build_is_zeros_too() {
     }
     let image = dir.path().join("image");
     let mkfs = extant::mkfs::MkfsOptions::new().features("inline_data").unwrap();
-    build(&ImageBuilder::new().mkfs(mkfs), &tree, &image, &Quiet).unwrap();
+    build(&ImageBuilder::new().mkfs(mkfs), &tree, &image, &NoProgress).unwrap();
     let problems = tree.take_problems();
     assert_eq!(problems.len(), 2, "{problems:?}");
     expect_clean(&image);

@@ -3,7 +3,9 @@
 use extant::mkfs::MkfsOptions;
 use extant::{Filesystem, check};
 use extant_base::BlockSize;
-use extant_image::{BuildError, ImageBuilder, ImageSize, Quiet, SourceOptions, SourceSpec, Tree};
+use extant_image::{
+    BuildError, ImageBuilder, ImageSize, NoProgress, SourceOptions, SourceSpec, Tree,
+};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -60,34 +62,34 @@ fn tree(dir: &Path, fill: impl FnOnce(&mut tar::Builder<Vec<u8>>)) -> Tree {
     fill(&mut tar);
     let path = dir.join("source.tar");
     std::fs::write(&path, tar.into_inner().unwrap()).unwrap();
-    Tree::read(&[SourceSpec::new(path)], &SourceOptions::new(), &Quiet).unwrap()
+    Tree::read(&[SourceSpec::new(path)], &SourceOptions::new(), &NoProgress).unwrap()
 }
 
 /// Builds and checks an image; returns its path.
 fn build(
     dir: &Path,
     tree: &Tree,
-    wish: &str,
+    features: &str,
     block: u32,
     size: ImageSize,
 ) -> Result<std::path::PathBuf, BuildError> {
     let path = dir.join("image");
-    let mut mkfs = MkfsOptions::new().features(wish).unwrap().reserved_percent(0.0);
-    if wish.contains("bigalloc") {
+    let mut mkfs = MkfsOptions::new().features(features).unwrap().reserved_percent(0.0);
+    if features.contains("bigalloc") {
         mkfs = mkfs.cluster_bytes(block * 8);
     }
     let builder =
         ImageBuilder::new().mkfs(mkfs).block_size(BlockSize::from_bytes(block).unwrap()).size(size);
-    builder.build(tree, &path, &Quiet, &AtomicBool::new(false))?;
+    builder.build(tree, &path, &NoProgress, &AtomicBool::new(false))?;
     let device = Arc::new(extant_blockdev::FileDevice::open(&path).unwrap());
     let report = check::check_device(device, &check::Options::default(), &()).unwrap();
-    assert!(report.clean, "{wish} {block}: {:?}", report.findings);
+    assert!(report.clean, "{features} {block}: {:?}", report.findings);
     match Command::new("e2fsck").arg("-fn").arg(&path).output() {
         Ok(output) => {
             let text = String::from_utf8_lossy(&output.stdout);
             let text = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
-            assert!(output.status.success(), "{wish} {block}: {text}");
-            assert!(!text.contains("QUOTA WARNING"), "{wish} {block}: {text}");
+            assert!(output.status.success(), "{features} {block}: {text}");
+            assert!(!text.contains("QUOTA WARNING"), "{features} {block}: {text}");
         }
         Err(error) => assert!(std::env::var_os("CI").is_none(), "e2fsck is needed in CI: {error}"),
     }
@@ -110,7 +112,7 @@ fn quota_files_say_what_each_owner_uses() {
         add(tar, "dir/", (5, 5), 0, &[]);
         add(tar, "dir/in", (6, 6), 5_000_000, &[]);
     });
-    for (wish, block) in [
+    for (features, block) in [
         ("quota", 4096),
         ("quota", 1024),
         ("quota,project", 1024),
@@ -120,8 +122,8 @@ fn quota_files_say_what_each_owner_uses() {
         ("quota,project,orphan_file", 65_536),
     ] {
         let size = ImageSize::Auto { free: 1 << 20 };
-        build(dir.path(), &many, wish, block, size).unwrap();
-        build(dir.path(), &many, wish, block, AUTO).unwrap();
+        build(dir.path(), &many, features, block, size).unwrap();
+        build(dir.path(), &many, features, block, AUTO).unwrap();
     }
 }
 
@@ -145,10 +147,10 @@ fn long_values_get_inodes_of_their_own_which_are_counted_in_size_and_quota() {
             add(tar, &format!("file{n}"), (n as u64, 1), n * 1000, &xattrs);
         }
     });
-    for (wish, block) in
+    for (features, block) in
         [("ea_inode", 4096), ("ea_inode", 1024), ("ea_inode,quota", 4096), ("ea_inode,quota", 1024)]
     {
-        let path = build(dir.path(), &long, wish, block, AUTO).unwrap();
+        let path = build(dir.path(), &long, features, block, AUTO).unwrap();
         let fs = Filesystem::open(&path).unwrap();
         for n in [0, 7, 49] {
             let file = format!("/file{n}");
@@ -158,7 +160,7 @@ fn long_values_get_inodes_of_their_own_which_are_counted_in_size_and_quota() {
             assert!(read("user.block") == value(900, 0));
         }
         drop(fs);
-        build(dir.path(), &long, wish, block, ImageSize::Bytes(64 << 20)).unwrap();
+        build(dir.path(), &long, features, block, ImageSize::Bytes(64 << 20)).unwrap();
     }
 }
 

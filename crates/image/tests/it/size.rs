@@ -2,7 +2,9 @@
 
 use extant::mkfs::MkfsOptions;
 use extant_base::BlockSize;
-use extant_image::{BuildError, ImageBuilder, ImageSize, Quiet, SourceOptions, SourceSpec, Tree};
+use extant_image::{
+    BuildError, ImageBuilder, ImageSize, NoProgress, SourceOptions, SourceSpec, Tree,
+};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -10,7 +12,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
 fn read(dir: &Path) -> Tree {
-    Tree::read(&[SourceSpec::new(dir)], &SourceOptions::new(), &Quiet).unwrap()
+    Tree::read(&[SourceSpec::new(dir)], &SourceOptions::new(), &NoProgress).unwrap()
 }
 
 /// A long file of three pieces.
@@ -65,7 +67,7 @@ fn e2fsck(path: &Path) -> Option<String> {
 
 #[test]
 fn the_size_is_the_least_that_holds_the_tree() {
-    let features = |wish: &str| MkfsOptions::new().features(wish).unwrap();
+    let features = |features: &str| MkfsOptions::new().features(features).unwrap();
     let volumes: [(&str, u64, MkfsOptions); 5] = [
         ("1k", 1024, MkfsOptions::new()),
         ("4k", 4096, MkfsOptions::new()),
@@ -99,7 +101,7 @@ fn the_size_is_the_least_that_holds_the_tree() {
                 .inodes(1);
             let run = |size| {
                 let stop = AtomicBool::new(false);
-                builder.clone().size(size).build(&tree, &path, &Quiet, &stop)
+                builder.clone().size(size).build(&tree, &path, &NoProgress, &stop)
             };
             let bytes = match run(ImageSize::Auto { free: 0 }) {
                 Ok(built) => built.bytes,

@@ -304,8 +304,8 @@ fn a_file_freed_with_its_last_name_is_recorded_by_its_unlink() {
     assert_eq!(case.record(&over).unwrap(), "X12a L13a X13tmp I13");
     // Then the number belongs to a new inode, and recovery frees the old one first.
     case.live.files.insert(12, File { links: 1, ..File::default() });
-    let anew = [unlink(12, b"a"), gone(12), made(12), create(12, b"b"), Change::Inode(ino(12))];
-    assert_eq!(case.record(&anew).unwrap(), "X12a I12 C12b I12");
+    let again = [unlink(12, b"a"), gone(12), made(12), create(12, b"b"), Change::Inode(ino(12))];
+    assert_eq!(case.record(&again).unwrap(), "X12a I12 C12b I12");
     let hidden = [unlink(12, b"b"), gone(12), made(12), create(12, b"c"), unlink(12, b"c")];
     assert_eq!(case.record(&hidden).unwrap(), "X12b");
     assert!(case.hidden.contains(&ino(12)));

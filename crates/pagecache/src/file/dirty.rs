@@ -179,9 +179,9 @@ impl FileCache {
     }
 
     /// Starts write-back of the dirty run at the start of `range`. Its bytes do not change until
-    /// [`Taken::let_go`], and its folios stay in the cache. Fully dirty folios of at least 256 KiB
-    /// are lent under their shared locks. Everything else is copied; a copied block can become
-    /// dirty again meanwhile. The run ends at the first block that is clean or already under
+    /// [`Taken::release_buffers`], and its folios stay in the cache. Fully dirty folios of at least
+    /// 256 KiB are lent under their shared locks. Everything else is copied; a copied block can
+    /// become dirty again meanwhile. The run ends at the first block that is clean or already under
     /// write-back.
     ///
     /// # Errors
@@ -350,7 +350,7 @@ impl<'a> Taken<'a> {
     }
 
     /// Releases the folio locks and copies. The range stays under write-back.
-    pub fn let_go(mut self) -> Landing<'a> {
+    pub fn release_buffers(mut self) -> Landing<'a> {
         self.clear();
         let Landing { file, ref range, .. } = self.landing;
         let nothing = Landing { file, range: range.clone(), folios: Vec::new(), done: true };
@@ -359,7 +359,7 @@ impl<'a> Taken<'a> {
 
     /// As [`Landing::done`].
     pub fn done(self) {
-        self.let_go().done();
+        self.release_buffers().done();
     }
 
     fn clear(&mut self) {

@@ -89,7 +89,7 @@ impl<F: DirtyFile> Demand for VisitDemand<'_, F> {
         limit
     }
 
-    fn flights(&self, most: usize) -> usize {
+    fn writes_in_flight(&self, most: usize) -> usize {
         if self.flusher.account.readers.are_active() { 1 } else { most }
     }
 }

@@ -96,7 +96,7 @@ fn write_back_that_fails_leaves_the_blocks_dirty() {
     driver.write(0, &vec![1; 1 << 20], Use::DropBehind);
     let taken = driver.file.take_dirty(0..1 << 20).unwrap();
     assert_eq!(taken.slices().iter().map(|slice| slice.len()).sum::<usize>(), 1 << 20);
-    let taken = taken.let_go();
+    let taken = taken.release_buffers();
     assert!(driver.file.is_dirty() && driver.file.dirty_bytes() == 0);
     // One block changes meanwhile.
     driver.write(8192, &[3; 100], Use::DropBehind);

@@ -89,8 +89,8 @@ impl Mirror {
     }
 
     /// As [`add`](Mirror::add), without the check of the part's own record: the part may have
-    /// changes that this mirror lacks, and they are lost. A copy of a member in use is written over,
-    /// too.
+    /// changes that this mirror lacks, and they are lost. A copy of a member in use is written
+    /// over, too.
     ///
     /// # Errors
     /// As for `add`, except for the problems that the check finds. `Member` when the part is a

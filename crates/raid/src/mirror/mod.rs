@@ -5,7 +5,7 @@
 //!                                                       │ yes                          │
 //!         acknowledge ◄── failed members on record ◄── write to all members ◄──────────┘
 //!
-//!   read ──► a member in sync there ── error, or `verify` refuses ──► another; it repairs the first
+//!   read ──► a member in sync there ── error, or `verify` refuses ──► another; repairs the first
 //!   flush ─► all members; now and then it clears the bits of idle regions
 //! ```
 //!

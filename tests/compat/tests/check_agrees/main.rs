@@ -138,13 +138,13 @@ fn judge(
     match explained::reason(rich.name, &difference) {
         Some(reason) => counts.add(reason),
         None => {
-            let told = match &difference {
+            let detail = match &difference {
                 Difference::Missed(said) => format!("extant finds nothing, e2fsck says {said:?}"),
                 Difference::More(found, said) => {
                     format!("extant finds {found:?}, e2fsck only says {said:?}")
                 }
             };
-            Err(format!("{}:{seed}: {done}: {told}", rich.name))
+            Err(format!("{}:{seed}: {done}: {detail}", rich.name))
         }
     }
 }

@@ -80,13 +80,13 @@ fn judge(bytes: &[u8], seed: u64, right: &Content, checksummed: bool) {
 /// or `None` if the volume could not be opened.
 fn write_to(bytes: &[u8], seed: u64, readable: &Content, checksummed: bool) -> Option<Vec<u8>> {
     let device = Bounded::new(bytes);
-    let (told, marking) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (recorded, marking) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let mut options = OpenOptions::new();
     options.write(true).cache_bytes(2 << 20).on_error({
-        let (told, marking) = (Arc::clone(&told), Arc::clone(&marking));
+        let (recorded, marking) = (Arc::clone(&recorded), Arc::clone(&marking));
         Arc::new(move |error| {
             assert_names_its_place(error);
-            told.fetch_add(1, Ordering::Relaxed);
+            recorded.fetch_add(1, Ordering::Relaxed);
             // No checker repairs data or its checksums, so these do not require a repair.
             let of_data = [What::DataChecksum, What::DataSumsChecksum];
             let marks = !matches!(error, Error::Corrupt { what, .. } if of_data.contains(what));
@@ -114,8 +114,8 @@ fn write_to(bytes: &[u8], seed: u64, readable: &Content, checksummed: bool) -> O
         assert!(lost.is_empty(), "spread: {lost:?} cannot be read any more");
     }
     let closed = fs.close();
-    let told = told.load(Ordering::Relaxed);
-    assert!(told >= met, "{met} steps met damage, {told} were told of");
+    let recorded = recorded.load(Ordering::Relaxed);
+    assert!(recorded >= met, "{met} steps met damage, {recorded} were recorded");
     let after = device.bytes();
     if closed.is_ok() && marking.load(Ordering::Relaxed) > 0 {
         // s_state, bit 1.

@@ -63,7 +63,7 @@ impl Whole {
             journal,
             ..Default::default()
         };
-        told(check_device(self.device(), &options, &()))
+        checked(check_device(self.device(), &options, &()))
     }
 
     /// Checks the result of an input. If the input changed nothing, the check must find nothing.
@@ -84,48 +84,48 @@ fn options() -> OpenOptions {
     options
 }
 
-fn says(error: &Error) {
+fn has_message(error: &Error) {
     assert!(!error.to_string().is_empty());
 }
 
 /// Messages about damage are text, and are formatted here.
-pub(super) fn told<T>(done: Result<T>) -> Option<T> {
-    done.inspect_err(says).ok()
+pub(super) fn checked<T>(done: Result<T>) -> Option<T> {
+    done.inspect_err(has_message).ok()
 }
 
 /// Opens it for reading, which recovers it in memory, and reads everything.
 pub fn read(data: &[u8]) {
     let Some(patched) = patched(data) else { return };
-    let Some(whole) = told(Whole::of(&patched, false)) else { return };
-    if let Some(fs) = told(whole.options().open_device(whole.device())) {
+    let Some(whole) = checked(Whole::of(&patched, false)) else { return };
+    if let Some(fs) = checked(whole.options().open_device(whole.device())) {
         look(&fs);
     }
 }
 
 fn look(fs: &Filesystem) {
-    let _ = (fs.space(), told(fs.journal_superblock()), told(fs.journal_usage()));
+    let _ = (fs.space(), checked(fs.journal_superblock()), checked(fs.journal_usage()));
     let mut buf = vec![0; 20_000];
     for entry in fs.walk("/").take(ENTRIES_MAX) {
-        let Some(entry) = told(entry) else { continue };
-        let _ = (told(entry.metadata()), told(fs.xattrs_of_ino(entry.ino())));
+        let Some(entry) = checked(entry) else { continue };
+        let _ = (checked(entry.metadata()), checked(fs.xattrs_of_ino(entry.ino())));
         match entry.file_type() {
-            FileKind::Regular => drop(told(read_file(&entry, &mut buf))),
-            FileKind::Symlink => drop(told(entry.read_link())),
+            FileKind::Regular => drop(checked(read_file(&entry, &mut buf))),
+            FileKind::Symlink => drop(checked(entry.read_link())),
             _ => {}
         }
     }
     for path in ["victims/deep/er/../hard", "keep/short", "keep/many/none", "lost+found"] {
-        let _ = told(fs.metadata(path));
+        let _ = checked(fs.metadata(path));
     }
     let wish = survey::Options { threads: 2, ..Default::default() };
-    let _ = told(fs.survey(&wish, &()));
+    let _ = checked(fs.survey(&wish, &()));
 }
 
 fn read_file(entry: &extant::WalkEntry, buf: &mut [u8]) -> Result<()> {
     let file = entry.open()?;
     let len = file.metadata().len();
     for at in [0, len / 2, len.saturating_sub(10_000)] {
-        let _ = told(file.read_at(at, buf));
+        let _ = checked(file.read_at(at, buf));
     }
     let mut at = 0;
     for _ in 0..20 {
@@ -140,18 +140,18 @@ fn read_file(entry: &extant::WalkEntry, buf: &mut [u8]) -> Result<()> {
 /// Opens it for writing, runs parts of the script, closes it, and checks it.
 pub fn write(data: &[u8]) {
     let Some(patched) = patched(data) else { return };
-    let Some(whole) = told(Whole::of(&patched, true)) else { return };
-    let Some(fs) = told(whole.options().write(true).open_device(whole.device())) else { return };
+    let Some(whole) = checked(Whole::of(&patched, true)) else { return };
+    let Some(fs) = checked(whole.options().write(true).open_device(whole.device())) else { return };
     let parts = u32::from(patched.choice) | 1;
-    script::run_parts(&fs, patched.choice.into(), parts, &mut |_, error| says(&error));
-    let _ = told(fs.close());
+    script::run_parts(&fs, patched.choice.into(), parts, &mut |_, error| has_message(&error));
+    let _ = checked(fs.close());
     whole.judge(data);
 }
 
 /// Checks it.
 pub fn check(data: &[u8]) {
     let Some(patched) = patched(data) else { return };
-    let Some(whole) = told(Whole::of(&patched, false)) else { return };
+    let Some(whole) = checked(Whole::of(&patched, false)) else { return };
     if let Some(report) = whole.check() {
         assert!(report.findings.iter().all(|finding| !finding.to_string().is_empty()));
     }
@@ -164,15 +164,15 @@ pub fn recover(data: &[u8]) {
         (0..volumes::all().len() as u8).filter(|nr| volumes::chosen(*nr).dirty).collect();
     let volume = dirty[usize::from(volume) % dirty.len()];
     let Some(patched) = patched(&[&[volume], rest].concat()) else { return };
-    let Some(whole) = told(Whole::of(&patched, true)) else { return };
-    if told(whole.options().recover_device_in_place(whole.device())).is_some() {
+    let Some(whole) = checked(Whole::of(&patched, true)) else { return };
+    if checked(whole.options().recover_device_in_place(whole.device())).is_some() {
         let again = whole.options().recover_device_in_place(whole.device());
         assert!(again.is_ok_and(|report| !report.was_needed), "it was recovered");
     }
-    let Some(fs) = told(whole.options().write(true).open_device(whole.device())) else { return };
+    let Some(fs) = checked(whole.options().write(true).open_device(whole.device())) else { return };
     let parts = u32::from(patched.choice) & 0b100_0001 | 1;
-    script::run_parts(&fs, 1, parts, &mut |_, error| says(&error));
-    let _ = told(fs.close());
+    script::run_parts(&fs, 1, parts, &mut |_, error| has_message(&error));
+    let _ = checked(fs.close());
     whole.judge(data);
 }
 
@@ -197,21 +197,22 @@ pub fn change(data: &[u8]) {
         "extra_isize",
     ];
     let Some(patched) = patched(data) else { return };
-    let Some(mut whole) = told(Whole::of(&patched, true)) else { return };
+    let Some(mut whole) = checked(Whole::of(&patched, true)) else { return };
     if patched.choice & 1 != 0 {
         whole.device = larger(&*whole.device);
     }
     if patched.choice & 3 == 2 {
         let feature = FEATURES[usize::from(patched.choice >> 2) % FEATURES.len()];
-        if let Some(wish) = told(tune::Tune::default().features(feature)) {
-            let _ = told(tune::tune_device(&whole.options(), &whole.device, &wish));
+        if let Some(wish) = checked(tune::Tune::default().features(feature)) {
+            let _ = checked(tune::tune_device(&whole.options(), &whole.device, &wish));
         }
     } else {
         let size = match patched.choice >> 1 & 1 {
             0 => resize::Size::Minimum,
             _ => resize::Size::Device,
         };
-        let _ = told(resize::resize_device(&whole.options(), &whole.device, size, &mut |_, _| {}));
+        let _ =
+            checked(resize::resize_device(&whole.options(), &whole.device, size, &mut |_, _| {}));
     }
     whole.judge(data);
 }

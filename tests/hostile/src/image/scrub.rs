@@ -1,6 +1,6 @@
 //! A scrub of two changed copies of a volume.
 
-use crate::image::bodies::told;
+use crate::image::bodies::checked;
 use crate::image::patch::{EDIT, patched};
 use crate::image::volumes::{parts, split};
 use extant::scrub::{Options, Report, scrub};
@@ -43,7 +43,7 @@ pub fn run(data: &[u8]) {
     let mirror = |write| {
         let devices = copies.each_ref().map(|copy| Bounded::over(copy.clone()));
         let opening = Opening { write, degraded: choice & 1 != 0, together: false };
-        match told(assemble(parts(&devices), opening))? {
+        match checked(assemble(parts(&devices), opening))? {
             Assembled::Mirrored(mirror) => Some((mirror, devices)),
             _ => None,
         }
@@ -56,7 +56,7 @@ pub fn run(data: &[u8]) {
         options.blocks_max = 30;
     }
     let Some((reader, devices)) = mirror(false) else { return };
-    let looked = told(scrub(&reader, &options, &mut |_, _, _| ()));
+    let looked = checked(scrub(&reader, &options, &mut |_, _, _| ()));
     assert!(looked.is_none_or(|report| report.mended_blocks == 0));
     for (device, copy) in devices.iter().zip(&copies) {
         let mut was = vec![0; copy.len() as usize];
@@ -65,8 +65,8 @@ pub fn run(data: &[u8]) {
     }
     let Some((writer, _)) = mirror(true) else { return };
     options.write = true;
-    let Some(report) = told(scrub(&writer, &options, &mut |_, _, _| ())) else { return };
-    expect_told(&writer, &report);
+    let Some(report) = checked(scrub(&writer, &options, &mut |_, _, _| ())) else { return };
+    expect_reported(&writer, &report);
     if data.len() < 2 + EDIT {
         assert!(report.unresolved.is_empty(), "{report:?}");
         // Some volumes need recovery, or lack their log: both members alike.
@@ -77,7 +77,7 @@ pub fn run(data: &[u8]) {
     let blocks = |report: &Report| report.unresolved.iter().map(|left| left.blocks).sum::<usize>();
     let mut last = report;
     for _ in 0..8 {
-        let Some(again) = told(scrub(&writer, &options, &mut |_, _, _| ())) else { return };
+        let Some(again) = checked(scrub(&writer, &options, &mut |_, _, _| ())) else { return };
         assert!(last.more || blocks(&again) <= blocks(&last), "{last:?}, then {again:?}");
         if again.mended_blocks == 0 {
             return;
@@ -88,7 +88,7 @@ pub fn run(data: &[u8]) {
 }
 
 /// Members are equal except for what the report names.
-fn expect_told(mirror: &Arc<Mirror>, report: &Report) {
+fn expect_reported(mirror: &Arc<Mirror>, report: &Report) {
     if report.more {
         return;
     }

@@ -12,7 +12,7 @@ const GROUP_OBJ: u16 = 4;
 const GROUP: u16 = 8;
 const MASK: u16 = 16;
 const OTHER: u16 = 32;
-const NOBODY: u32 = u32::MAX;
+const NO_ID: u32 = u32::MAX;
 
 type Entry = (u16, u16, u32);
 
@@ -45,12 +45,12 @@ fn both(s: &mut Script, path: &str) {
 
 /// The member may read and write, the strangers' group nothing.
 const NAMED: [Entry; 6] = [
-    (USER_OBJ, 6, NOBODY),
+    (USER_OBJ, 6, NO_ID),
     (USER, 6, 1001),
-    (GROUP_OBJ, 4, NOBODY),
+    (GROUP_OBJ, 4, NO_ID),
     (GROUP, 0, 1002),
-    (MASK, 6, NOBODY),
-    (OTHER, 4, NOBODY),
+    (MASK, 6, NO_ID),
+    (OTHER, 4, NO_ID),
 ];
 
 pub fn run(s: &mut Script) {
@@ -79,7 +79,7 @@ fn on_files(s: &mut Script) {
         both(s, "file");
         s.as_user(MEMBER, |s| s.tell("member writes", open("file", OFlags::WRONLY)));
     }
-    let plain = [(USER_OBJ, 7, NOBODY), (GROUP_OBJ, 5, NOBODY), (OTHER, 0, NOBODY)];
+    let plain = [(USER_OBJ, 7, NO_ID), (GROUP_OBJ, 5, NO_ID), (OTHER, 0, NO_ID)];
     s.tell("set what the mode can say", set("file", ACCESS, &plain));
     both(s, "file");
     s.tell("default list on a file", set("file", DEFAULT, &plain));
@@ -106,8 +106,8 @@ fn malformed(s: &mut Script) {
     s.tell("no other", set("bad", ACCESS, &NAMED[..5]));
     s.tell("twice the owner", set("bad", ACCESS, &[NAMED[0], NAMED[0], NAMED[2], NAMED[5]]));
     s.tell("unordered", set("bad", ACCESS, &[NAMED[5], NAMED[2], NAMED[0]]));
-    s.tell("unknown tag", set("bad", ACCESS, &[(64, 7, NOBODY)]));
-    s.tell("unknown right", set("bad", ACCESS, &[(USER_OBJ, 8, NOBODY), NAMED[2], NAMED[5]]));
+    s.tell("unknown tag", set("bad", ACCESS, &[(64, 7, NO_ID)]));
+    s.tell("unknown right", set("bad", ACCESS, &[(USER_OBJ, 8, NO_ID), NAMED[2], NAMED[5]]));
     s.tell("create", rustix::fs::setxattr("bad", ACCESS, &bytes(&NAMED), XattrFlags::CREATE));
     s.tell("replace", rustix::fs::setxattr("bad", ACCESS, &bytes(&NAMED), XattrFlags::REPLACE));
     both(s, "bad");
@@ -115,13 +115,13 @@ fn malformed(s: &mut Script) {
 
 fn inherited(s: &mut Script) {
     let list = [
-        (USER_OBJ, 7, NOBODY),
+        (USER_OBJ, 7, NO_ID),
         (USER, 7, 1001),
-        (GROUP_OBJ, 5, NOBODY),
-        (MASK, 7, NOBODY),
-        (OTHER, 1, NOBODY),
+        (GROUP_OBJ, 5, NO_ID),
+        (MASK, 7, NO_ID),
+        (OTHER, 1, NO_ID),
     ];
-    let plain = [(USER_OBJ, 7, NOBODY), (GROUP_OBJ, 5, NOBODY), (OTHER, 0, NOBODY)];
+    let plain = [(USER_OBJ, 7, NO_ID), (GROUP_OBJ, 5, NO_ID), (OTHER, 0, NO_ID)];
     for (dir, list) in [("named", &list[..]), ("plain", &plain[..])] {
         s.tell("mkdir", mkdir(dir, 0o755));
         s.tell("set default", set(dir, DEFAULT, list));

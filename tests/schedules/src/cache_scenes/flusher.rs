@@ -93,7 +93,7 @@ fn check(cache: &PageCache, engine: &Engine, cap: u64) {
 
 /// Writers notify the flusher, which already knows the files for other bytes, of each write. Then
 /// all sleep until everything is written.
-fn told() {
+fn notified() {
     let cap = 1 << 20;
     let cache = cache(4 << 20, cap);
     let engine = Arc::new(Engine::new(&cache));
@@ -159,10 +159,10 @@ fn both() {
     check(&cache, &engine, cap);
 }
 
-const TOLD: Scene = Scene {
-    name: "cache_scenes::flusher::what_writers_tell_of_is_written",
+const NOTIFIED: Scene = Scene {
+    name: "cache_scenes::flusher::what_writers_report_is_written",
     timers: Timers::Never,
-    run: told,
+    run: notified,
 };
 const GATE: Scene =
     Scene { name: "cache_scenes::flusher::writers_at_the_gate", timers: Timers::Never, run: gate };
@@ -170,8 +170,8 @@ const BOTH: Scene =
     Scene { name: "cache_scenes::flusher::gate_and_brakes", timers: Timers::Sometimes, run: both };
 
 #[test]
-fn what_writers_tell_of_is_written() {
-    explore(&TOLD, 500);
+fn what_writers_report_is_written() {
+    explore(&NOTIFIED, 500);
 }
 
 #[test]
@@ -186,8 +186,8 @@ fn gate_and_brakes() {
 
 #[test]
 fn lost_wake_ups_are_found() {
-    finds("a writer does not tell the flusher of its bytes", &TOLD, 3000, "deadlock");
-    finds("who waits at the gate is not told of room", &GATE, 500, "deadlock");
-    finds("who waits at the gate looks before it is counted", &GATE, 5000, "deadlock");
+    finds("a writer does not notify the flusher of its bytes", &NOTIFIED, 3000, "deadlock");
+    finds("a waiter at the gate is not woken when space is free", &GATE, 500, "deadlock");
+    finds("a waiter at the gate checks before it is counted", &GATE, 5000, "deadlock");
     finds("the gate looks at the room and takes it in two steps", &GATE, 3000, "bytes");
 }

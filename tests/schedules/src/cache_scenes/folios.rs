@@ -41,7 +41,7 @@ fn write_back(driver: &Driver) {
         driver.store.put(at, &slice);
         at += slice.len() as u64;
     }
-    taken.let_go().done();
+    taken.release_buffers().done();
 }
 
 fn states() {
@@ -182,7 +182,7 @@ fn reuse() {
     thread::scope(|scope| {
         scope.spawn(|| {
             if let Ok(taken) = gone.file.take_dirty(0..u64::MAX) {
-                let landing = taken.let_go();
+                let landing = taken.release_buffers();
                 point();
                 landing.done();
             }

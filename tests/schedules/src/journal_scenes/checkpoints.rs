@@ -85,14 +85,14 @@ fn close() {
 
 /// Threads that start handles make log space.
 const ALONE: Scene = Scene {
-    name: "journal_scenes::checkpoints::room_is_made_by_who_starts",
+    name: "journal_scenes::checkpoints::a_start_frees_log_space",
     timers: Timers::Never,
     run: || run(options()),
 };
 
 /// The background thread does, too.
 const HELPED: Scene = Scene {
-    name: "journal_scenes::checkpoints::room_is_made_in_the_background",
+    name: "journal_scenes::checkpoints::log_space_is_freed_in_the_background",
     timers: Timers::Sometimes,
     run: || run(JournalOptions { commit_interval: Some(Duration::from_millis(2)), ..options() }),
 };
@@ -122,17 +122,17 @@ fn a_journal_closed_beside_a_commit_is_home() {
 }
 
 #[test]
-fn room_is_made_by_who_starts() {
+fn a_start_frees_log_space() {
     explore(&ALONE, 600);
 }
 
 #[test]
-fn room_is_made_in_the_background() {
+fn log_space_is_freed_in_the_background() {
     explore(&HELPED, 400);
 }
 
 #[test]
-fn room_that_is_no_room_is_found() {
+fn log_space_that_is_still_needed_is_found() {
     finds("the tail moves before blocks are durable at home", &ALONE, 1000, "");
     finds("an older tail follows a newer one", &ALONE, 6000, "");
 }

@@ -176,7 +176,7 @@ fn a_device_that_fails() {
 #[test]
 fn a_flush_that_loses_what_it_is_about() {
     explore(&LOST, 1500);
-    finds("who flushes does not wait for others that may fail", &LOST, 2000, "");
+    finds("a flush does not wait for concurrent ones that may fail", &LOST, 2000, "");
     finds("a flush that failed is forgotten", &LOST, 6000, "");
 }
 
@@ -188,7 +188,7 @@ fn readers_of_blocks_that_are_being_loaded() {
         loading,
     );
     explore(&loading, 800);
-    finds("a reader of a block is not seen by who loaded it", &loading, 2000, "deadlock");
+    finds("the loader of a block does not see a waiting reader", &loading, 2000, "deadlock");
 }
 
 #[test]
@@ -197,10 +197,10 @@ fn a_schedule_can_be_run_again() {
 }
 
 #[test]
-fn who_waits_and_is_not_told_is_found() {
-    finds("nobody is told that handles may start again", &COMMITS, 500, "deadlock");
-    finds("the leader is not told that the last handle stopped", &COMMITS, 500, "deadlock");
-    finds("nobody is told that a commit ended", &COMMITS, 500, "deadlock");
+fn a_waiter_that_is_not_woken_is_found() {
+    finds("no thread is woken when handles may start again", &COMMITS, 500, "deadlock");
+    finds("the leader is not woken when the last handle stops", &COMMITS, 500, "deadlock");
+    finds("no thread is woken when a commit ends", &COMMITS, 500, "deadlock");
 }
 
 #[test]

@@ -117,7 +117,7 @@ fn fast_commits_beside_full_ones() {
 }
 
 #[test]
-fn fast_commits_that_tell_too_much_or_too_little_are_found() {
+fn fast_commits_that_record_too_much_or_too_little_are_found() {
     finds("a fast commit tells of handles that still run", &FAST, 3000, "");
     finds("a fast commit counts for handles that came after it", &FAST, 3000, "lost");
 }

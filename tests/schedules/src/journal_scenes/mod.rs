@@ -103,7 +103,7 @@ impl Ground {
             assert!(first == second, "half of a handle is there: {:?}", pair.blocks);
             let value = value_of(&first);
             assert!(value >= acknowledged, "{:?} lost {acknowledged}, has {value}", pair.blocks);
-            assert!(value <= pair.written.load(SeqCst), "nobody wrote {value}");
+            assert!(value <= pair.written.load(SeqCst), "no handle wrote {value}");
         }
     }
 

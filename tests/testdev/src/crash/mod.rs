@@ -511,15 +511,17 @@ mod tests {
                 write(device, n % 7, 2, b'a' + n as u8);
             }
         });
-        let told = |plan: &CrashPlan| -> Vec<_> {
+        let named_pictures = |plan: &CrashPlan| -> Vec<_> {
             plan.states().map(|state| (state.to_string(), picture(&state))).collect()
         };
         let plan = plan.seed(7).samples(5);
-        assert_eq!(told(&plan), told(&plan));
-        assert_ne!(told(&plan), told(&plan.clone().seed(8)));
-        let alone = told(&plan.clone().cuts(9..=9));
-        let among: Vec<_> =
-            told(&plan).into_iter().filter(|(name, _)| name.starts_with("cut 9,")).collect();
+        assert_eq!(named_pictures(&plan), named_pictures(&plan));
+        assert_ne!(named_pictures(&plan), named_pictures(&plan.clone().seed(8)));
+        let alone = named_pictures(&plan.clone().cuts(9..=9));
+        let among: Vec<_> = named_pictures(&plan)
+            .into_iter()
+            .filter(|(name, _)| name.starts_with("cut 9,"))
+            .collect();
         assert!(!alone.is_empty() && alone == among);
     }
 

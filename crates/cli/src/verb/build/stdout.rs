@@ -40,7 +40,8 @@ impl StdoutImage {
         }
         let (dir, failed) = (Shown::path(dir), plain(&failed));
         Err(Failure::new(format_args!(
-            "{dir}: cannot make a directory for the image: {failed}: name another one by --spool-dir"
+            "{dir}: cannot create a directory for the image: {failed}: name another directory \
+             with --spool-dir"
         )))
     }
 

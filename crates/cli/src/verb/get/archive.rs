@@ -63,7 +63,7 @@ pub(super) fn run(job: Job<'_>, path: &[u8]) -> Result<u8, Failure> {
             let stdout = io::stdout().lock();
             if stdout.is_terminal() {
                 return Err(Failure::new(
-                    "a tar is not for a terminal: name a file, or send it through a pipe",
+                    "the archive would be written to a terminal: name a file, or use a pipe",
                 ));
             }
             Box::new(stdout)
@@ -81,7 +81,7 @@ pub(super) fn run(job: Job<'_>, path: &[u8]) -> Result<u8, Failure> {
                     _ => "",
                 };
                 let (dest, error) = (Shown::path(dest), plain(&error));
-                Failure::new(format!("{dest}: cannot make the file: {error}{hint}"))
+                Failure::new(format!("{dest}: cannot create the file: {error}{hint}"))
             })?;
             Box::new(file)
         }
@@ -135,13 +135,13 @@ type Records = Vec<(Vec<u8>, Vec<u8>)>;
 impl Visitor for Archive<'_> {
     fn visit(&mut self, visit: Visit<'_>) -> Result<bool, Failure> {
         if let Some(error) = visit.error() {
-            self.job.complain(visit.path, error);
+            self.job.report_error(visit.path, error);
         }
         let Some(meta) = &visit.metadata else { return Ok(false) };
         // A repeated name would give two entries, and the second might be written through the
         // first.
         if let Some(why) = refused(&visit) {
-            self.job.complain(visit.path, why);
+            self.job.report_error(visit.path, why);
             return Ok(false);
         }
         let name = self.name(&visit, meta);
@@ -227,7 +227,7 @@ impl Archive<'_> {
                         records.push((xattr_keyword(&key), value));
                     }
                 }
-                Err(error) => self.job.complain(visit.path, explained(&error)),
+                Err(error) => self.job.report_error(visit.path, explained(&error)),
             }
         }
         let first = match meta.links() > 1 && !meta.is_dir() {
@@ -255,7 +255,7 @@ impl Archive<'_> {
                         set_link(&mut header, target.as_os_str().as_bytes(), &mut records)
                     }
                     Err(error) => {
-                        self.job.complain(visit.path, explained(&error));
+                        self.job.report_error(visit.path, explained(&error));
                         return Ok(false);
                     }
                 }
@@ -276,8 +276,8 @@ impl Archive<'_> {
             }
             FileKind::Socket => {
                 // As in tar, which has no type for it.
-                self.job.tell(format_args!(
-                    "{}: {}: a socket, which a tar cannot hold, is left out",
+                self.job.print_message(format_args!(
+                    "{}: {}: skipped: a tar archive cannot contain a socket",
                     Shown::path(&self.job.image.name),
                     Shown(visit.path)
                 ));
@@ -305,7 +305,7 @@ impl Archive<'_> {
         let (pieces, file) = match pieces {
             Ok(found) => found,
             Err(error) => {
-                self.job.complain(visit.path, explained(&error));
+                self.job.report_error(visit.path, explained(&error));
                 return Ok(false);
             }
         };
@@ -399,11 +399,15 @@ impl Archive<'_> {
                     None => match file.read_at(at, part) {
                         Ok(n) if n > 0 => n,
                         Ok(_) => {
-                            broken = Some("shorter than its inode says; the rest is zeros".into());
+                            broken = Some(
+                                "shorter than the size in its inode; filled with \
+                                           zeros"
+                                    .into(),
+                            );
                             continue;
                         }
                         Err(error) => {
-                            broken = Some(format!("{}; the rest is zeros", explained(&error)));
+                            broken = Some(format!("{}; filled with zeros", explained(&error)));
                             continue;
                         }
                     },
@@ -416,7 +420,7 @@ impl Archive<'_> {
             total += len;
         }
         if let Some(why) = broken {
-            self.job.complain(visit.path, why);
+            self.job.report_error(visit.path, why);
         }
         let padding = total.next_multiple_of(BLOCK) - total;
         let padded = self.to.write_all(&[0; BLOCK as usize][..padding as usize]);
@@ -493,11 +497,11 @@ mod tests {
         for len in [1, 80, 88, 89, 90, 980, 990, 10_000] {
             let mut text = Vec::new();
             record(&mut text, b"key", &vec![b'x'; len]);
-            let said: usize = std::str::from_utf8(text.split(|&b| b == b' ').next().unwrap())
+            let count: usize = std::str::from_utf8(text.split(|&b| b == b' ').next().unwrap())
                 .unwrap()
                 .parse()
                 .unwrap();
-            assert_eq!(said, text.len());
+            assert_eq!(count, text.len());
         }
     }
 

@@ -14,7 +14,7 @@ mod links;
 
 use super::flags::Flags;
 use super::{Job, refused};
-use crate::failure::{Failure, explained, plain, tell};
+use crate::failure::{Failure, explained, plain, print_message};
 use crate::shown::Shown;
 use crate::walk::{Trail, Visit, Visitor, walk};
 use extant::{DeviceNumber, File, FileKind, Ino, Metadata, Timestamp};
@@ -75,7 +75,7 @@ pub(super) fn run(job: Job<'_>, path: &[u8], dir: &Path, name: &[u8]) -> Result<
     extractor.job.bar.finish_and_clear();
     walked?;
     extractor.seal_linked();
-    extractor.tell_skipped();
+    extractor.report_skipped();
     Ok(u8::from(extractor.job.failed))
 }
 
@@ -119,36 +119,36 @@ struct Extractor<'a> {
 }
 
 /// Why one entry could not be copied.
-enum Trouble {
+enum CopyError {
     /// The volume is the cause.
     Volume(extant::Error),
     /// This system is the cause.
     System(&'static str, io::Error),
-    Words(&'static str),
+    Message(&'static str),
 }
 
-impl From<extant::Error> for Trouble {
-    fn from(error: extant::Error) -> Trouble {
-        Trouble::Volume(error)
+impl From<extant::Error> for CopyError {
+    fn from(error: extant::Error) -> CopyError {
+        CopyError::Volume(error)
     }
 }
 
-fn system(action: &'static str) -> impl Fn(Errno) -> Trouble {
-    move |error| Trouble::System(action, error.into())
+fn system(action: &'static str) -> impl Fn(Errno) -> CopyError {
+    move |error| CopyError::System(action, error.into())
 }
 
 impl Visitor for Extractor<'_> {
     fn visit(&mut self, visit: Visit<'_>) -> Result<bool, Failure> {
         if let Some(error) = visit.error() {
-            self.job.complain(visit.path, error);
+            self.job.report_error(visit.path, error);
         }
         let Some(metadata) = visit.metadata.clone() else { return Ok(false) };
         let copied = self.copy(&visit, &metadata);
         if let Err(trouble) = &copied {
             match trouble {
-                Trouble::Volume(error) => self.job.complain(visit.path, explained(error)),
-                Trouble::Words(text) => self.job.complain(visit.path, text),
-                Trouble::System(action, error) => {
+                CopyError::Volume(error) => self.job.report_error(visit.path, explained(error)),
+                CopyError::Message(text) => self.job.report_error(visit.path, text),
+                CopyError::System(action, error) => {
                     self.job.failed = true;
                     let place = self.place(visit.path);
                     let error_kind = error.kind();
@@ -157,7 +157,7 @@ impl Visitor for Extractor<'_> {
                         _ => "",
                     };
                     let (place, error) = (Shown::path(&place), plain(error));
-                    self.job.tell(format_args!("{place}: cannot {action}: {error}{hint}"));
+                    self.job.print_message(format_args!("{place}: cannot {action}: {error}{hint}"));
                     // Every other file would fail in the same way.
                     let is_full = matches!(
                         error_kind,
@@ -166,7 +166,7 @@ impl Visitor for Extractor<'_> {
                             | io::ErrorKind::ReadOnlyFilesystem
                     );
                     if visit.depth == 0 || is_full {
-                        return Err(Failure::Told);
+                        return Err(Failure::Reported);
                     }
                 }
             }
@@ -185,12 +185,12 @@ impl Visitor for Extractor<'_> {
         // Before its own mode can forbid the lookup of "..".
         self.reopen_parent(fd.as_fd(), &path)?;
         let (fd, last) = (fd.as_fd(), self.flags.last(&dir.metadata));
-        let dressed = self.dress(fd, &path, &dir.metadata);
+        let result = self.set_metadata(fd, &path, &dir.metadata);
         self.flags.seal(fd, last);
-        if let Err(error) = dressed {
+        if let Err(error) = result {
             self.job.failed = true;
             let place = self.place(&path);
-            self.job.tell(format_args!(
+            self.job.print_message(format_args!(
                 "{}: cannot keep metadata: {}",
                 Shown::path(&place),
                 plain(&error)
@@ -228,21 +228,21 @@ impl Extractor<'_> {
                 dir.fd = Some(fd);
                 return Ok(());
             }
-            Ok(_) => "it was moved while copying".into(),
+            Ok(_) => "it was moved during the copy".into(),
             Err(error) => plain(&error.into()),
         };
         let place = self.place(path);
         let place = Shown::path(&place);
-        Err(Failure::new(format!("{place}: cannot go on in the directory above it: {why}")))
+        Err(Failure::new(format!("{place}: cannot return to the parent directory: {why}")))
     }
 
-    fn copy(&mut self, visit: &Visit<'_>, meta: &Metadata) -> Result<(), Trouble> {
+    fn copy(&mut self, visit: &Visit<'_>, meta: &Metadata) -> Result<(), CopyError> {
         let name = match visit.depth {
             0 => self.start_name.clone(),
             _ => visit.name.to_vec(),
         };
         if let Some(why) = refused(visit) {
-            return Err(Trouble::Words(why));
+            return Err(CopyError::Message(why));
         }
         if meta.is_dir() {
             return self.directory(visit, meta, &name);
@@ -261,7 +261,7 @@ impl Extractor<'_> {
             FileKind::Symlink => {
                 let target = self.job.fs.read_link_ino(meta.ino())?;
                 rustix::fs::symlinkat(&target, self.parent(), &name[..])
-                    .map_err(system("make the symbolic link"))?;
+                    .map_err(system("create the symbolic link"))?;
             }
             FileKind::Directory => {}
             kind => {
@@ -271,8 +271,8 @@ impl Extractor<'_> {
             }
         }
         if !meta.is_file() {
-            self.dress_by_name(&name, visit, meta)
-                .map_err(|error| Trouble::System("keep metadata", error))?;
+            self.set_metadata_by_name(&name, visit, meta)
+                .map_err(|error| CopyError::System("keep metadata", error))?;
         }
         if meta.links() > 1 {
             self.remember(visit, meta, &name)?;
@@ -285,16 +285,17 @@ impl Extractor<'_> {
         visit: &Visit<'_>,
         meta: &Metadata,
         name: &[u8],
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), CopyError> {
         let parent = self.parent();
         // Other users have no access until its metadata is set.
         match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
             Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(system("make the directory")(error)),
+            Err(error) => return Err(system("create the directory")(error)),
         }
         let fd = rustix::fs::openat(parent, name, DIRECTORY, Mode::empty());
         let fd = fd.map_err(system("open the directory"))?;
-        let stat = rustix::fs::fstat(&fd).map_err(system("look at the directory"))?;
+        let stat =
+            rustix::fs::fstat(&fd).map_err(system("read the attributes of the directory"))?;
         let (device, inode, path_len) = (stat.st_dev, stat.st_ino, visit.path.len());
         let fd = Some(fd);
         self.dirs.push(Open { fd, device, inode, path_len, metadata: meta.clone() });
@@ -309,14 +310,14 @@ impl Extractor<'_> {
         Ok(())
     }
 
-    fn file(&mut self, visit: &Visit<'_>, meta: &Metadata, name: &[u8]) -> Result<(), Trouble> {
+    fn file(&mut self, visit: &Visit<'_>, meta: &Metadata, name: &[u8]) -> Result<(), CopyError> {
         let from = self.job.fs.open_ino(meta.ino())?;
         let fd = rustix::fs::openat(self.parent(), name, NEW_FILE, Mode::RUSR | Mode::WUSR)
-            .map_err(system("make the file"))?;
+            .map_err(system("create the file"))?;
         let to = std::fs::File::from(fd);
         let copied = self.content(&from, meta.len(), &to).and_then(|()| {
-            self.dress(to.as_fd(), visit.path, meta)
-                .map_err(|error| Trouble::System("keep metadata", error))
+            self.set_metadata(to.as_fd(), visit.path, meta)
+                .map_err(|error| CopyError::System("keep metadata", error))
         });
         if copied.is_ok() && meta.links() == 1 {
             self.flags.seal(&to, self.flags.last(meta));
@@ -328,8 +329,8 @@ impl Extractor<'_> {
         copied
     }
 
-    fn content(&mut self, from: &File, size: u64, to: &std::fs::File) -> Result<(), Trouble> {
-        let write = |error| Trouble::System("write", error);
+    fn content(&mut self, from: &File, size: u64, to: &std::fs::File) -> Result<(), CopyError> {
+        let write = |error| CopyError::System("write", error);
         to.set_len(size).map_err(write)?;
         let mut at = 0;
         while let Some(data) = from.seek_data(at)? {
@@ -359,7 +360,7 @@ impl Extractor<'_> {
         meta: &Metadata,
         kind: FileKind,
         name: &[u8],
-    ) -> Result<bool, Trouble> {
+    ) -> Result<bool, CopyError> {
         let (file_type, device) = match kind {
             FileKind::Fifo => (FileType::Fifo, 0),
             FileKind::Socket => (FileType::Socket, 0),
@@ -370,16 +371,16 @@ impl Extractor<'_> {
         match rustix::fs::mknodat(self.parent(), name, file_type, mode, device) {
             Ok(()) => Ok(true),
             Err(Errno::PERM) if meta.device().is_some() => {
-                self.skip("device nodes, which only root can make", visit.path);
+                self.skip("device nodes, which only root can create", visit.path);
                 Ok(false)
             }
-            Err(error) => Err(system("make the node")(error)),
+            Err(error) => Err(system("create the node")(error)),
         }
     }
 
     /// Sets owner, mode, attributes and times of a file or directory, in an order in which no step
     /// undoes an earlier one.
-    fn dress(&mut self, fd: BorrowedFd<'_>, path: &[u8], meta: &Metadata) -> io::Result<()> {
+    fn set_metadata(&mut self, fd: BorrowedFd<'_>, path: &[u8], meta: &Metadata) -> io::Result<()> {
         let mut mode = u32::from(meta.permissions());
         match self.owners {
             true => {
@@ -399,8 +400,13 @@ impl Extractor<'_> {
         Ok(())
     }
 
-    /// As [`Extractor::dress`], for files that must not be opened.
-    fn dress_by_name(&mut self, name: &[u8], visit: &Visit<'_>, meta: &Metadata) -> io::Result<()> {
+    /// As [`Extractor::set_metadata`], for files that must not be opened.
+    fn set_metadata_by_name(
+        &mut self,
+        name: &[u8],
+        visit: &Visit<'_>,
+        meta: &Metadata,
+    ) -> io::Result<()> {
         let mut mode = u32::from(meta.permissions());
         match self.owners {
             true => {
@@ -417,7 +423,7 @@ impl Extractor<'_> {
             let node = rustix::fs::openat(self.parent(), name, flags, Mode::empty())?;
             let found = rustix::fs::fstat(&node)?;
             if FileType::from_raw_mode(found.st_mode) == FileType::Symlink {
-                return Err(io::Error::other("it was replaced while copying"));
+                return Err(io::Error::other("it was replaced during the copy"));
             }
             let link = format!("/proc/self/fd/{}", node.as_raw_fd());
             rustix::fs::chmod(&link, Mode::from_raw_mode(mode))?;
@@ -444,7 +450,7 @@ impl Extractor<'_> {
         match self.job.fs.xattrs_of_ino(meta.ino()) {
             Ok(all) => Ok(all),
             Err(error) => {
-                self.job.complain(path, explained(&error));
+                self.job.report_error(path, explained(&error));
                 Ok(Vec::new())
             }
         }
@@ -460,8 +466,11 @@ impl Extractor<'_> {
             Ok(()) => Ok(()),
             Err(Errno::PERM | Errno::OPNOTSUPP | Errno::ACCESS | Errno::NOSPC | Errno::TOOBIG) => {
                 let reason = match name.starts_with(b"user.") {
-                    true => "user attributes, for which the destination has no room",
-                    false => "attributes that this user or the destination cannot have",
+                    true => "user attributes, for which the destination has no space",
+                    false => {
+                        "attributes that this user cannot set or the destination does not \
+                              support"
+                    }
                 };
                 let line = [path, b" ", name].concat();
                 self.skip(reason, &line);
@@ -479,18 +488,23 @@ impl Extractor<'_> {
         }
     }
 
-    fn tell_skipped(&self) {
+    fn report_skipped(&self) {
         for (reason, (count, named)) in &self.skipped {
             for name in named {
-                tell(format_args!("{}: {name}: skipped", Shown::path(&self.job.image.name)));
+                print_message(format_args!(
+                    "{}: {name}: skipped",
+                    Shown::path(&self.job.image.name)
+                ));
             }
             let more = match count - named.len() {
                 0 => String::new(),
                 more => format!(" ({more} of them not named here)"),
             };
-            tell(format_args!("skipped {count} {reason}{more}: run as root, or use --tar"));
+            print_message(format_args!(
+                "skipped {count} {reason}{more}: run as root, or use --tar"
+            ));
         }
-        self.flags.told().for_each(tell);
+        self.flags.messages().for_each(print_message);
     }
 }
 

@@ -76,17 +76,19 @@ impl Flags {
     }
 
     /// Messages about what was not kept.
-    pub(super) fn told(&self) -> impl Iterator<Item = String> {
+    pub(super) fn messages(&self) -> impl Iterator<Item = String> {
         let flags = match self.skipped {
             0 => None,
             count => Some(format!(
-                "skipped inode flags (files: {count}): this user or the destination cannot have them"
+                "skipped inode flags (files: {count}): this user cannot set them or the \
+                 destination does not support them"
             )),
         };
         let projects = match self.projects {
             0 => None,
             count => Some(format!(
-                "skipped project ids (files: {count}): this user or the destination cannot have them"
+                "skipped project ids (files: {count}): this user cannot set them or the \
+                 destination does not support them"
             )),
         };
         flags.into_iter().chain(projects)
@@ -99,6 +101,6 @@ fn add(file: impl AsFd, flags: InodeFlags) -> bool {
         return true;
     }
     let Ok(has) = rustix::fs::ioctl_getflags(&file) else { return false };
-    let wish = has | IFlags::from_bits_retain(flags.bits());
-    has == wish || rustix::fs::ioctl_setflags(&file, wish).is_ok()
+    let flags = has | IFlags::from_bits_retain(flags.bits());
+    has == flags || rustix::fs::ioctl_setflags(&file, flags).is_ok()
 }

@@ -11,7 +11,7 @@ mod flags;
 mod project;
 
 use crate::bar;
-use crate::failure::{Failure, tell};
+use crate::failure::{Failure, print_message};
 use crate::image::{Image, as_path, inner_path};
 use crate::shown::Shown;
 use crate::walk::Visit;
@@ -24,17 +24,17 @@ use std::path::PathBuf;
 /// Copy files and directories out of a volume.
 ///
 /// Directories are copied with everything below them. Modes, times, extended attributes, ACLs, hard
-/// links, holes, named pipes and sockets are kept; owners, device nodes and all inode flags (as
-/// chattr sets them) when run as root; what had to be skipped is told. Project ids are not kept. A
-/// symbolic link at the end of PATH is copied, not followed. Nothing outside DEST is ever written,
-/// and nothing there replaced without --force. With --tar the same goes into a tar archive (PAX, with
-/// sparse files), which keeps owners and devices for any user, but no flags.
+/// links, holes, named pipes and sockets are kept. Owners, device nodes and all inode flags (as
+/// chattr sets them) are kept when run as root. Whatever is skipped is reported. Project ids are
+/// not kept. A symbolic link at the end of PATH is copied, not followed. Nothing outside DEST is
+/// written, and nothing in it is replaced without --force. With --tar, the copy is a tar archive
+/// (PAX, with sparse files), which keeps owners and devices for every user, but no flags.
 #[derive(Debug, clap::Args)]
-#[command(after_long_help = "Where things go:
-  DEST does not exist     PATH becomes DEST
-  DEST is a directory     PATH goes into it, under its own name; / goes in without a name
-  DEST is -               a file's content, or the tar, goes to standard output
-  no DEST                 into the current directory; with --tar to standard output
+#[command(after_long_help = "Destination:
+  DEST does not exist     PATH is copied to the new name DEST
+  DEST is a directory     PATH is copied into DEST; of / the content is copied into DEST
+  DEST is -               the content of a file, or the tar archive, goes to standard output
+  no DEST                 the current directory; with --tar standard output
 
 Examples:
   extant get disk.img /etc/fstab
@@ -43,7 +43,7 @@ Examples:
   extant get --tar disk.img / root.tar
   extant get --tar disk.img /home | zstd > home.tar.zst
 
-Exit status: 0 all was copied (what only root may keep may be skipped), 1 something failed.")]
+Exit status: 0 copied (except what only root can keep), 1 something failed.")]
 pub(crate) struct Args {
     /// Image file or block device, or IMG?offset=BYTES
     #[arg(value_name = "IMG")]
@@ -51,13 +51,13 @@ pub(crate) struct Args {
     /// File or directory in the volume
     #[arg(value_name = "PATH")]
     path: OsString,
-    /// Where to put it
+    /// Destination
     #[arg(value_name = "DEST")]
     dest: Option<PathBuf>,
     /// Write a tar archive
     #[arg(short, long)]
     tar: bool,
-    /// Replace files that are there
+    /// Replace existing files
     #[arg(short, long)]
     force: bool,
     /// Do not keep owners, even as root
@@ -66,7 +66,7 @@ pub(crate) struct Args {
     /// Do not keep extended attributes and ACLs
     #[arg(long)]
     no_xattrs: bool,
-    /// Do not keep inode flags: a copy that is immutable cannot be removed
+    /// Do not keep inode flags; a copy with the immutable flag cannot be removed
     #[arg(long)]
     no_flags: bool,
 }
@@ -89,14 +89,18 @@ impl Job<'_> {
         path.get(self.prefix..).unwrap_or_default()
     }
 
-    fn complain(&mut self, path: &[u8], error: impl std::fmt::Display) {
+    fn report_error(&mut self, path: &[u8], error: impl std::fmt::Display) {
         self.failed = true;
-        self.tell(format_args!("{}: {}: {error}", Shown::path(&self.image.name), Shown(path)));
+        self.print_message(format_args!(
+            "{}: {}: {error}",
+            Shown::path(&self.image.name),
+            Shown(path)
+        ));
     }
 
     /// Prints a message without disturbing the bar.
-    fn tell(&self, text: impl std::fmt::Display) {
-        self.bar.suspend(|| tell(text));
+    fn print_message(&self, text: impl std::fmt::Display) {
+        self.bar.suspend(|| print_message(text));
     }
 }
 
@@ -129,7 +133,7 @@ impl Args {
         if to_stdout {
             if !meta.is_file() {
                 return Err(Failure::new(format!(
-                    "{}: {}: only a file's content goes to standard output: use --tar",
+                    "{}: {}: only the content of a file can go to standard output: use --tar",
                     Shown::path(&image.name),
                     Shown(&path)
                 )));
@@ -158,11 +162,9 @@ fn refused(visit: &Visit<'_>) -> Option<&'static str> {
     if visit.depth == 0 {
         None
     } else if !is_name(visit.name) {
-        Some("a name that would lead out of its directory is left out")
+        Some("skipped: the name would lead out of its directory")
     } else if visit.is_repeated {
-        Some(
-            "its directory holds this name twice; the second is left out: `extant check` lists all damage",
-        )
+        Some("skipped: its directory contains this name twice: `extant check` lists all damage")
     } else {
         None
     }

@@ -39,7 +39,7 @@ pub(super) fn set_project(file: impl AsFd, project: u32) -> Result<(), Errno> {
     if has.fsx_projid == project {
         return Ok(());
     }
-    let wish = FsXattr { fsx_projid: project, ..has };
+    let changes = FsXattr { fsx_projid: project, ..has };
     // SAFETY: FS_IOC_FSSETXATTR reads one `FsXattr`, which is initialised and has no padding.
-    unsafe { ioctl(&file, Setter::<SET, FsXattr>::new(wish)) }
+    unsafe { ioctl(&file, Setter::<SET, FsXattr>::new(changes)) }
 }

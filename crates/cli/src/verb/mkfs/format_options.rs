@@ -11,7 +11,7 @@ use extant_image::Compat;
 /// How a volume is laid out.
 #[derive(Debug, clap::Args)]
 pub(crate) struct FormatOptions {
-    /// Features for a given reader: `--compat help` lists the sets
+    /// Feature set for a reader: `--compat help` lists the sets
     #[arg(long, value_name = "NAME", conflicts_with = "of_type")]
     compat: Option<String>,
     /// Type of the volume: ext2, ext3 or ext4
@@ -20,31 +20,31 @@ pub(crate) struct FormatOptions {
     /// Block size: 1K to 64K
     #[arg(short = 'b', long, value_name = "SIZE", value_parser = block_size)]
     pub(crate) block_size: Option<BlockSize>,
-    /// Cluster size, for the feature bigalloc
+    /// Cluster size, with the feature bigalloc
     #[arg(short = 'C', long, value_name = "SIZE", value_parser = small)]
     cluster_size: Option<u32>,
-    /// Features to switch on, or off with ^, as mke2fs names them; may be given more than once
+    /// Features to enable, or to disable with ^, named as in mke2fs; may be given more than once
     #[arg(short = 'O', long = "features", value_name = "FEATURE,^FEATURE…")]
     features: Vec<String>,
-    /// Size of an inode: 128 to the block size
+    /// Size of an inode: 128 bytes up to the block size
     #[arg(short = 'I', long, value_name = "BYTES", value_parser = inode_size)]
     inode_size: Option<u16>,
     /// Label, at most 16 bytes
     #[arg(short = 'L', long, value_name = "LABEL", value_parser = label)]
     label: Option<String>,
-    /// UUID: one, or `random`, `time`, `clear`
+    /// UUID, or one of `random`, `time` and `clear`
     #[arg(short = 'U', long, value_name = "UUID", value_parser = uuid::choice)]
     uuid: Option<uuid::Choice>,
-    /// Percentage of the blocks that only root may use
+    /// Percentage of blocks reserved for root
     #[arg(short = 'm', long, value_name = "PERCENT", value_parser = percent)]
     reserved: Option<f64>,
-    /// Journal: size=SIZE (a plain number counts MiB)
+    /// Size of the journal: size=SIZE (a number without a unit counts MiB)
     #[arg(short = 'J', long, value_name = "size=SIZE", value_parser = journal)]
     journal: Option<u64>,
-    /// Blocks in a group, a multiple of 8
+    /// Blocks per group, a multiple of 8
     #[arg(short = 'g', long, value_name = "BLOCKS")]
     blocks_per_group: Option<u32>,
-    /// Groups whose bitmaps and inode tables stand together, a power of two
+    /// Groups in a flex group, whose bitmaps and inode tables lie together; a power of two
     #[arg(short = 'G', long, value_name = "GROUPS")]
     flex_groups: Option<u32>,
 }
@@ -67,9 +67,9 @@ impl FormatOptions {
             (None, Some(set)) => set.mkfs(),
             (None, None) => MkfsOptions::new(),
         };
-        for wish in &self.features {
+        for list in &self.features {
             // One at a time, so that an error names the feature.
-            for word in wish.split([',', ' ']).filter(|word| !word.is_empty()) {
+            for word in list.split([',', ' ']).filter(|word| !word.is_empty()) {
                 let option = || format!("-O {}", Shown(word.as_bytes()));
                 options = options.features(word).map_err(|e| of_option(&option(), &e))?;
             }
@@ -139,7 +139,9 @@ pub(super) fn extended(text: &str) -> Result<Extended, String> {
         "root_owner" => owner(value).map(|(uid, gid)| Extended::RootOwner(uid, gid)),
         "hash_seed" => uuid::parse(value).map(Extended::HashSeed),
         "lazy_itable_init" | "lazy_journal_init" | "discard" | "nodiscard" => Ok(Extended::Nothing),
-        _ => Err("-E takes root_owner=UID:GID and hash_seed=UUID; other options are by themselves, see --help".into()),
+        _ => Err("-E supports root_owner=UID:GID and hash_seed=UUID; for other settings see \
+                  --help"
+            .into()),
     }
 }
 
@@ -153,7 +155,7 @@ pub(crate) fn owner(text: &str) -> Result<(u32, u32), String> {
 pub(crate) fn label(text: &str) -> Result<String, String> {
     match text.len() {
         0..=16 => Ok(text.to_owned()),
-        len => Err(format!("a label has at most 16 bytes, and this has {len}")),
+        len => Err(format!("a label has at most 16 bytes, and this one has {len}")),
     }
 }
 

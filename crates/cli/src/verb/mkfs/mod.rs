@@ -9,7 +9,7 @@
 pub(crate) mod format_options;
 pub(crate) mod uuid;
 
-use crate::failure::{Failure, explained, passed_lock, tell};
+use crate::failure::{Failure, explained, ignored_lock_message, print_message};
 use crate::image::{Image, is_same_file};
 use crate::out::Out;
 use crate::shown::Shown;
@@ -32,11 +32,11 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Make an empty volume in a file or on a block device.
+/// Create an empty volume in a file or on a block device.
 ///
-/// Defaults are those of mke2fs 1.47: the type ext4, 4 KiB blocks from 512 MiB on, one inode for
-/// 16 KiB, a journal. With --size a file is made, or emptied, that takes no more space than what is
-/// written. Sizes are in bytes; K, M, G, T mean powers of 1024.
+/// Defaults are those of mke2fs 1.47: type ext4, blocks of 4 KiB for volumes of 512 MiB or more,
+/// one inode per 16 KiB, a journal. With --size, the file is created or emptied, and stays sparse
+/// where nothing is written. Sizes are in bytes; K, M, G and T mean powers of 1024.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant mkfs disk.img 10G                              or: --size 10G
@@ -46,46 +46,46 @@ use std::sync::Arc;
   SOURCE_DATE_EPOCH=0 extant mkfs same.img --size 64M -U 3f2b91c4-58a0-4d7c-9a1e-6c0d5e8f7a21 \\
       --hash-seed 8d1c7f0e-2b3a-4c5d-8e9f-a0b1c2d3e4f5
 
-Exit status: 0 made, 1 failed (a file made for this is taken away again), 2 wrong usage.")]
+Exit status: 0 created, 1 failed (a file created by this command is removed), 2 wrong usage.")]
 pub(crate) struct Args {
-    /// File to make or fill, or block device, or IMG?offset=BYTES
+    /// File to create or fill, or block device, or IMG?offset=BYTES
     #[arg(value_name = "IMG", required_unless_present = "compat")]
     image: Option<OsString>,
     /// The size, as with --size; with --layout, the other files or devices
     #[arg(value_name = "SIZE|IMG2")]
     others: Vec<OsString>,
-    /// How the volume lies on its devices: raid0 in stripes, raid1 as a copy on each
+    /// Layout on several devices: raid0 for stripes, raid1 for mirrors
     #[arg(long, value_name = "LAYOUT")]
     layout: Option<LayoutKind>,
-    /// Bytes of a stripe on one device, a power of two
+    /// Length of a stripe on one device, a power of two
     #[arg(long, value_name = "SIZE", value_parser = amount::bytes, default_value = "64K")]
     stripe: u64,
-    /// Size of the volume; default: all of the file, device, or partition of IMG?offset=BYTES
+    /// Size of the volume; default: the whole file, device, or partition of IMG?offset=BYTES
     #[arg(short, long, value_name = "SIZE", value_parser = amount::bytes)]
     size: Option<u64>,
     #[command(flatten)]
     format: FormatOptions,
-    /// One inode for so many bytes
+    /// Bytes of space per inode
     #[arg(short = 'i', long, value_name = "BYTES", value_parser = amount::bytes,
           conflicts_with = "inodes")]
     inode_ratio: Option<u64>,
-    /// At least so many inodes
+    /// Minimum number of inodes
     #[arg(short = 'N', long, value_name = "COUNT")]
     inodes: Option<u32>,
-    /// Owner and group of the root directory, as UID:GID
+    /// Owner and group of the root directory
     #[arg(long, value_name = "UID:GID", value_parser = format_options::owner)]
     root_owner: Option<(u32, u32)>,
-    /// Seed of the name hashes of directories; default: random
+    /// Seed of the hashes of names in directories; default: random
     #[arg(long, value_name = "UUID", value_parser = uuid::parse)]
     hash_seed: Option<[u8; 16]>,
-    /// mke2fs's extended options: root_owner=UID:GID, hash_seed=UUID; lazy_itable_init, lazy_journal_init, discard and
-    /// nodiscard change nothing, as nothing is left to be done later
+    /// Extended options of mke2fs: root_owner=UID:GID, hash_seed=UUID. lazy_itable_init,
+    /// lazy_journal_init, discard and nodiscard have no effect, as the volume is complete at once
     #[arg(short = 'E', value_name = "OPTION,…", value_delimiter = ',', value_parser = format_options::extended)]
     extended: Vec<Extended>,
-    /// Write over another filesystem, a partition table, or a file that holds something
+    /// Overwrite another filesystem, a partition table, or a file that is not empty
     #[arg(short, long)]
     force: bool,
-    /// Print what was made as JSON (docs/JSON.md)
+    /// Print what was created as JSON (docs/JSON.md)
     #[arg(long)]
     json: bool,
     /// Print nothing
@@ -98,9 +98,9 @@ pub(crate) struct Args {
 enum LayoutKind {
     /// One device
     Single,
-    /// Stripes: faster, and lost with any of its devices
+    /// Stripes: faster, but lost if any of its devices is lost
     Raid0,
-    /// Mirrors: each device is by itself a whole ext4 volume
+    /// Mirrors: each device is a complete ext4 volume by itself
     Raid1,
 }
 
@@ -124,7 +124,7 @@ impl Args {
         }
         self.take_positional_size()?;
         let Some(image) = &self.image else {
-            return Err(Failure::usage("mkfs needs the name of the image to make"));
+            return Err(Failure::usage("mkfs needs the name of the image to create"));
         };
         let image = Image::parse(image)?;
         let environment = environment()?;
@@ -157,14 +157,14 @@ impl Args {
                 self.target(&image, self.size, Some(&options), &stop)?
             }
             None | Some(LayoutKind::Single) => {
-                return Err(Failure::usage("one device is all that the layout 'single' takes"));
+                return Err(Failure::usage("the layout 'single' has one device"));
             }
             Some(kind) => self.members(&image, kind, &environment, &stop)?,
         };
         let made = mkfs::format(target.device, &options.zeroed(target.zeroed), &environment);
         match made {
             Ok(made) => {
-                stop.be_careless();
+                stop.end_on_signals();
                 self.answer(&image, &made)?;
                 Ok(0)
             }
@@ -183,7 +183,7 @@ impl Args {
         let text = self.others[0].to_string_lossy();
         let (1, Ok(bytes)) = (self.others.len(), amount::bytes(&text)) else {
             return Err(Failure::usage(format_args!(
-                "'{}': is neither a size, as in 10G, nor a device of a --layout",
+                "'{}' is neither a size, as in 10G, nor a device of a --layout",
                 Shown::path(Path::new(&self.others[0]))
             )));
         };
@@ -261,13 +261,12 @@ impl Args {
                 let Some(size) = size else {
                     let name = Shown::path(&image.name);
                     return Err(Failure::new(format!(
-                        "{name}: no such file: say how large to make it, as in --size 10G"
+                        "{name}: no such file: give a size to create it, as in --size 10G"
                     )));
                 };
                 let len = image.offset.checked_add(size);
-                let len =
-                    len.ok_or_else(|| Failure::usage("--size is more than 64 bits can count"))?;
-                stop.be_careful();
+                let len = len.ok_or_else(|| Failure::usage("--size does not fit in 64 bits"))?;
+                stop.defer_signals();
                 let device = FileOptions::new().create_new(path, len).map_err(engine)?;
                 stop.remove_when_ended(path);
                 let device = slice(Arc::new(device), image, Some(size)).inspect_err(|_| {
@@ -283,13 +282,16 @@ impl Args {
                 .map_err(|error| Failure::of_file("read", path, error))?
         {
             return Err(Failure::new(format!(
-                "{}: holds {found}: use --force to write over it",
+                "{}: contains {found}: use --force to overwrite it",
                 Shown::path(&image.name)
             )));
         }
         if meta.file_type().is_block_device() || image.offset > 0 {
             let device = FileOptions::new().write(true).open(path).map_err(engine)?;
-            device.passed_locks().iter().for_each(|&pid| tell(passed_lock(path, pid)));
+            device
+                .passed_locks()
+                .iter()
+                .for_each(|&pid| print_message(ignored_lock_message(path, pid)));
             let device = slice(Arc::new(device), image, size)?;
             fits(device.len()).map_err(engine)?;
             if !matches!(record_of(&device), Ok(None)) {
@@ -301,13 +303,16 @@ impl Args {
         let len = size.unwrap_or(meta.len());
         if len == 0 {
             return Err(Failure::new(format!(
-                "{}: is empty: say how large to make it, as in --size 10G",
+                "{}: the file is empty: give a size, as in --size 10G",
                 Shown::path(&image.name)
             )));
         }
         fits(len).map_err(engine)?;
         let device = FileOptions::new().create(path, len).map_err(engine)?;
-        device.passed_locks().iter().for_each(|&pid| tell(passed_lock(path, pid)));
+        device
+            .passed_locks()
+            .iter()
+            .for_each(|&pid| print_message(ignored_lock_message(path, pid)));
         Ok(Target { device: Arc::new(device), zeroed: true, new_files: Vec::new() })
     }
 
@@ -327,8 +332,8 @@ impl Args {
                 Ok(Some(size.unwrap_or(*len)))
             }
             Some(Partition { len, .. }) => Err(Failure::new(format_args!(
-                "{name}: the partition at byte {offset} has {len} bytes ({}): name a --size that fits it, or leave \
-                 --size out; --force writes beyond the partition",
+                "{name}: the partition at byte {offset} has {len} bytes ({}): give a --size that \
+                 fits, or omit --size; --force writes beyond the partition",
                 amount::shown(*len)
             ))),
             None if self.force => Ok(size),
@@ -336,12 +341,12 @@ impl Args {
                 let starts: Vec<String> =
                     table.iter().take(8).map(|partition| partition.start.to_string()).collect();
                 let starts = match starts.is_empty() {
-                    true => "it has none".into(),
+                    true => "it is empty".into(),
                     false => format!("they start at bytes {}", starts.join(", ")),
                 };
                 Err(Failure::new(format_args!(
-                    "{name}: no partition of its partition table starts at byte {offset}, {starts}: name the start of \
-                     one, or use --force"
+                    "{name}: its partition table has no partition that starts at byte {offset}, \
+                     {starts}: give the start of a partition, or use --force"
                 )))
             }
         }
@@ -361,7 +366,7 @@ impl Args {
             _ => Wanted::Mirrored { alike },
         };
         if !stripe_bytes.is_power_of_two() || stripe_bytes < 4096 {
-            return Err(Failure::usage("--stripe takes a power of two from 4K on"));
+            return Err(Failure::usage("--stripe must be a power of two, at least 4K"));
         }
         let mut images = vec![image.clone()];
         for other in &self.others {
@@ -370,7 +375,7 @@ impl Args {
             if let Some(same) = images.iter().find(|same| is_same_place(&same.path, &other.path)) {
                 let (other, same) = (Shown::path(&other.path), Shown::path(&same.path));
                 return Err(Failure::new(format_args!(
-                    "{other}: is {same}, which is named already: a layout lies on different devices"
+                    "{other}: the same file as {same}: a layout needs different devices"
                 )));
             }
             images.push(other);
@@ -439,7 +444,7 @@ fn slice(
     match Slice::new(device, ByteOffset(image.offset), len) {
         Ok(part) => Ok(Arc::new(part)),
         Err(_) => Err(Failure::new(format!(
-            "{}: has {have} bytes, too few for {len} bytes from byte {} on",
+            "{}: the device has {have} bytes, too few for {len} bytes at byte {}",
             Shown::path(&image.name),
             image.offset
         ))),
@@ -463,7 +468,8 @@ pub(crate) fn source_date_epoch() -> Result<Option<i64>, Failure> {
         Some(text) => match text.to_str().and_then(|text| text.parse().ok()) {
             Some(sec) => Ok(Some(sec)),
             None => Err(Failure::usage(
-                "SOURCE_DATE_EPOCH in the environment is not a number of seconds: unset or correct it",
+                "SOURCE_DATE_EPOCH in the environment is not a number of seconds: unset or \
+                 correct it",
             )),
         },
     }
@@ -473,7 +479,7 @@ pub(crate) fn source_date_epoch() -> Result<Option<i64>, Failure> {
 pub(crate) fn compat_list() -> Result<u8, Failure> {
     let mut out = Out::new();
     for set in COMPAT_SETS {
-        let features = if set.features.is_empty() { "as mke2fs makes it" } else { set.features };
+        let features = if set.features.is_empty() { "as by mke2fs" } else { set.features };
         let (name, kind, readers) = (set.name, set.of_type, set.readers);
         out.text(format_args!("{name:12} {kind}, {features}\n{:12} {readers}\n", ""))?;
     }

@@ -18,20 +18,18 @@ pub(super) fn start() -> Result<u8, Failure> {
         .stdout(Stdio::piped())
         .spawn()
         .map_err(failed)?;
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     if let Some(mut stdout) = server.stdout.take() {
-        let _ = stdout.read_to_end(&mut said);
+        let _ = stdout.read_to_end(&mut output);
     }
-    if said == READY {
+    if output == READY {
         return Ok(0);
     }
     // The server printed the reason on our standard error.
     let status = server.wait().map_err(failed)?;
     match status.code() {
         Some(code) if code != 0 => Ok(u8::try_from(code).unwrap_or(1)),
-        _ => {
-            Err(Failure::new(format!("the server ended before the mount could be used: {status}")))
-        }
+        _ => Err(Failure::new(format!("the server ended before the mount was ready: {status}"))),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The log of a mount's errors: standard error, a file, or the system's log.
 
-use crate::failure::{Failure, tell};
+use crate::failure::{Failure, print_message};
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::net::UnixDatagram;
@@ -78,14 +78,14 @@ impl Log {
             std::mem::take(&mut rate.left_out)
         };
         if left_out > 0 {
-            self.put(&format!("{left_out} more were not noted"));
+            self.put(&format!("{left_out} more messages were not logged"));
         }
         self.put(text);
     }
 
     fn put(&self, text: &str) {
         match &self.place {
-            Place::Stderr => tell(text),
+            Place::Stderr => print_message(text),
             Place::File(file) => {
                 let _ = writeln!(&mut &*file, "extant: {text}");
             }

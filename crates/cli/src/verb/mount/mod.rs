@@ -25,44 +25,46 @@ use std::path::PathBuf;
 
 /// The supported options. `table.rs` has the others.
 const OPTIONS: &str = "Mount options (-o, separated by commas):
-  ro                       change nothing; a volume in need of recovery is shown recovered
-  rw                       change the volume (yes)
-  sync, async              every change is durable before it is answered
-  dirsync                  every change of names in directories is, as with chattr +D on all of them
-  commit=SECONDS           how long a change may wait for the journal (5)
-  fast_commit, nofast_commit   fsync of a file as one small record, on a volume with the feature (yes)
-  data=ordered|journal|writeback
-  errors=continue|remount-ro   what damage that is met does (as the volume says)
-  noload, norecovery       with ro: the volume as it lies there, its journal not replayed
-  discard, nodiscard       freed space goes back to the device, or is a hole of the image, once the
-                           transaction that freed it is durable (no; extant trim does it for all)
-  relatime                 a read that reaches extant sets the time of access where that is not
-                           later than the last change, or a day old (yes). The kernel serves what
-                           it has in its cache itself: such a read sets none. Times of access are
-                           stored with sync, unmount, or once the kernel forgets the file
-  strictatime              each read sets it, and reaches extant: the kernel keeps no file content
-  noatime, nodiratime      no read sets it; none of a directory
-  stripe=BLOCKS            large files begin at stripes of a RAID (as the superblock's hints say)
-  minixdf, bsddf           df counts the filesystem's own metadata, or does not (bsddf)
-  journal_path=DEVICE      the device of an external journal, as IMG?journal=DEVICE
-  dontcache                data leaves extant's cache once it is on the device
-  cache=SIZE               memory for file data (a quarter of all)
+  ro                       read only; recovery happens in memory
+  rw                       read and write (yes)
+  sync, async              whether every change is durable before the call returns (async)
+  dirsync                  every change of names in directories is durable before the call returns,
+                           as with chattr +D on all of them
+  commit=SECONDS           interval between commits of the journal (5)
+  fast_commit, nofast_commit   write small records for fsync, on a volume with the feature (yes)
+  data=ordered|journal|writeback   mode of file data, as for the kernel's ext4 (ordered)
+  errors=continue|remount-ro   behaviour when damage is found (as set in the superblock)
+  noload, norecovery       with ro: do not replay the journal
+  discard, nodiscard       after a commit, discard the freed blocks, or punch holes in an image
+                           file (no; extant trim does it for all free space)
+  relatime                 a read sets the access time if that is not later than the last change,
+                           or is a day old (yes). Reads that the kernel serves from its cache do
+                           not reach extant and do not set it. Access times are written by sync,
+                           by unmount, or when the kernel drops the inode
+  strictatime              every read sets the access time; the kernel caches no file content
+  noatime, nodiratime      no read sets it; no read of a directory sets it
+  stripe=BLOCKS            align large files to stripes of a RAID (as set in the superblock)
+  minixdf, bsddf           whether df includes the filesystem's own metadata (bsddf: no)
+  journal_path=DEVICE      device of an external journal, as IMG?journal=DEVICE
+  dontcache                drop data from extant's cache after it is written
+  cache=SIZE               memory for file data (a quarter of the machine's)
   allow_other              other users may use the mount (root: yes, unless noallow_other)
   default_permissions      the kernel checks permissions (root: yes, unless nodefault_permissions)
-  uid=N gid=N              the volume's owner 0 is N here, and N is stored as 0
-  uidmap=VOLUME:HERE:COUNT, gidmap=…   more of them; may be repeated
-  quota                    limits in the volume's quota files hold
-  writeback_cache          the kernel collects small writes: faster, but a full volume is told
-                           late, holes not at all, and a crash can lose 30 seconds
-  plain                    no loop device: `sync` and `umount` do not reach the volume then
-  uring, nouring           FUSE over io_uring, where the kernel has it (yes)
-  idle=auto|poll|halt      what processors do between requests that come close together.
-                           poll: wait awake, as root; auto: that, where there are up to four
+  uid=N gid=N              owner 0 on the volume is N on the mount, and N is stored as 0
+  uidmap=VOLUME:HERE:COUNT, gidmap=…   map more ids; may be repeated
+  quota                    enforce the limits in the volume's quota files
+  writeback_cache          the kernel collects small writes: faster, but errors of a full volume
+                           come late, holes are not seen, and a crash can lose 30 seconds
+  plain                    no loop device: `sync` and `umount` then do not reach the volume
+  uring, nouring           FUSE over io_uring if the kernel supports it (yes)
+  idle=auto|poll|halt      poll: as root, keep processors awake between requests that follow each
+                           other closely; halt: do not; auto: poll with up to four processors
   dax_fc_bytelog=off|on|force
-                           fsync stores what changed into mapped memory (off); needs fast_commit.
-                           on: where that can be; force: there, or no mount to write
-  dax=never|auto|always    map the image for that. auto: where it survives a power cut, as on
-                           persistent memory; always: else it survives the server's end only
+                           fsync stores records into mapped memory (off); needs fast_commit.
+                           on: if possible; force: fail a read-write mount if not possible
+  dax=never|auto|always    whether to map the image for this. auto: if stores survive a power cut,
+                           as on persistent memory; always: even if they survive only the end of
+                           the server
   suid dev exec nosuid nodev noexec    as mount(8) (root: suid, dev, exec; else nosuid, nodev)
 ";
 
@@ -72,12 +74,12 @@ Examples:
   extant mount -o ro 'disk.img?offset=1M' /mnt
   extant mount -o uid=1000,gid=1000 rootfs.img ~/rootfs
   extant unmount /mnt
-  mount -t extant disk.img /mnt   with /sbin/mount.extant, a link to extant, as the Debian package has it
+  mount -t extant disk.img /mnt             if /sbin/mount.extant is a link to extant
   disk.img /mnt extant noauto,user 0 0      the same in /etc/fstab
 
-With -f under a service manager (systemd, Type=notify) the unit is ready when the mount can be used.
+With -f under a service manager (systemd, Type=notify), the unit is ready when the mount is.
 
-Exit status: 0 mounted (with -f: unmounted again, and the volume is clean), 1 failed.";
+Exit status: 0 mounted (with -f: unmounted, and the volume is clean), 1 failed.";
 
 /// The text that help prints after the options of the command.
 fn long_help() -> String {
@@ -86,30 +88,32 @@ fn long_help() -> String {
 
 /// Mount the volume in IMG on DIR, for any program, journaled and crash safe.
 ///
-/// Returns when the mount can be used. Changes are durable after fsync, and without it after 5 seconds
-/// (commit=N). As root the mount is for everybody and permissions are checked; as another user it is for
-/// that user alone, who may do anything on it, unless default_permissions is given.
+/// Returns when the mount is ready. Changes are durable after fsync, and without fsync after 5
+/// seconds (commit=N). If root mounts, all users can use the mount, and permissions are checked. If
+/// another user mounts, only that user can use it, and permissions are checked with
+/// default_permissions only.
 ///
-/// A volume that extant has mounted already is shown on DIR, too, if root asks for it without other options: a bind mount.
+/// If extant has mounted the volume already, root without other options gets a bind mount of it on
+/// DIR.
 ///
-/// End it with `extant unmount DIR`, which returns when the volume is clean. SIGUSR1 notes statistics where it
-/// notes what goes wrong: commits, fast commits, and why others were none.
+/// Unmount with `extant unmount DIR`, which returns when the volume is clean. SIGUSR1 writes
+/// statistics to the log: commits, fast commits, and reasons for full commits.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = long_help())]
 pub(crate) struct Args {
     /// Image file or block device, or IMG?offset=BYTES
     #[arg(value_name = "IMG")]
     image: OsString,
-    /// The directory to mount it on
+    /// Directory on which it is mounted
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Mount options
+    /// Mount options, see below
     #[arg(short, long = "option", value_name = "OPTIONS", value_parser = options::parse)]
     option: Vec<Options>,
-    /// Stay in the foreground until the volume is unmounted; say on standard error what goes wrong
+    /// Stay in the foreground until the volume is unmounted; write errors to standard error
     #[arg(short, long)]
     foreground: bool,
-    /// Where to note what goes wrong (the system's log, unless in the foreground)
+    /// Log file for errors (default: the system's log, or standard error with -f)
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     #[arg(long, hide = true, conflicts_with = "foreground")]

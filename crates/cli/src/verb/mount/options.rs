@@ -1,6 +1,6 @@
 //! The options of `-o` that have an effect. `table.rs` has those that are ignored or refused.
 
-use super::table::{self, Fate};
+use super::table::{self, Treatment};
 use crate::amount;
 use crate::failure::Failure;
 use extant::{ByteLogMode, DamagePolicy, DataMode, DaxMode};
@@ -73,28 +73,28 @@ fn access_times(option: &str) -> Option<AccessTimes> {
 
 /// Accepts or refuses an option that has no effect.
 fn without_effect(option: &str) -> Result<(), String> {
-    match table::fate(option) {
-        Some(Fate::Ignored(_)) => Ok(()),
-        Some(Fate::Refused(why)) => Err(format!("mount option '{option}' is refused: {why}")),
+    match table::treatment(option) {
+        Some(Treatment::Ignored(_)) => Ok(()),
+        Some(Treatment::Refused(why)) => Err(format!("mount option '{option}' is refused: {why}")),
         None => Err(format!("unknown mount option '{option}': see extant mount --help")),
     }
 }
 
 impl Options {
     /// All options; later ones override earlier ones.
-    pub(super) fn all(said: &[Options]) -> Result<Options, Failure> {
+    pub(super) fn all(given: &[Options]) -> Result<Options, Failure> {
         let mut all = Options::default();
-        for options in said {
+        for options in given {
             all.merge(options.clone());
         }
         if all.no_recovery == Some(true) && all.read_only != Some(true) {
             return Err(Failure::new(
-                "noload: a volume is changed through its journal alone; give ro, too",
+                "noload: a volume cannot be changed without its journal: add ro",
             ));
         }
         if all.access_times == Some(AccessTimes::Strict) && all.collect_writes == Some(true) {
             return Err(Failure::new(
-                "strictatime: the kernel keeps no content of files then; leave writeback_cache out",
+                "strictatime: the kernel cannot cache file content: omit writeback_cache",
             ));
         }
         for ranges in [&all.users, &all.groups] {
@@ -254,8 +254,8 @@ mod tests {
 
     #[test]
     fn later_words_win() {
-        let said = [parse("ro,sync,commit=30").unwrap(), parse("rw,uid=1000").unwrap()];
-        let all = Options::all(&said).unwrap();
+        let given = [parse("ro,sync,commit=30").unwrap(), parse("rw,uid=1000").unwrap()];
+        let all = Options::all(&given).unwrap();
         assert_eq!((all.read_only, all.sync), (Some(false), Some(true)));
         assert_eq!(all.commit, Some(Duration::from_secs(30)));
         assert_eq!(all.users, [IdRange { volume: 0, here: 1000, count: 1 }]);
@@ -312,15 +312,15 @@ mod tests {
         ] {
             assert_ne!(parse(option).unwrap(), Options::default(), "{option} has no effect");
         }
-        for (names, fate) in table::ROWS {
+        for (names, treatment) in table::ROWS {
             for name in *names {
                 let option = given(name);
-                match (fate, parse(&option)) {
-                    (Fate::Ignored(_), Ok(options)) => assert_eq!(options, Options::default()),
-                    (Fate::Refused(why), Err(error)) => {
+                match (treatment, parse(&option)) {
+                    (Treatment::Ignored(_), Ok(options)) => assert_eq!(options, Options::default()),
+                    (Treatment::Refused(why), Err(error)) => {
                         assert!(error.contains(&option) && error.contains(why), "{error}");
                     }
-                    (fate, parsed) => panic!("{option}: {fate:?}, but {parsed:?}"),
+                    (treatment, parsed) => panic!("{option}: {treatment:?}, but {parsed:?}"),
                 }
                 assert!(table::help().contains(name), "{name}");
             }

@@ -9,7 +9,7 @@
 //! servers would be two writers.
 
 use super::options::Options;
-use crate::failure::{Failure, tell};
+use crate::failure::{Failure, print_message};
 use crate::image::Image;
 use crate::mounts::Mounted;
 use crate::shown::Shown;
@@ -46,9 +46,9 @@ pub(super) fn bind(
 ) -> Result<u8, Failure> {
     let name = Shown::path(&image.name);
     let at = Shown::path(&first.dir);
-    let refused = |why: &str| Failure::new(format!("{name}: mounted on {at} already{why}"));
+    let refused = |why: &str| Failure::new(format!("{name}: already mounted on {at}{why}"));
     if !rustix::process::geteuid().is_root() {
-        return Err(refused(": use it there, or unmount it first"));
+        return Err(refused(": use that mount, or unmount it first"));
     }
     if foreground {
         return Err(refused(", by another server: unmount it first"));
@@ -58,11 +58,14 @@ pub(super) fn bind(
         || options.read_only.unwrap_or(first.read_only) != first.read_only
     {
         return Err(refused(
-            ": a second mount has the options of the first; unmount it to change them",
+            ": a second mount has the options of the first: unmount that to change them",
         ));
     }
     rustix::mount::mount_bind(&first.dir, dir)
         .map_err(|errno| Failure::of_file("mount on it", dir, errno))?;
-    tell(format_args!("{name}: mounted on {at} already: {} shows the same", Shown::path(dir)));
+    print_message(format_args!(
+        "{name}: already mounted on {at}: {} is a bind mount of it",
+        Shown::path(dir)
+    ));
     Ok(0)
 }

@@ -7,11 +7,13 @@ use super::notify;
 use super::options::Options;
 use super::source::Source;
 use super::statistics;
-use crate::failure::{Failure, explained, passed_lock, plain, said_of_absence, tell};
+use crate::failure::{
+    Failure, absence_message, explained, ignored_lock_message, plain, print_message,
+};
 use crate::image::{Image, is_same_file};
 use crate::mounts::{Mounted, place_of};
 use crate::shown::Shown;
-use crate::verb::unmount::said_of_dead;
+use crate::verb::unmount::dead_mount_message;
 use extant::{ByteLogMode, Error, Filesystem, OpenOptions};
 use extant_base::IoOp;
 use extant_fuse::{
@@ -44,16 +46,16 @@ pub(super) fn serve(args: &Args) -> Result<u8, Failure> {
         let _ = rustix::process::setsid();
     }
     let signals = listen(&[SIGTERM, SIGINT, SIGHUP])?;
-    let asked = listen(&[SIGUSR1])?;
+    let requested = listen(&[SIGUSR1])?;
     let name = Shown::path(&image.name).to_string();
     let fs = open(&image, &options, &log, &name)?;
-    statistics::note_on_signal(asked, fs.clone(), Arc::clone(&log), name.clone());
+    statistics::note_on_signal(requested, fs.clone(), Arc::clone(&log), name.clone());
     let served = serve_volume(args, &options, &image, &dir, &fs, &log, signals);
     let closed = fs.close().map_err(|error| format!("{name}: {}", explained(&error)));
     served?;
     if let Err(text) = closed {
         log.note(&text);
-        return Err(Failure::Told);
+        return Err(Failure::Reported);
     }
     Ok(0)
 }
@@ -69,7 +71,7 @@ fn unmount_dead(image: &Image, dir: &Path) -> Result<(), Failure> {
         if (Some(&mounted.dir) == place.as_ref() || is_same()) && mounted.is_dead() {
             extant_fuse::unmount(&mounted.dir, true)
                 .map_err(|error| Failure::new(format!("{}: {error}", Shown::path(&mounted.dir))))?;
-            tell(said_of_dead(&mounted.dir));
+            print_message(dead_mount_message(&mounted.dir));
         }
     }
     Ok(())
@@ -96,8 +98,8 @@ fn open(
         .enforce_quota(options.quota == Some(true))
         .on_error(Arc::new(move |error| match error {
             // Reported while the volume is opened, when standard error is still the caller's.
-            Error::Locked { pid } => tell(passed_lock(&hooked, *pid)),
-            Error::Member(member) => log.note(&said_of_absence(&hooked, member)),
+            Error::Locked { pid } => print_message(ignored_lock_message(&hooked, *pid)),
+            Error::Member(member) => log.note(&absence_message(&hooked, member)),
             error => log.note(&format!("{}: {}", Shown::path(&hooked), explained(error))),
         }));
     if let Some(blocks) = options.stripe {
@@ -133,17 +135,17 @@ fn open(
         {
             let image = Shown::path(&image.name);
             Failure::new(format!(
-                "{image}: cannot open: {}: -o ro mounts it to read",
+                "{image}: cannot open: {}: use -o ro to mount it for reading",
                 plain(source)
             ))
         }
         error => Failure::of_image(&image.name, error),
     })?;
     if options.byte_log.is_some_and(|mode| mode != ByteLogMode::Off) && !fs.is_read_only() {
-        tell(format_args!("{name}: fsync {}", fs.sync_way()));
+        print_message(format_args!("{name}: fsync {}", fs.sync_way()));
     }
     if let Some(feature) = fs.read_only_reason() {
-        tell(format_args!(
+        print_message(format_args!(
             "{name}: mounted read-only: {feature}: such a volume can be read, not changed"
         ));
     }
@@ -203,7 +205,7 @@ fn serve_volume(
         // The mount must not keep a directory of the starter in use.
         let _ = std::env::set_current_dir("/");
         background::detach()
-            .map_err(|error| Failure::new(format!("cannot go on in the background: {error}")))?;
+            .map_err(|error| Failure::new(format!("cannot continue in the background: {error}")))?;
     }
     notify::ready();
     session.wait();

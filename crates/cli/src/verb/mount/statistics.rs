@@ -1,7 +1,7 @@
 //! Logs statistics of a mount on SIGUSR1.
 //!
 //! ```text
-//!   kill -USR1 PID ──► "disk.img: 120 commits, 4031 fast commits (2118 KiB), …; 3 in full: …"
+//!   kill -USR1 PID ──► "disk.img: 120 commits, 4031 fast commits (2118 KiB), …; 3 full commits: …"
 //! ```
 
 use super::log::Log;
@@ -10,18 +10,23 @@ use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 
-/// Logs statistics of the volume `name` for each byte from `asked`.
-pub(super) fn note_on_signal(mut asked: UnixStream, fs: Filesystem, log: Arc<Log>, name: String) {
+/// Logs statistics of the volume `name` for each byte from `requested`.
+pub(super) fn note_on_signal(
+    mut requested: UnixStream,
+    fs: Filesystem,
+    log: Arc<Log>,
+    name: String,
+) {
     std::thread::spawn(move || {
         let mut byte = [0];
-        while asked.read_exact(&mut byte).is_ok() {
-            log.note(&format!("{name}: {}", words(&fs.stats())));
+        while requested.read_exact(&mut byte).is_ok() {
+            log.note(&format!("{name}: {}", text(&fs.stats())));
         }
     });
 }
 
 /// The statistics in one line.
-fn words(stats: &Stats) -> String {
+fn text(stats: &Stats) -> String {
     let mut parts = Vec::new();
     if let Some(journal) = &stats.journal {
         parts.push(format!("{} commits", journal.commits));
@@ -37,12 +42,13 @@ fn words(stats: &Stats) -> String {
             parts.push(format!("{} records in the byte log ({kib} KiB)", byte_log.records));
         }
         for (why, count) in &journal.full_because {
-            parts.push(format!("{count} in full: {}", why.words()));
+            let commits = if *count == 1 { "commit" } else { "commits" };
+            parts.push(format!("{count} full {commits}: {}", why.words()));
         }
     }
     if let Some(cache) = &stats.cache {
         parts.push(format!(
-            "{} KiB of files in memory, {} KiB of them dirty",
+            "{} KiB of file data cached, {} KiB of it dirty",
             cache.cached >> 10,
             cache.dirty >> 10
         ));

@@ -13,23 +13,23 @@
 
 /// Treatment of an option that `options.rs` does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum Treatment {
     /// It has no effect. The text says why that is harmless.
     Ignored(&'static str),
     /// It is an error. The text gives the reason and the alternative.
     Refused(&'static str),
 }
 
-use Fate::{Ignored, Refused};
+use Treatment::{Ignored, Refused};
 
 /// Options and their treatment: the whole option, `name=` for any value, or `start*`.
-pub(super) const ROWS: &[(&[&str], Fate)] = &[
+pub(super) const ROWS: &[(&[&str], Treatment)] = &[
     (
         &[
             "defaults", "auto", "noauto", "user", "user=", "users", "nouser", "owner", "group",
             "nofail", "_netdev", "comment=", "x-*", "loop", "nomand", "silent", "loud",
         ],
-        Ignored("mount(8), systemd and fstab read these themselves"),
+        Ignored("mount(8), systemd and readers of fstab act on these"),
     ),
     (
         &[
@@ -57,11 +57,11 @@ pub(super) const ROWS: &[(&[&str], Fate)] = &[
             "nolazytime",
             "nodax",
         ],
-        Ignored("always so, or as the volume's features say"),
+        Ignored("always in effect, or set by the volume's features"),
     ),
     (
         &["nobarrier", "barrier=0", "journal_async_commit", "noauto_da_alloc"],
-        Ignored("they give safety up for speed: flushes are sent and commits waited for anyway"),
+        Ignored("less safety for speed: extant always sends flushes and waits for commits"),
     ),
     (
         &[
@@ -97,36 +97,43 @@ pub(super) const ROWS: &[(&[&str], Fate)] = &[
             "iversion",
             "inlinecrypt",
         ],
-        Ignored("they tune the kernel's own ext4, and change no result"),
+        Ignored("tuning of the kernel's ext4 without effect on results"),
     ),
-    (&["noacl", "nouser_xattr"], Refused("access lists and attributes are always served")),
+    (
+        &["noacl", "nouser_xattr"],
+        Refused(
+            "access control lists and extended attributes are always \
+                                          enabled",
+        ),
+    ),
     (
         &["errors=panic"],
-        Refused("a mount in user space does not halt the machine; give errors=remount-ro"),
+        Refused("a mount in user space cannot halt the machine; use errors=remount-ro"),
     ),
-    (&["data_err=abort"], Refused("a failed write of data is an error of the next fsync alone")),
+    (&["data_err=abort"], Refused("a failed write of data is reported by the next fsync only")),
     (&["grpid", "bsdgroups"], Refused("set the directory's set-group-ID bit instead (chmod g+s)")),
-    (&["resuid=", "resgid="], Refused("no user takes the reserved blocks through a mount")),
+    (&["resuid=", "resgid="], Refused("no user can use reserved blocks through a mount")),
     (&["nouid32"], Refused("owners have 32 bits")),
-    (&["sb="], Refused("to read by a copy of the superblock, name the image IMG?backup=GROUP")),
-    (&["journal_dev="], Refused("name the journal's device: journal_path=DEVICE")),
-    (&["max_dir_size_kb="], Refused("directories have no limit here")),
+    (&["sb="], Refused("to use a backup superblock, name the image IMG?backup=GROUP")),
+    (&["journal_dev="], Refused("name the journal's device with journal_path=DEVICE")),
+    (&["max_dir_size_kb="], Refused("limits on the size of directories are not supported")),
     (
         &["usrjquota=*", "grpjquota=*"],
-        Refused("quota is kept in hidden files alone: extant tune --features quota"),
+        Refused("quota is kept in hidden files only: use extant tune --features quota"),
     ),
-    (&["remount"], Refused("options of a mount do not change; unmount it and mount it again")),
+    (&["remount"], Refused("options of a mount cannot change; unmount and mount again")),
     (
         &["context=", "fscontext=", "defcontext=", "rootcontext="],
-        Refused("labels of SELinux are not passed on"),
+        Refused("SELinux labels are not supported as mount options"),
     ),
     (&["abort", "warn_on_error", "test_dummy_encryption*"], Refused("for tests of the kernel")),
 ];
 
 /// The table's entry for `option` as the user wrote it.
-pub(super) fn fate(option: &str) -> Option<Fate> {
-    let rows =
-        || ROWS.iter().flat_map(|(names, fate)| names.iter().map(move |name| (*name, *fate)));
+pub(super) fn treatment(option: &str) -> Option<Treatment> {
+    let rows = || {
+        ROWS.iter().flat_map(|(names, treatment)| names.iter().map(move |name| (*name, *treatment)))
+    };
     let exact = rows().find(|(name, _)| *name == option);
     let of_kind = || {
         rows().find(|(name, _)| match (name.strip_suffix('*'), name.strip_suffix('=')) {
@@ -137,7 +144,7 @@ pub(super) fn fate(option: &str) -> Option<Fate> {
             _ => false,
         })
     };
-    exact.or_else(of_kind).map(|(_, fate)| fate)
+    exact.or_else(of_kind).map(|(_, treatment)| treatment)
 }
 
 /// The table in the form that help prints.
@@ -148,8 +155,8 @@ pub(super) fn help() -> String {
         (true, "Refused, since ignoring them would do something else than requested"),
     ] {
         text.push_str(&format!("\n{title}:\n"));
-        for (names, fate) in ROWS {
-            let why = match fate {
+        for (names, treatment) in ROWS {
+            let why = match treatment {
                 Ignored(why) if !is_refused => why,
                 Refused(why) if is_refused => why,
                 _ => continue,

@@ -41,7 +41,7 @@ pub(super) struct Journal {
 
 /// Which metadata has checksums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MetadataSums {
+pub(super) enum MetadataChecksums {
     None,
     /// `gdt_csum`: group descriptors, CRC16.
     Descriptors,
@@ -49,12 +49,12 @@ pub(super) enum MetadataSums {
     All,
 }
 
-impl MetadataSums {
+impl MetadataChecksums {
     pub(super) fn name(self) -> &'static str {
         match self {
-            MetadataSums::None => "none",
-            MetadataSums::Descriptors => "descriptors",
-            MetadataSums::All => "all",
+            MetadataChecksums::None => "none",
+            MetadataChecksums::Descriptors => "descriptors",
+            MetadataChecksums::All => "all",
         }
     }
 }
@@ -68,9 +68,9 @@ impl Facts {
         options: &Options,
         progress: &dyn Progress,
     ) -> Result<Facts, Failure> {
-        let mut as_it_stands = image.options();
-        as_it_stands.recover(false);
-        let mut fs = match as_it_stands.open(&image.path) {
+        let mut without_recovery = image.options();
+        without_recovery.recover(false);
+        let mut fs = match without_recovery.open(&image.path) {
             Ok(fs) => fs,
             Err(error) => {
                 let Some(sb) = bare_superblock(image) else {
@@ -92,10 +92,10 @@ impl Facts {
                 }
                 Err(error) => {
                     facts.problem(format!(
-                        "the journal cannot be replayed, the volume is shown as it stands: {}",
+                        "the journal cannot be replayed, the volume is shown as it is on disk: {}",
                         explained(&error)
                     ));
-                    image.open_with(&as_it_stands)?
+                    image.open_with(&without_recovery)?
                 }
             };
             facts.sb = fs.superblock().clone();
@@ -160,18 +160,18 @@ impl Facts {
         blocks.saturating_mul(self.sb.block_size.bytes() as u64)
     }
 
-    pub(super) fn metadata_sums(&self) -> MetadataSums {
+    pub(super) fn metadata_checksums(&self) -> MetadataChecksums {
         let features = self.sb.features.ro_compat;
         if features.contains(RoCompat::METADATA_CSUM) {
-            MetadataSums::All
+            MetadataChecksums::All
         } else if features.contains(RoCompat::GDT_CSUM) {
-            MetadataSums::Descriptors
+            MetadataChecksums::Descriptors
         } else {
-            MetadataSums::None
+            MetadataChecksums::None
         }
     }
 
-    pub(super) fn has_data_sums(&self) -> bool {
+    pub(super) fn has_data_csum(&self) -> bool {
         self.sb.features.ro_compat.contains(RoCompat::DATA_CSUM)
     }
 }

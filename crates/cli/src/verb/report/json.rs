@@ -181,8 +181,8 @@ pub(super) fn answer(facts: &Facts) -> Answer<'_> {
         free_inodes: sb.free_inodes,
         reserved_blocks: sb.reserved_blocks,
         checksums: Checksums {
-            metadata: facts.metadata_sums().name(),
-            data: facts.has_data_sums(),
+            metadata: facts.metadata_checksums().name(),
+            data: facts.has_data_csum(),
             data_blocks: survey.map(|survey| survey.files.data_blocks),
             covered_blocks: survey.map(|survey| survey.files.covered.blocks),
             covered_files: survey.map(|survey| survey.files.covered.count),

@@ -14,7 +14,7 @@ mod svg;
 mod text;
 
 use crate::bar;
-use crate::failure::{Failure, tell};
+use crate::failure::{Failure, print_message};
 use crate::image::Image;
 use crate::out::Out;
 use crate::shown::Shown;
@@ -30,36 +30,35 @@ use std::path::{Path, PathBuf};
 /// Cells of the map: as many as a page of a few hundred KiB can show, whatever the volume's size.
 const CELLS: usize = 2048;
 
-/// Draw a volume: space, fragmentation, journal, largest files.
+/// Report the space, fragmentation, journal and largest files of a volume.
 ///
-/// Reads all descriptors, bitmaps, directories, inodes in use and maps of files; of their data nothing.
-/// A volume that was not unmounted is shown as it will be after its journal has been replayed. Of a
-/// damaged one what can be read is shown, and what cannot is named.
+/// Reads all descriptors, bitmaps, directories, inodes in use and maps of files, but no file data.
+/// If the volume was not unmounted, its journal is replayed in memory first. Of a damaged volume,
+/// everything readable is shown, and the rest is named.
 ///
-/// A piece is a run of neighbouring blocks: a file in one piece is read without a seek.
+/// A piece is a run of adjacent blocks: a file in one piece is read without a seek.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant report disk.img
-  extant report disk.img -o disk.html          a page to show around: no network, no scripts
+  extant report disk.img -o disk.html          one page without scripts or network access
   extant report --json disk.img | jq .free_runs.longest
   extant report 'sd.img?offset=1M' --top 30
 
-Exit status: 0 shown, 1 not a volume, or something of it could not be read (the rest is shown all the
-same).")]
+Exit status: 0 shown, 1 not a volume, or a part could not be read (the rest is shown).")]
 pub(crate) struct Args {
     /// Image file or block device, or IMG?offset=BYTES
     #[arg(value_name = "IMG")]
     image: OsString,
-    /// Write a page of HTML with pictures, instead of text to standard output; - for standard output
+    /// Write an HTML page with pictures to FILE instead of text; - for standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Print one JSON object (docs/JSON.md)
     #[arg(long)]
     json: bool,
-    /// Rows of each list of the largest
+    /// Number of rows in each list of the largest
     #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=1000))]
     top: u16,
-    /// Threads at work; default: one a processor
+    /// Number of threads; default: the number of processors
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: Option<u16>,
     /// Show no progress
@@ -72,7 +71,10 @@ impl Args {
         let image = Image::parse(&self.image)?;
         let to_stdout = self.output.as_deref().is_some_and(|path| path == Path::new("-"));
         if to_stdout && self.json {
-            return Err(Failure::usage("standard output takes the page or JSON: give -o a file"));
+            return Err(Failure::usage(
+                "the page and JSON cannot both go to standard output: give \
+                                       -o a file",
+            ));
         }
         if let Some(path) = self.output.as_deref().filter(|_| !to_stdout) {
             may_be_written(path)?;
@@ -101,8 +103,8 @@ impl Args {
             let (name, count) = (Shown::path(&image.name), facts.problems_count);
             let first = facts.problems.first().map(String::as_str).unwrap_or_default();
             match count {
-                1 => tell(format_args!("{name}: {first}")),
-                _ => tell(format_args!("{name}: {count} problems, the first: {first}")),
+                1 => print_message(format_args!("{name}: {first}")),
+                _ => print_message(format_args!("{name}: {count} problems, the first: {first}")),
             }
         }
         Ok(u8::from(facts.problems_count > 0))
@@ -124,7 +126,7 @@ fn may_be_written(path: &Path) -> Result<(), Failure> {
     match metadata.is_file() && (start.is_empty() || start == page::START.as_bytes()) {
         true => Ok(()),
         false => Err(Failure::new(format_args!(
-            "{}: is there and is no page that this command wrote: name another file",
+            "{}: exists and is not a page of this command: name another file",
             Shown::path(path)
         ))),
     }

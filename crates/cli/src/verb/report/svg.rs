@@ -16,17 +16,19 @@ use std::fmt::Write;
 /// Width of every picture, in its own units.
 const WIDTH: f64 = 1040.0;
 
-fn open(height: f64, words: &str) -> String {
-    let words = escape(words);
+fn open(height: f64, text: &str) -> String {
+    let text = escape(text);
     format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{words}\">"
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.0}\" \
+         role=\"img\" aria-label=\"{text}\">"
     )
 }
 
 /// A rectangle, with its title.
 fn rect(class: &str, [x, y, width, height]: [f64; 4], round: f64, title: &str) -> String {
     format!(
-        "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"{round}\"><title>{}</title></rect>",
+        "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" \
+         height=\"{height:.1}\" rx=\"{round}\"><title>{}</title></rect>",
         escape(title)
     )
 }
@@ -34,15 +36,15 @@ fn rect(class: &str, [x, y, width, height]: [f64; 4], round: f64, title: &str) -
 /// All blocks of the volume in one bar.
 pub(super) fn space(facts: &Facts, survey: &Survey) -> String {
     let parts = &survey.parts;
-    let mut out = open(44.0, "what the space is used for");
+    let mut out = open(44.0, "use of the space");
     let free = ("free", "free", parts.free);
     let mut x = 0.0;
     let all: Vec<_> = kinds(parts).into_iter().chain([free]).filter(|kind| kind.2 > 0).collect();
     // Everything that exists is visible: at least 2 units wide, taken proportionally from the rest.
-    let room = WIDTH - 4.0 * all.len() as f64;
+    let space = WIDTH - 4.0 * all.len() as f64;
     let sum: u64 = all.iter().map(|kind| kind.2).sum();
     for (kind, name, blocks) in all {
-        let wide = 2.0 + blocks as f64 / sum.max(1) as f64 * room;
+        let wide = 2.0 + blocks as f64 / sum.max(1) as f64 * space;
         let title = format!(
             "{name}: {}, {}",
             amount::shown(facts.bytes(blocks)),
@@ -93,10 +95,11 @@ pub(super) fn map(facts: &Facts, survey: &Survey) -> String {
                 0 => fill(cell, x, y, &mut fills),
                 _ => square(&mut damaged, x, y, BODY),
             }
-            let words = escape(&words(facts, cell));
+            let text = escape(&text(facts, cell));
             let _ = write!(
                 hover,
-                "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{BODY:.1}\" height=\"{BODY:.1}\"><title>{words}</title></rect>"
+                "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{BODY:.1}\" \
+                 height=\"{BODY:.1}\"><title>{text}</title></rect>"
             );
         }
         y += CELL;
@@ -136,7 +139,7 @@ fn fill(cell: &Cell, x: f64, y: f64, fills: &mut Vec<(&'static str, String)>) {
     }
 }
 
-fn words(facts: &Facts, cell: &Cell) -> String {
+fn text(facts: &Facts, cell: &Cell) -> String {
     let (first, last) = (cell.groups.start, cell.groups.end.saturating_sub(1));
     let groups = match first == last {
         true => format!("Group {first}"),
@@ -166,7 +169,7 @@ fn words(facts: &Facts, cell: &Cell) -> String {
 pub(super) struct Bar {
     pub(super) label: String,
     pub(super) value: u64,
-    pub(super) words: String,
+    pub(super) text: String,
 }
 
 /// One bar in each line, the longest as wide as the space allows.
@@ -175,7 +178,7 @@ pub(super) fn bars(class: &str, bars: &[Bar]) -> String {
     // Half the page wide. Otherwise the text would shrink with the picture.
     const WIDE: f64 = 520.0;
     const FROM: f64 = 108.0;
-    const ROOM: f64 = 230.0;
+    const BAR_WIDTH: f64 = 230.0;
     let height = STEP * bars.len() as f64;
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDE} {height:.0}\" role=\"img\">"
@@ -184,19 +187,20 @@ pub(super) fn bars(class: &str, bars: &[Bar]) -> String {
     for (n, bar) in bars.iter().enumerate() {
         let y = STEP * n as f64;
         let wide =
-            (bar.value as f64 / most as f64 * ROOM).max(if bar.value > 0 { 1.5 } else { 0.0 });
-        let title = format!("{}: {}", bar.label, bar.words);
+            (bar.value as f64 / most as f64 * BAR_WIDTH).max(if bar.value > 0 { 1.5 } else { 0.0 });
+        let title = format!("{}: {}", bar.label, bar.text);
         let _ = write!(
             out,
-            "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>{}{}<text class=\"dim\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            "<text x=\"{:.0}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>{}{}<text class=\"dim\" \
+             x=\"{:.1}\" y=\"{:.1}\">{}</text>",
             FROM - 8.0,
             y + 16.0,
             escape(&bar.label),
-            rect("free", [FROM, y + 4.0, ROOM, 16.0], 2.0, &title),
+            rect("free", [FROM, y + 4.0, BAR_WIDTH, 16.0], 2.0, &title),
             rect(class, [FROM, y + 4.0, wide, 16.0], 2.0, &title),
-            FROM + ROOM + 8.0,
+            FROM + BAR_WIDTH + 8.0,
             y + 16.0,
-            escape(&bar.words),
+            escape(&bar.text),
         );
     }
     out.push_str("</svg>");
@@ -210,12 +214,12 @@ pub(super) fn strip(facts: &Facts, journal: &Journal) -> Option<String> {
     let at = |block: u32| f64::from(block) / all * WIDTH;
     let (first, end) = (superblock.first, superblock.log_end().unwrap_or(superblock.maxlen));
     let mut out = open(74.0, "the journal");
-    let mut part = |class: &str, from: u32, to: u32, words: &str| {
+    let mut part = |class: &str, from: u32, to: u32, text: &str| {
         if from < to {
             let wide = (at(to) - at(from)).max(2.0);
             let x = at(from).min(WIDTH - wide);
             let bytes = amount::shown(facts.bytes(u64::from(to - from)));
-            let title = format!("{words}: blocks {from}–{}, {bytes}", to - 1);
+            let title = format!("{text}: blocks {from}–{}, {bytes}", to - 1);
             out.push_str(&rect(class, [x, 22.0, wide, 30.0], 2.0, &title));
         }
     };
@@ -232,7 +236,7 @@ pub(super) fn strip(facts: &Facts, journal: &Journal) -> Option<String> {
             part("journal", first, usage.head, live);
         }
     }
-    let mut mark = |block: u32, y: f64, words: String| {
+    let mut mark = |block: u32, y: f64, text: String| {
         let x = at(block);
         // Keeps text inside the picture.
         let anchor = match x {
@@ -242,8 +246,9 @@ pub(super) fn strip(facts: &Facts, journal: &Journal) -> Option<String> {
         };
         let _ = write!(
             out,
-            "<line class=\"mark\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"18\" y2=\"56\"/><text x=\"{x:.1}\" y=\"{y}\" text-anchor=\"{anchor}\">{}</text>",
-            escape(&words)
+            "<line class=\"mark\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"18\" y2=\"56\"/><text \
+             x=\"{x:.1}\" y=\"{y}\" text-anchor=\"{anchor}\">{}</text>",
+            escape(&text)
         );
     };
     if usage.blocks > 0 {

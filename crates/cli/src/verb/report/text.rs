@@ -6,7 +6,7 @@
 //! ```
 
 use super::facts::{
-    Facts, MetadataSums, counted, grouped, kinds, percent_shown, pieces_per_mib, span, used,
+    Facts, MetadataChecksums, counted, grouped, kinds, percent_shown, pieces_per_mib, span, used,
 };
 use crate::amount;
 use crate::failure::Failure;
@@ -69,7 +69,7 @@ fn head(facts: &Facts, out: &mut Out) -> Result<(), Failure> {
     }
     out.text(format_args!("\n"))?;
     match facts.replayed {
-        true => out.text(format_args!("Shown as it will be when the journal has been replayed.\n")),
+        true => out.text(format_args!("Shown with the journal replayed in memory.\n")),
         false => Ok(()),
     }
 }
@@ -257,12 +257,12 @@ fn journal(facts: &Facts, out: &mut Out) -> Result<(), Failure> {
 }
 
 fn checksums(facts: &Facts, out: &mut Out) -> Result<(), Failure> {
-    let metadata = match facts.metadata_sums() {
-        MetadataSums::All => "all metadata (CRC32C)",
-        MetadataSums::Descriptors => "group descriptors only (CRC16)",
-        MetadataSums::None => "none of metadata",
+    let metadata = match facts.metadata_checksums() {
+        MetadataChecksums::All => "all metadata (CRC32C)",
+        MetadataChecksums::Descriptors => "group descriptors only (CRC16)",
+        MetadataChecksums::None => "none of metadata",
     };
-    let data = match (&facts.survey, facts.has_data_sums()) {
+    let data = match (&facts.survey, facts.has_data_csum()) {
         (_, false) => "none of data".into(),
         (None, true) => "data".into(),
         (Some(survey), true) => {
@@ -273,7 +273,7 @@ fn checksums(facts: &Facts, out: &mut Out) -> Result<(), Failure> {
     title(out, "Checksums", &format!("{metadata}, {data}"))?;
     match facts.sb.error_count {
         0 => Ok(()),
-        count => out.text(format_args!("          {count} errors recorded by who mounted it\n")),
+        count => out.text(format_args!("          {count} errors recorded by mounts\n")),
     }
 }
 

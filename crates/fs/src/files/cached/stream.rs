@@ -212,7 +212,9 @@ impl<'a> Stream<'a> {
             // After a failed write, its bytes are dirty again before any other thread sees the
             // error.
             let result = match written {
-                Ok(()) => Ok(job.parts.into_iter().map(|(_, taken)| taken.let_go()).collect()),
+                Ok(()) => {
+                    Ok(job.parts.into_iter().map(|(_, taken)| taken.release_buffers()).collect())
+                }
                 Err(error) => {
                     drop(job.parts);
                     Err(error)
@@ -234,7 +236,7 @@ impl<'a> Stream<'a> {
         let mut guard = self.cursor.lock();
         let cursor = &mut *guard;
         let (workers, most) =
-            (self.workers.load(Ordering::Relaxed), self.demand.flights(IN_FLIGHT));
+            (self.workers.load(Ordering::Relaxed), self.demand.writes_in_flight(IN_FLIGHT));
         if workers > most.max(1) && !cursor.is_over {
             self.workers.store(workers - 1, Ordering::Relaxed);
             return Ok(None);

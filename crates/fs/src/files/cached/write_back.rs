@@ -343,7 +343,7 @@ impl Volume {
         let content = taken.slices();
         let content = Content::new(&content);
         self.write_pieces(DataPath::Device, pieces, u64::MAX, start, content, None)?;
-        Ok((taken.let_go(), self.block_at(end)))
+        Ok((taken.release_buffers(), self.block_at(end)))
     }
 
     /// As [`Volume::write_run_small`], for a file with data checksums.
@@ -366,7 +366,7 @@ impl Volume {
                 let (pos, content) = (taken.range().start, Content::new(&content));
                 let (path, checksums) = (DataPath::Device, &mut checksums);
                 self.write_pieces(path, &pieces, u64::MAX, pos, content, Some(checksums))?;
-                Ok(taken.let_go())
+                Ok(taken.release_buffers())
             }),
             None => Err(error.unwrap_or(Error::NoSpace)),
         };

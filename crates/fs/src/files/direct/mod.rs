@@ -9,7 +9,8 @@
 //! ```
 //!
 //! - An entry keeps the blocks of its range where they are. A thread that changes the map or the
-//!   size waits for all entries ([`crate::state::inode::transfers`]); a buffered writer waits for those that overlap its
+//!   size waits for all entries ([`crate::state::inode::transfers`]); a buffered writer waits for
+//!   those that overlap its
 //!   bytes.
 //! - Overwrites share the inode lock, and hold it only to begin.
 //! - Blocks new to the file stay unwritten until their data is on the device.

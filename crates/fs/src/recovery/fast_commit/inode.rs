@@ -101,6 +101,7 @@ impl Replay<'_> {
             sectors: body.sectors,
             i_block: body.i_block,
             file_acl: body.file_acl,
+            translator: body.translator,
             ..record.clone()
         };
         if body.extra_isize == 0 && disk.extra_isize != 0 {
@@ -142,8 +143,14 @@ impl Replay<'_> {
             // The key's identity is in an attribute, which no record contains.
             return Err(at.corrupt(What::FastCommitInode));
         }
-        let mut disk =
-            DiskInode { links: 0, dtime: 0, sectors: 0, file_acl: None, ..record.clone() };
+        let mut disk = DiskInode {
+            links: 0,
+            dtime: 0,
+            sectors: 0,
+            file_acl: None,
+            translator: None,
+            ..record.clone()
+        };
         let mut body = Body::fresh(volume.context(), DiskInode::default());
         let has_map = match kind {
             FileKind::Directory => {

@@ -4,7 +4,7 @@ use crate::entry::{Kind, NodeId, Time};
 use crate::error::SourceError;
 use crate::exclude::Excludes;
 use crate::owner::{ModeChange, Ownership};
-use crate::progress::Quiet;
+use crate::progress::NoProgress;
 use crate::source::{SourceOptions, SourceSpec};
 use crate::tree::Tree;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, XattrFlags, lsetxattr, mknodat};
@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 
 fn read(path: &Path, options: &SourceOptions) -> Result<Tree, SourceError> {
-    Tree::read(&[SourceSpec::new(path)], options, &Quiet)
+    Tree::read(&[SourceSpec::new(path)], options, &NoProgress)
 }
 
 fn find(tree: &Tree, path: &str) -> NodeId {
@@ -154,7 +154,7 @@ fn what_cannot_be_opened_is_named_or_gone_past() {
 }
 
 #[test]
-fn owners_modes_and_excludes_are_as_told() {
+fn owners_modes_and_excludes_follow_the_options() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
     fs::create_dir_all(at("etc/deep")).unwrap();
@@ -206,10 +206,10 @@ fn later_sources_go_over_earlier_ones() {
     put(&two, "dir", "2");
     fs::set_permissions(two.path().join("both"), fs::Permissions::from_mode(0o711)).unwrap();
     let tar = tempfile::NamedTempFile::new().unwrap();
-    let hand = crate::source::tar::tests::Hand::default().file("both/c", b"33").end();
+    let hand = crate::source::tar::tests::TarBuilder::default().file("both/c", b"33").end();
     fs::write(tar.path(), hand).unwrap();
     let sources = [one.path(), two.path(), tar.path()].map(SourceSpec::from);
-    let tree = Tree::read(&sources, &SourceOptions::new(), &Quiet).unwrap();
+    let tree = Tree::read(&sources, &SourceOptions::new(), &NoProgress).unwrap();
     let read =
         |path: &str| String::from_utf8(tree.reader().read(find(&tree, path)).unwrap()).unwrap();
     let got = ["both/a", "linked", "both/b", "both/c", "file/now-dir", "dir"].map(read);
@@ -243,12 +243,12 @@ fn blocks_of_zeros_become_holes_as_with_mke2fs() {
         fs::write(at(name), bytes).unwrap();
     }
     let tar = tempfile::NamedTempFile::new().unwrap();
-    let hand = crate::source::tar::tests::Hand::default().file("packed", &mixed).end();
+    let hand = crate::source::tar::tests::TarBuilder::default().file("packed", &mixed).end();
     fs::write(tar.path(), hand).unwrap();
     let sources = [dir.path(), tar.path()].map(SourceSpec::from);
     let options = SourceOptions::new();
-    let plain = Tree::read(&sources, &options, &Quiet).unwrap();
-    let tree = Tree::read(&sources, &options.zeros_are_holes(4096), &Quiet).unwrap();
+    let plain = Tree::read(&sources, &options, &NoProgress).unwrap();
+    let tree = Tree::read(&sources, &options.zeros_are_holes(4096), &NoProgress).unwrap();
     let ranges = |name| -> Vec<(u64, u64)> { tree.data_map(find(&tree, name)).ranges().collect() };
     for name in ["mixed", "packed"] {
         assert_eq!(ranges(name), [(0, 4096), (12_288, 3)]);

@@ -192,7 +192,7 @@ fn apply(
     }
     let mut start = [0; MAGIC_LEN];
     let len = region.read_at(0, &mut start).map_err(broken)?;
-    let packing = Packing::tell(&start[..len]).map_err(|f| SourceError::source(&name, f))?;
+    let packing = Packing::detect(&start[..len]).map_err(|f| SourceError::source(&name, f))?;
     if packing == Packing::Plain {
         // For a layer that is not packed both digests are the same.
         let diff_id = layer.diff_id.as_ref().filter(|id| layer.digest.as_ref() != Some(*id));

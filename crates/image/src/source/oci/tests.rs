@@ -3,9 +3,9 @@
 
 use super::*;
 use crate::entry::{Kind, NodeId};
-use crate::progress::Quiet;
+use crate::progress::NoProgress;
 use crate::source::SourceSpec;
-use crate::source::tar::tests::Hand;
+use crate::source::tar::tests::TarBuilder;
 use sha2::{Digest as _, Sha256};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -61,7 +61,10 @@ impl Layout {
     }
 
     fn tar(&self) -> Vec<u8> {
-        self.files.iter().fold(Hand::default(), |tar, (name, bytes)| tar.file(name, bytes)).end()
+        self.files
+            .iter()
+            .fold(TarBuilder::default(), |tar, (name, bytes)| tar.file(name, bytes))
+            .end()
     }
 }
 
@@ -78,7 +81,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 
 /// Three layers: plain, gzip, zstd.
 fn layers() -> Vec<Vec<u8>> {
-    let one = Hand::default()
+    let one = TarBuilder::default()
         .dir("etc")
         .file("etc/a", b"a1")
         .file("etc/b", b"b1")
@@ -87,7 +90,7 @@ fn layers() -> Vec<Vec<u8>> {
         .file("gone/deep/z", b"z1")
         .entry(b'2', "lib", "usr/lib", b"")
         .end();
-    let two = Hand::default()
+    let two = TarBuilder::default()
         .file("etc/.wh.a", b"")
         .file("etc/c", b"c2")
         .entry(b'1', "etc/b-too", "etc/b", b"")
@@ -97,7 +100,7 @@ fn layers() -> Vec<Vec<u8>> {
         .file(".wh.never-was", b"")
         .file(".wh..wh.plnk", b"")
         .end();
-    let three = Hand::default().file("gone/back", b"g3").file("lib/over", b"o3").end();
+    let three = TarBuilder::default().file("gone/back", b"g3").file("lib/over", b"o3").end();
     vec![one, gzip(&two), zstd::encode_all(&three[..], 1).unwrap()]
 }
 
@@ -130,7 +133,7 @@ fn check_tree(tree: &Tree) {
 }
 
 fn read(path: &Path, options: &SourceOptions) -> Result<Tree, SourceError> {
-    Tree::read(&[SourceSpec::new(path)], options, &Quiet)
+    Tree::read(&[SourceSpec::new(path)], options, &NoProgress)
 }
 
 fn read_default(path: &Path) -> Result<Tree, SourceError> {
@@ -155,7 +158,7 @@ fn layers_are_put_over_each_other_with_their_whiteouts() {
 
     // With `tar:` it is read as a tar.
     let spec = SourceSpec::parse(format!("tar:{}", tar.display()).as_ref());
-    let tree = Tree::read(&[spec], &SourceOptions::new(), &Quiet).unwrap();
+    let tree = Tree::read(&[spec], &SourceOptions::new(), &NoProgress).unwrap();
     assert!(tree.find(b"oci-layout").is_some());
 }
 
@@ -163,7 +166,7 @@ fn layers_are_put_over_each_other_with_their_whiteouts() {
 fn the_image_of_the_platform_is_taken() {
     let dir = tempfile::tempdir().unwrap();
     let mut layout = Layout::default();
-    let one = |name: &str| vec![Hand::default().file(name, b"").end()];
+    let one = |name: &str| vec![TarBuilder::default().file(name, b"").end()];
     let platform = |d: String, arch: &str, tag: &str| {
         format!(
             r#"{d},"platform":{{"os":"linux","architecture":"{arch}"}},
@@ -226,7 +229,7 @@ fn the_platform_that_fits_best_is_taken() {
         let image = |platform: &&str| {
             let parts: Vec<&str> = platform.split('/').collect();
             let file = platform.replace('/', "-");
-            let image = layout.image(&[Hand::default().file(&file, b"").end()]);
+            let image = layout.image(&[TarBuilder::default().file(&file, b"").end()]);
             let (os, architecture) = (parts[0], parts[1]);
             let variant = parts.get(2).map(|variant| format!(r#","variant":"{variant}""#));
             let variant = variant.unwrap_or_default();
@@ -254,8 +257,8 @@ fn the_platform_that_fits_best_is_taken() {
 #[test]
 fn docker_save_of_old_is_read() {
     let dir = tempfile::tempdir().unwrap();
-    let one = Hand::default().file("a", b"1").file("b", b"1").end();
-    let two = Hand::default().file(".wh.a", b"").end();
+    let one = TarBuilder::default().file("a", b"1").file("b", b"1").end();
+    let two = TarBuilder::default().file(".wh.a", b"").end();
     let config = format!(
         r#"{{"rootfs":{{"type":"layers","diff_ids":["sha256:{}","sha256:{}","sha256:{}"]}}}}"#,
         hex(&one),
@@ -267,7 +270,7 @@ fn docker_save_of_old_is_read() {
         r#"[{{"Config":"{name}","RepoTags":["x:1"],"Layers":["1/layer.tar","2/layer.tar","3/layer.tar"]}}]"#
     );
     let save = |two: &[u8], config: &str| {
-        Hand::default()
+        TarBuilder::default()
             .file("1/layer.tar", &one)
             .file("2/layer.tar", two)
             .entry(b'2', "3/layer.tar", "../1/layer.tar", b"")
@@ -282,7 +285,7 @@ fn docker_save_of_old_is_read() {
     // Layers may be packed: the diff id is the digest of the unpacked bytes.
     std::fs::write(&path, save(&gzip(&two), &config)).unwrap();
     assert!(read_default(&path).is_ok());
-    let other = Hand::default().file("evil", b"").end();
+    let other = TarBuilder::default().file("evil", b"").end();
     for other in [gzip(&other), other] {
         std::fs::write(&path, save(&other, &config)).unwrap();
         let error = read_default(&path).unwrap_err().to_string();
@@ -398,7 +401,7 @@ fn hostile_json_is_refused() {
 fn a_layer_cannot_lead_out_through_its_own_link() {
     let dir = tempfile::tempdir().unwrap();
     let mut layout = Layout::default();
-    let evil = Hand::default().entry(b'2', "l", "/etc", b"").file("l/passwd", b"").end();
+    let evil = TarBuilder::default().entry(b'2', "l", "/etc", b"").file("l/passwd", b"").end();
     let image = layout.image(&[evil]) + "}";
     layout.finish(&[image]);
     layout.write(dir.path());
@@ -410,8 +413,8 @@ fn a_layer_cannot_lead_out_through_its_own_link() {
 fn a_whiteout_spares_what_its_own_layer_put() {
     let dir = tempfile::tempdir().unwrap();
     let mut layout = Layout::default();
-    let one = Hand::default().file("a", b"old").file("d/x", b"1").file("d/y", b"1").end();
-    let two = Hand::default()
+    let one = TarBuilder::default().file("a", b"old").file("d/x", b"1").file("d/y", b"1").end();
+    let two = TarBuilder::default()
         .file("a", b"new")
         .file(".wh.a", b"")
         .file("d/y", b"2")
@@ -503,7 +506,7 @@ fn what_skopeo_copies_to_a_directory_is_an_image() {
 #[test]
 fn an_archive_that_unpacks_to_more_than_the_limit_is_refused() {
     let zeros = vec![0; 8 << 20];
-    let one = Hand::default().file("bomb", &zeros).end();
+    let one = TarBuilder::default().file("bomb", &zeros).end();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.tar");
     let limited = |limit: u64| {

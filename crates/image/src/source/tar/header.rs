@@ -71,12 +71,12 @@ pub(crate) struct OldSparse {
 
 /// Verifies the checksum of a block that may be a header.
 pub(crate) fn checksum_is_right(block: &[u8; BLOCK]) -> bool {
-    let Ok(said) = number(&block[148..156]) else { return false };
+    let Ok(stored) = number(&block[148..156]) else { return false };
     let outside = || block[..148].iter().chain(&block[156..]);
     let unsigned: i64 = outside().map(|&b| i64::from(b)).sum();
     // Some old programs added up signed bytes.
     let signed: i64 = outside().map(|&b| i64::from(b as i8)).sum();
-    said == unsigned + 8 * 32 || said == signed + 8 * 32
+    stored == unsigned + 8 * 32 || stored == signed + 8 * 32
 }
 
 impl Header {

@@ -318,7 +318,7 @@ pub fn fuzz_tar(data: &[u8]) {
         let Ok(mut spool) = Spool::new(&std::env::temp_dir()) else { return };
         let mut overlay = Overlay::new(1 << 16);
         let reader: Box<dyn Read> = Box::new(Cursor::new(data));
-        let quiet = &crate::progress::Quiet;
+        let quiet = &crate::progress::NoProgress;
         let name = Path::new("fuzz.tar");
         if read_stream(reader, &mut spool, name, meaning, &mut overlay, quiet).is_ok() {
             let tree = overlay.finish().expect("what was taken can be assembled");

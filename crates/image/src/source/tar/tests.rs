@@ -3,36 +3,36 @@
 use super::*;
 use crate::entry::{Kind, Meta, NodeId, Time, Xattr};
 use crate::error::SourceError;
-use crate::progress::Quiet;
+use crate::progress::NoProgress;
 use crate::tree::Tree;
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 
 /// A tar being written by hand.
 #[derive(Default, Clone)]
-pub(crate) struct Hand {
+pub(crate) struct TarBuilder {
     pub(crate) bytes: Vec<u8>,
 }
 
-impl Hand {
+impl TarBuilder {
     /// Adds one header with its data, without any check.
-    pub(crate) fn entry(mut self, kind: u8, name: &str, link: &str, data: &[u8]) -> Hand {
+    pub(crate) fn entry(mut self, kind: u8, name: &str, link: &str, data: &[u8]) -> TarBuilder {
         self.header(kind, name, link, data.len() as u64, |_| {});
         self.data(data);
         self
     }
 
     /// Adds a file.
-    pub(crate) fn file(self, name: &str, data: &[u8]) -> Hand {
+    pub(crate) fn file(self, name: &str, data: &[u8]) -> TarBuilder {
         self.entry(b'0', name, "", data)
     }
 
     /// Adds a directory.
-    pub(crate) fn dir(self, name: &str) -> Hand {
+    pub(crate) fn dir(self, name: &str) -> TarBuilder {
         self.entry(b'5', name, "", b"")
     }
 
     /// Adds an extended header before the next entry.
-    fn pax(mut self, kind: u8, records: &[(&str, &[u8])]) -> Hand {
+    fn pax(mut self, kind: u8, records: &[(&str, &[u8])]) -> TarBuilder {
         let mut body = Vec::new();
         for (key, value) in records {
             let rest = key.len() + value.len() + 3;
@@ -99,13 +99,13 @@ fn read_both(bytes: &[u8]) -> Result<Tree, SourceError> {
     let mut spool = Spool::new(&dir).unwrap();
     let mut streamed = Overlay::new(1 << 16);
     let reader = Box::new(Cursor::new(bytes));
-    let stream = read_stream(reader, &mut spool, name, Meaning::Plain, &mut streamed, &Quiet)
+    let stream = read_stream(reader, &mut spool, name, Meaning::Plain, &mut streamed, &NoProgress)
         .and_then(|()| streamed.finish());
     let file = tempfile::tempfile().unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, bytes, 0).unwrap();
     let mut placed = Overlay::new(1 << 16);
     let region = Region::rest_of(file).unwrap();
-    let place = read_in_place(region, name, Meaning::Plain, &mut placed, &Quiet)
+    let place = read_in_place(region, name, Meaning::Plain, &mut placed, &NoProgress)
         .and_then(|()| placed.finish());
     match (&stream, &place) {
         (Ok(a), Ok(b)) => {
@@ -139,7 +139,7 @@ fn content(tree: &Tree, path: &str) -> Vec<u8> {
 
 #[test]
 fn every_kind_of_entry_is_read_with_its_metadata() {
-    let tar = Hand::default()
+    let tar = TarBuilder::default()
         .dir("./")
         .dir("dev/")
         .entry(b'3', "dev/null", "", b"")
@@ -172,7 +172,7 @@ fn every_kind_of_entry_is_read_with_its_metadata() {
 #[test]
 fn extended_records_overrule_the_header() {
     let long = "n".repeat(200) + "/" + &"m".repeat(200);
-    let tar = Hand::default()
+    let tar = TarBuilder::default()
         .pax(b'g', &[("comment", b"x"), ("uid", b"99")])
         .pax(
             b'x',
@@ -209,7 +209,7 @@ fn extended_records_overrule_the_header() {
 fn gnu_long_names_are_taken() {
     let name = "d/".repeat(80) + "file";
     let target = "t".repeat(300);
-    let tar = Hand::default()
+    let tar = TarBuilder::default()
         .entry(b'L', "././@LongLink", "", format!("{name}\0").as_bytes())
         .file("cut off", b"1")
         .entry(b'K', "././@LongLink", "", format!("{target}\0").as_bytes())
@@ -239,7 +239,7 @@ fn is_the_sparse_file(tree: &Tree, path: &str) {
 
 #[test]
 fn all_gnu_sparse_forms_give_one_file() {
-    let mut old = Hand::default();
+    let mut old = TarBuilder::default();
     old.header(b'S', "f", "", 5, |h| {
         h[257..265].copy_from_slice(b"ustar  \0");
         for (at, number) in [(386, 10), (398, 3), (410, 50), (422, 2), (434, 100), (446, 0)] {
@@ -250,7 +250,7 @@ fn all_gnu_sparse_forms_give_one_file() {
     old.data(b"abcde");
     is_the_sparse_file(&read_both(&old.end()).unwrap(), "f");
 
-    let mut continued = Hand::default();
+    let mut continued = TarBuilder::default();
     continued.header(b'S', "f", "", 5, |h| {
         h[257..265].copy_from_slice(b"ustar  \0");
         h[482] = 1;
@@ -272,12 +272,12 @@ fn all_gnu_sparse_forms_give_one_file() {
         ("GNU.sparse.offset", b"50"),
         ("GNU.sparse.numbytes", b"2"),
     ];
-    let tar = Hand::default().pax(b'x', &v00).file("f", b"abcde").end();
+    let tar = TarBuilder::default().pax(b'x', &v00).file("f", b"abcde").end();
     is_the_sparse_file(&read_both(&tar).unwrap(), "f");
 
     let v01: [(&str, &[u8]); 3] =
         [("GNU.sparse.size", b"100"), ("GNU.sparse.name", b"f"), ("GNU.sparse.map", b"10,3,50,2")];
-    let tar = Hand::default().pax(b'x', &v01).file("GNUSparseFile.0/f", b"abcde").end();
+    let tar = TarBuilder::default().pax(b'x', &v01).file("GNUSparseFile.0/f", b"abcde").end();
     is_the_sparse_file(&read_both(&tar).unwrap(), "f");
 
     let v10: [(&str, &[u8]); 4] = [
@@ -289,13 +289,13 @@ fn all_gnu_sparse_forms_give_one_file() {
     let mut data = b"2\n10\n3\n50\n2\n".to_vec();
     data.resize(512, 0);
     data.extend_from_slice(b"abcde");
-    let tar = Hand::default().pax(b'x', &v10).file("GNUSparseFile.0/f", &data).end();
+    let tar = TarBuilder::default().pax(b'x', &v10).file("GNUSparseFile.0/f", &data).end();
     is_the_sparse_file(&read_both(&tar).unwrap(), "f");
 }
 
 #[test]
 fn a_later_entry_wins() {
-    let tar = Hand::default()
+    let tar = TarBuilder::default()
         .file("a", b"old")
         .entry(b'1', "b", "a", b"")
         .file("a", b"new")
@@ -317,14 +317,14 @@ fn a_later_entry_wins() {
 
 #[test]
 fn what_leads_out_or_makes_no_sense_is_refused_in_one_line() {
-    let good = || Hand::default().file("ok", b"1");
-    let mut huge = Hand::default();
+    let good = || TarBuilder::default().file("ok", b"1");
+    let mut huge = TarBuilder::default();
     huge.header(b'0', "huge", "", 0, |h| {
         h[124..136].copy_from_slice(b"\x80\0\0\0\x7f\xff\xff\xff\xff\xff\xff\xff")
     });
-    let mut extended = Hand::default();
+    let mut extended = TarBuilder::default();
     extended.header(b'x', "x", "", 1 << 30, |_| {});
-    let mut device = Hand::default();
+    let mut device = TarBuilder::default();
     device.header(b'4', "dev", "", 0, |h| h[329..336].copy_from_slice(b"7777777"));
     let many_dots = "../../../etc/passwd";
     let cases: Vec<(&str, Vec<u8>, &str)> = vec![
@@ -415,7 +415,7 @@ fn what_leads_out_or_makes_no_sense_is_refused_in_one_line() {
 
 #[test]
 fn an_archive_cut_off_anywhere_is_an_error() {
-    let tar = Hand::default()
+    let tar = TarBuilder::default()
         .file("a", &[1; 700])
         .pax(b'x', &[("path", b"b"), ("SCHILY.xattr.user.x", &[2; 600])])
         .file("c", b"3")
@@ -438,7 +438,7 @@ fn an_archive_cut_off_anywhere_is_an_error() {
 
 #[test]
 fn flipped_bits_never_panic_or_hang() {
-    let tar = Hand::default()
+    let tar = TarBuilder::default()
         .pax(b'g', &[("comment", b"hello")])
         .file("a", &[1; 100])
         .pax(
@@ -492,15 +492,15 @@ fn a_tar_of_another_program_is_read() {
 
 #[test]
 fn more_names_than_allowed_are_refused() {
-    let mut hand = Hand::default();
+    let mut tar = TarBuilder::default();
     for n in 0..20 {
-        hand = hand.file(&format!("f{n}"), b"");
+        tar = tar.file(&format!("f{n}"), b"");
     }
     let mut overlay = Overlay::new(10);
     let mut spool = Spool::new(&std::env::temp_dir()).unwrap();
-    let reader = Box::new(Cursor::new(hand.end()));
+    let reader = Box::new(Cursor::new(tar.end()));
     let name = Path::new("t.tar");
-    let read = read_stream(reader, &mut spool, name, Meaning::Plain, &mut overlay, &Quiet);
+    let read = read_stream(reader, &mut spool, name, Meaning::Plain, &mut overlay, &NoProgress);
     assert!(read.unwrap_err().to_string().contains("more than 10 entries"));
 }
 
@@ -510,20 +510,20 @@ fn a_packed_stream_cut_off_anywhere_is_truncated() {
     use std::io::Write;
     let noise: Vec<u8> =
         (0..90_000u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    let tar = Hand::default().file("a", &noise).file("b", b"2").end();
+    let tar = TarBuilder::default().file("a", &noise).file("b", b"2").end();
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gzip.write_all(&tar).unwrap();
     let mut zstd = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
     zstd.include_checksum(true).unwrap();
     zstd.write_all(&tar).unwrap();
     for packed in [gzip.finish().unwrap(), zstd.finish().unwrap()] {
-        let packing = Packing::tell(&packed).unwrap();
+        let packing = Packing::detect(&packed).unwrap();
         let read = |bytes: &[u8]| {
             let mut spool = Spool::new(&std::env::temp_dir()).unwrap();
             let mut overlay = Overlay::new(1 << 16);
             let name = Path::new("t.tar");
             let reader = packing.unpack(Cursor::new(bytes.to_vec())).unwrap();
-            read_ahead(reader, &mut spool, name, Meaning::Plain, &mut overlay, &Quiet)
+            read_ahead(reader, &mut spool, name, Meaning::Plain, &mut overlay, &NoProgress)
         };
         read(&packed).unwrap();
         let len = packed.len();
@@ -540,27 +540,27 @@ fn a_packed_stream_cut_off_anywhere_is_truncated() {
 #[test]
 fn names_in_access_lists_are_found_among_the_owners() {
     let list = |who: &str| format!("user::rw-,{who}:r--,group::r--,mask::r--,other::---");
-    let owned = |mut hand: Hand, name: &str, user: &str, uid: &str| {
-        hand.header(b'0', name, "", 0, |h| {
+    let owned = |mut tar: TarBuilder, name: &str, user: &str, uid: &str| {
+        tar.header(b'0', name, "", 0, |h| {
             h[265..265 + user.len()].copy_from_slice(user.as_bytes());
             h[108..108 + uid.len()].copy_from_slice(uid.as_bytes());
         });
-        hand
+        tar
     };
     // One user owns an earlier entry, one owns the file itself, one owns only a later entry.
-    let mut hand = owned(Hand::default(), "first", "joe", "0000021");
+    let mut tar = owned(TarBuilder::default(), "first", "joe", "0000021");
     for (name, who) in [("a", "user:joe"), ("b", "user:eve"), ("c", "group:staff")] {
-        hand = hand.pax(b'x', &[("SCHILY.acl.access", list(who).as_bytes())]).file(name, b"");
+        tar = tar.pax(b'x', &[("SCHILY.acl.access", list(who).as_bytes())]).file(name, b"");
     }
-    hand = owned(hand, "last", "eve", "0000022");
-    hand = hand.pax(b'x', &[("gname", b"staff"), ("gid", b"70")]).file("d", b"");
-    let tree = read_both(&hand.clone().end()).unwrap();
+    tar = owned(tar, "last", "eve", "0000022");
+    tar = tar.pax(b'x', &[("gname", b"staff"), ("gid", b"70")]).file("d", b"");
+    let tree = read_both(&tar.clone().end()).unwrap();
     for (name, tag, id) in [("a", 2, 0o21), ("b", 2, 0o22), ("c", 8, 70)] {
         let xattrs = tree.xattrs(tree.find(name.as_bytes()).unwrap());
         let value = &xattrs[0].value;
         assert!(value[4..].chunks(8).any(|e| e[0] == tag && e[4] == id), "{name}: {value:?}");
     }
-    let bad = hand.pax(b'x', &[("SCHILY.acl.access", list("user:nil").as_bytes())]).file("e", b"");
+    let bad = tar.pax(b'x', &[("SCHILY.acl.access", list("user:nil").as_bytes())]).file("e", b"");
     let error = fault(&bad.file("f", b"").end());
     assert!(error.starts_with("t.tar: entry e at byte ") && error.contains("nil"), "{error}");
 }

@@ -83,7 +83,7 @@ struct Device {
     /// Calls so far.
     visits: AtomicU64,
     /// In-flight limit that the last call got for a maximum of four.
-    flights: AtomicU64,
+    writes_in_flight: AtomicU64,
     /// While true, no write completes.
     shut: Mutex<bool>,
     opened: Condvar,
@@ -131,7 +131,7 @@ impl WriteBack<FakeFile> for Device {
         range: Range<u64>,
         demand: &dyn Demand,
     ) -> Result<u64> {
-        self.flights.store(demand.flights(4) as u64, Ordering::SeqCst);
+        self.writes_in_flight.store(demand.writes_in_flight(4) as u64, Ordering::SeqCst);
         self.visits.fetch_add(1, Ordering::SeqCst);
         if file.fails.load(Ordering::SeqCst) {
             let source = std::io::Error::from_raw_os_error(5);
@@ -237,7 +237,7 @@ impl Scene {
             free_at: Mutex::new(Instant::now()),
             log: Mutex::default(),
             visits: AtomicU64::new(0),
-            flights: AtomicU64::new(0),
+            writes_in_flight: AtomicU64::new(0),
             shut: Mutex::new(false),
             opened: Condvar::new(),
         });

@@ -13,13 +13,13 @@ fn while_a_reader_is_active_one_thread_has_one_write_in_flight() {
     }
     let visits = |n: u64| scene.device.visits.load(Ordering::SeqCst) >= n;
     assert!(scene.comes(Duration::from_secs(10), |_| visits(1)));
-    assert_eq!(scene.device.flights.load(Ordering::SeqCst), 1);
+    assert_eq!(scene.device.writes_in_flight.load(Ordering::SeqCst), 1);
     // The other thread checks again and again, and files wait.
     std::thread::sleep(Duration::from_millis(50));
     assert!(!visits(2));
     drop(reading);
     assert!(scene.comes(Duration::from_secs(10), |_| visits(2)));
-    assert_eq!(scene.device.flights.load(Ordering::SeqCst), 4);
+    assert_eq!(scene.device.writes_in_flight.load(Ordering::SeqCst), 4);
     scene.shut(false);
     assert!(scene.settles(Duration::from_secs(10)));
 }

@@ -225,7 +225,7 @@ impl Driver {
             }
             assert_eq!(at, taken.range().end);
             written += at - taken.range().start;
-            taken.let_go().done();
+            taken.release_buffers().done();
         }
         written
     }

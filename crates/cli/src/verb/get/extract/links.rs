@@ -4,7 +4,7 @@
 //!   first name ─► remember: path, device, inode ─► link, link, … ─► seal: flags against changes
 //! ```
 
-use super::{DIRECTORY, Extractor, Trouble, system};
+use super::{CopyError, DIRECTORY, Extractor, system};
 use crate::walk::Visit;
 use extant::{Ino, InodeFlags, Metadata};
 use rustix::fd::OwnedFd;
@@ -28,9 +28,9 @@ impl Extractor<'_> {
         visit: &Visit<'_>,
         meta: &Metadata,
         name: &[u8],
-    ) -> Result<(), Trouble> {
+    ) -> Result<(), CopyError> {
         let stat = rustix::fs::statat(self.parent(), name, AtFlags::SYMLINK_NOFOLLOW);
-        let stat = stat.map_err(system("look at it"))?;
+        let stat = stat.map_err(system("read its attributes"))?;
         let (device, inode) = (stat.st_dev, stat.st_ino);
         let last = if meta.is_file() { self.flags.last(meta) } else { InodeFlags::empty() };
         let place = (visit.depth > 0).then(|| (self.trail.dir(visit.depth), name.into()));
@@ -43,7 +43,7 @@ impl Extractor<'_> {
     }
 
     /// Links the name to the file's first copy, if that exists and is unchanged.
-    pub(super) fn link(&mut self, ino: Ino, name: &[u8]) -> Result<bool, Trouble> {
+    pub(super) fn link(&mut self, ino: Ino, name: &[u8]) -> Result<bool, CopyError> {
         let Some(first) = self.linked.get(&ino) else { return Ok(false) };
         let (fd, first_name) = self.find(first)?;
         match rustix::fs::linkat(&fd, first_name, self.parent(), name, AtFlags::empty()) {
@@ -55,7 +55,7 @@ impl Extractor<'_> {
     }
 
     /// The directory and name of a file's first copy, if that is still the same file.
-    fn find<'l>(&self, first: &'l Linked) -> Result<(OwnedFd, &'l [u8]), Trouble> {
+    fn find<'l>(&self, first: &'l Linked) -> Result<(OwnedFd, &'l [u8]), CopyError> {
         let wrong = system("link to its other name");
         let Some((dir, name)) = &first.place else { return Err(wrong(Errno::NOENT)) };
         let mut fd = rustix::fs::openat(&self.top, &self.start_name[..], DIRECTORY, Mode::empty())
@@ -67,7 +67,9 @@ impl Extractor<'_> {
         let stat = rustix::fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW).map_err(&wrong)?;
         match (stat.st_dev, stat.st_ino) == (first.device, first.inode) {
             true => Ok((fd, name)),
-            false => Err(Trouble::Words("its other name was changed while copying: copy it again")),
+            false => {
+                Err(CopyError::Message("its other name changed during the copy: copy it again"))
+            }
         }
     }
 

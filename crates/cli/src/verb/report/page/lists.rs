@@ -42,7 +42,7 @@ fn path(path: &Path) -> String {
 pub(super) fn largest_files(facts: &Facts, survey: &Survey, out: &mut String) {
     let rows = &survey.largest_files;
     let Some(most) = rows.first().map(|row| row.blocks) else { return };
-    section(out, "Largest files", "By the blocks that they take.");
+    section(out, "Largest files", "By the blocks in use.");
     let row = |row: &FileRow| {
         let size = amount::shown(facts.bytes(row.blocks));
         (percent(row.blocks, most), path(&row.path), vec![size, grouped(row.pieces)])
@@ -53,7 +53,7 @@ pub(super) fn largest_files(facts: &Facts, survey: &Survey, out: &mut String) {
 pub(super) fn most_pieces(facts: &Facts, survey: &Survey, out: &mut String) {
     let rows = &survey.most_pieces;
     let Some(most) = rows.first().map(|row| row.pieces) else { return };
-    section(out, "Files in most pieces", "What a reader has to seek for.");
+    section(out, "Files in most pieces", "Each piece after the first costs a reader a seek.");
     let row = |row: &FileRow| {
         let bytes = facts.bytes(row.blocks);
         let rate = format!("{:.2}", pieces_per_mib(row.pieces, bytes));
@@ -66,7 +66,7 @@ pub(super) fn most_pieces(facts: &Facts, survey: &Survey, out: &mut String) {
 pub(super) fn largest_dirs(facts: &Facts, survey: &Survey, out: &mut String) {
     let rows = &survey.largest_dirs;
     let Some(most) = rows.first().map(|row| row.blocks) else { return };
-    section(out, "Largest directories", "By the blocks of all that is below them.");
+    section(out, "Largest directories", "By the blocks of everything below them.");
     let row = |row: &DirRow| {
         let size = amount::shown(facts.bytes(row.blocks));
         (percent(row.blocks, most), path(&row.path), vec![size, grouped(row.below)])

@@ -11,8 +11,8 @@
 mod lists;
 
 use super::facts::{
-    Facts, MetadataSums, counted, grouped, kinds, percent, percent_shown, pieces_per_mib, span,
-    used,
+    Facts, MetadataChecksums, counted, grouped, kinds, percent, percent_shown, pieces_per_mib,
+    span, used,
 };
 use super::svg::{self, Bar};
 use crate::shown::{Shown, uuid};
@@ -62,7 +62,8 @@ pub(super) fn page(facts: &Facts) -> String {
     }
     let _ = writeln!(
         out,
-        "<footer>Made by extant {}. A piece is a run of neighbouring blocks. Sizes are those of blocks in use, not of content.</footer>\n</main></body></html>",
+        "<footer>Made by extant {}. A piece is a run of adjacent blocks. Sizes count blocks in \
+         use, not content.</footer>\n</main></body></html>",
         env!("CARGO_PKG_VERSION")
     );
     out
@@ -90,8 +91,8 @@ fn share(part: u64, whole: u64) -> String {
     escape(&percent_shown(part, whole))
 }
 
-fn section(out: &mut String, title: &str, words: &str) {
-    let _ = write!(out, "<section><h2>{title}</h2><p>{words}</p>");
+fn section(out: &mut String, title: &str, text: &str) {
+    let _ = write!(out, "<section><h2>{title}</h2><p>{text}</p>");
 }
 
 fn head(facts: &Facts, out: &mut String) {
@@ -101,7 +102,8 @@ fn head(facts: &Facts, out: &mut String) {
     let warn = if facts.state == "clean" { "" } else { " warn" };
     let _ = write!(
         out,
-        "<header><h1>{}<span class=\"badge{warn}\">{}</span></h1><p>{label}<code>{}</code> · made {} · written {}",
+        "<header><h1>{}<span class=\"badge{warn}\">{}</span></h1><p>{label}<code>{}</code> · made \
+         {} · written {}",
         escape(&facts.name),
         facts.state,
         uuid(&sb.uuid),
@@ -109,7 +111,7 @@ fn head(facts: &Facts, out: &mut String) {
         moment::seconds(sb.wtime),
     );
     if facts.replayed {
-        out.push_str(" · shown as it will be when the journal has been replayed");
+        out.push_str(" · shown with the journal replayed in memory");
     }
     let features = sb.features.to_string();
     let _ = writeln!(out, "</p><p><small>{}</small></p></header>", escape(&features));
@@ -160,15 +162,15 @@ fn tiles(facts: &Facts, survey: &Survey, out: &mut String) {
 
 fn legend(out: &mut String, items: impl Iterator<Item = (&'static str, String)>) {
     out.push_str("<ul class=\"legend\">");
-    for (class, words) in items {
-        let _ = write!(out, "<li><i class=\"{class}\"></i>{words}</li>");
+    for (class, text) in items {
+        let _ = write!(out, "<li><i class=\"{class}\"></i>{text}</li>");
     }
     out.push_str("</ul>");
 }
 
 fn space(facts: &Facts, survey: &Survey, out: &mut String) {
     let parts = &survey.parts;
-    section(out, "Space", "What the volume's blocks are used for.");
+    section(out, "Space", "Use of the volume's blocks.");
     out.push_str(&svg::space(facts, survey));
     let free = ("free", "free", parts.free);
     let items = kinds(parts).into_iter().chain([free]).filter(|kind| kind.2 > 0);
@@ -185,8 +187,9 @@ fn space(facts: &Facts, survey: &Survey, out: &mut String) {
 fn map(facts: &Facts, survey: &Survey, out: &mut String) {
     let each = survey.cells.first().map_or(0, |cell| cell.parts.blocks);
     let groups = &survey.groups;
-    let mut words = format!(
-        "From the first block to the last, <b>{}</b> a cell, filled from below. The numbers are those of groups",
+    let mut text = format!(
+        "From the first block to the last, <b>{}</b> a cell, filled from below. The numbers are \
+         those of groups",
         amount::shown(facts.bytes(each))
     );
     let notes =
@@ -197,12 +200,12 @@ fn map(facts: &Facts, survey: &Survey, out: &mut String) {
         .map(|(count, what)| format!("<b>{}</b> {what}", grouped(count.into())))
         .collect();
     match notes.is_empty() {
-        true => words.push('.'),
+        true => text.push('.'),
         false => {
-            let _ = write!(words, "; of {}, {}.", grouped(groups.count.into()), notes.join(", "));
+            let _ = write!(text, "; of {}, {}.", grouped(groups.count.into()), notes.join(", "));
         }
     }
-    section(out, "Map", &words);
+    section(out, "Map", &text);
     out.push_str(&svg::map(facts, survey));
     let damaged = (groups.damaged > 0).then_some(("bad", "not to be read".to_owned()));
     let items = kinds(&survey.parts).into_iter().filter(|kind| kind.2 > 0);
@@ -213,18 +216,18 @@ fn map(facts: &Facts, survey: &Survey, out: &mut String) {
 
 fn free(facts: &Facts, survey: &Survey, out: &mut String) {
     let free = &survey.free;
-    let words = format!(
+    let text = format!(
         "<b>{}</b>, the mean {}, the longest {}. Bars: bytes in runs of at least that length.",
         counted(free.count, "run", "runs"),
         amount::shown(facts.bytes(free.blocks) / free.count.max(1)),
         amount::shown(facts.bytes(free.longest)),
     );
-    section(out, "Free space by length of runs", &words);
+    section(out, "Free space by length of runs", &text);
     let bars: Vec<Bar> = filled(&free.by_length)
         .map(|(n, bucket)| Bar {
             label: amount::shown(facts.bytes(1 << n)),
             value: bucket.blocks,
-            words: format!(
+            text: format!(
                 "{} in {}",
                 amount::shown(facts.bytes(bucket.blocks)),
                 counted(bucket.count, "run", "runs")
@@ -245,18 +248,18 @@ fn filled(
 
 fn files(facts: &Facts, survey: &Survey, out: &mut String) {
     let files = &survey.files;
-    let words = format!(
+    let text = format!(
         "<b>{:.2}</b> pieces for each MiB of data, {} of {} in more than one. Bars: files.",
         pieces_per_mib(files.pieces, facts.bytes(files.data_blocks)),
         grouped(files.fragmented),
         counted(files.with_blocks, "file with blocks", "files with blocks"),
     );
-    section(out, "Files by number of pieces", &words);
+    section(out, "Files by number of pieces", &text);
     let bars: Vec<Bar> = filled(&files.by_pieces)
         .map(|(n, bucket)| Bar {
             label: span(n),
             value: bucket.count,
-            words: format!(
+            text: format!(
                 "{}, {}",
                 counted(bucket.count, "file", "files"),
                 amount::shown(facts.bytes(bucket.blocks))
@@ -270,18 +273,18 @@ fn files(facts: &Facts, survey: &Survey, out: &mut String) {
 fn journal(facts: &Facts, out: &mut String) {
     let Some(journal) = &facts.journal else { return };
     let info = &journal.info;
-    let mut words = match journal.log.as_ref() {
+    let mut text = match journal.log.as_ref() {
         Some((superblock, _)) => {
             format!("<b>{}</b>", amount::shown(facts.bytes(superblock.maxlen.into())))
         }
         None => format!("<b>{}</b>", info.place),
     };
     if let Some(state) = info.state {
-        let _ = write!(words, ", {state}");
+        let _ = write!(text, ", {state}");
     }
     if let Some((superblock, usage)) = &journal.log {
         let _ = write!(
-            words,
+            text,
             ", next transaction {}, {} to replay in {}",
             superblock.sequence.0,
             counted(usage.transactions.into(), "transaction", "transactions"),
@@ -289,18 +292,18 @@ fn journal(facts: &Facts, out: &mut String) {
         );
     }
     if let Some(fast_commits) = info.fast_commits {
-        let _ = write!(words, ", fast commits {fast_commits}");
+        let _ = write!(text, ", fast commits {fast_commits}");
     }
     if let Some(byte_log) = info.byte_log {
-        let _ = write!(words, ", byte log {byte_log}");
+        let _ = write!(text, ", byte log {byte_log}");
     }
     if let Some(uuid) = &info.uuid {
-        let _ = write!(words, ", on the device <code>{}</code>", escape(uuid));
+        let _ = write!(text, ", on the device <code>{}</code>", escape(uuid));
     }
     if let Some(features) = info.features.as_ref().filter(|features| !features.is_empty()) {
-        let _ = write!(words, "<br/><small>{}</small>", escape(&features.join(" ")));
+        let _ = write!(text, "<br/><small>{}</small>", escape(&features.join(" ")));
     }
-    section(out, "Journal", &words);
+    section(out, "Journal", &text);
     if let Some(strip) = svg::strip(facts, journal) {
         out.push_str(&strip);
         let mut items = vec![("meta", "superblock".to_owned()), ("free", "log".to_owned())];
@@ -308,7 +311,7 @@ fn journal(facts: &Facts, out: &mut String) {
             items.push(("journal", "transactions to replay".to_owned()));
         }
         if info.fast_commits.is_some_and(|state| state != "off") {
-            items.push(("fast", "room for fast commits".to_owned()));
+            items.push(("fast", "area for fast commits".to_owned()));
         }
         legend(out, items.into_iter());
     }
@@ -316,37 +319,36 @@ fn journal(facts: &Facts, out: &mut String) {
 }
 
 fn checksums(facts: &Facts, out: &mut String) {
-    let (metadata, words) = match facts.metadata_sums() {
-        MetadataSums::All => (100.0, "all of it, CRC32C (<code>metadata_csum</code>)"),
-        MetadataSums::Descriptors => (4.0, "group descriptors only, CRC16 (<code>gdt_csum</code>)"),
-        MetadataSums::None => (0.0, "none"),
+    let (metadata, text) = match facts.metadata_checksums() {
+        MetadataChecksums::All => (100.0, "all of it, CRC32C (<code>metadata_csum</code>)"),
+        MetadataChecksums::Descriptors => {
+            (4.0, "group descriptors only, CRC16 (<code>gdt_csum</code>)")
+        }
+        MetadataChecksums::None => (0.0, "none"),
     };
     let errors = match facts.sb.error_count {
-        0 => "No error was recorded by who mounted the volume.".to_owned(),
-        count => format!(
-            "<b>{}</b> recorded by who mounted the volume.",
-            counted(count.into(), "error", "errors")
-        ),
+        0 => "No mount recorded an error.".to_owned(),
+        count => format!("<b>{}</b> recorded by mounts.", counted(count.into(), "error", "errors")),
     };
     section(out, "Checksums", &errors);
-    let _ = write!(out, "Metadata: {words}");
+    let _ = write!(out, "Metadata: {text}");
     cover(out, metadata);
-    let (share, words) = match (&facts.survey, facts.has_data_sums()) {
+    let (share, text) = match (&facts.survey, facts.has_data_csum()) {
         (_, false) => (0.0, "none".to_owned()),
         (None, true) => (0.0, "<code>data_csum</code>".to_owned()),
         (Some(survey), true) => {
             let (files, covered) = (&survey.files, &survey.files.covered);
-            let words = format!(
+            let text = format!(
                 "{} of {} in {} of {}, CRC32C (<code>data_csum</code>)",
                 share(covered.blocks, files.data_blocks),
                 amount::shown(facts.bytes(files.data_blocks)),
                 grouped(covered.count),
                 counted(files.with_blocks, "file", "files"),
             );
-            (percent(covered.blocks, files.data_blocks), words)
+            (percent(covered.blocks, files.data_blocks), text)
         }
     };
-    let _ = write!(out, "Data: {words}");
+    let _ = write!(out, "Data: {text}");
     cover(out, share);
     out.push_str("</section>\n");
 }

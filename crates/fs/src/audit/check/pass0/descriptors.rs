@@ -160,7 +160,10 @@ fn check_places(view: &mut View<'_>) {
                 format!("{} of group {group} on {} of group {other}", name(kind), name(other_kind));
             let at = Site::of_group(GroupNr(group)).block(BlockNr(start));
             view.error_with(What::DescriptorOverlap, at, detail);
-            // Neither of the two can be trusted, except fixed blocks.
+            // Neither of two bitmaps can be trusted: any bytes look like a bitmap. Fixed blocks
+            // were judged by their own checksums. An inode table is read even so, as e2fsck does:
+            // each inode is judged by itself, and the blocks under an overlap are few. Without the
+            // table, every file of its group would be reported as missing, and its blocks as free.
             for (group, kind) in [(group, kind), (other, other_kind)] {
                 let entry = &mut view.groups[group as usize];
                 match kind {

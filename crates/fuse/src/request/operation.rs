@@ -7,7 +7,7 @@ use std::ffi::OsStr;
 /// A request's operation and arguments. Handles are as the kernel sent them; the filesystem that
 /// issued them decides whether they are valid.
 #[derive(Clone, Copy, Debug)]
-pub enum Ask<'a> {
+pub enum Operation<'a> {
     /// Find a name in the directory.
     Lookup {
         /// The name.
@@ -38,7 +38,7 @@ pub enum Ask<'a> {
         /// The opening through which the request is made.
         handle: Option<HandleId>,
         /// What to change.
-        wish: SetAttr,
+        changes: SetAttr,
     },
     /// Read a symlink's target.
     Readlink,
@@ -223,7 +223,7 @@ pub enum Ask<'a> {
         /// Its input.
         input: &'a [u8],
         /// Largest size of the result in bytes.
-        room: usize,
+        out_size: usize,
     },
     /// Allocate or free the space of a range.
     Fallocate {

@@ -52,7 +52,7 @@ pub(crate) struct CpuLatencyHold {
     requests: AtomicU64,
     /// When the last multiple of [`DENSE`] requests was reached, µs after `start`.
     looked: AtomicU64,
-    awake: AtomicBool,
+    is_held: AtomicBool,
     log: Log,
 }
 
@@ -78,7 +78,7 @@ impl CpuLatencyHold {
             start: Instant::now(),
             requests: AtomicU64::new(0),
             looked: AtomicU64::new(0),
-            awake: AtomicBool::new(false),
+            is_held: AtomicBool::new(false),
             log: Arc::clone(log),
         }
     }
@@ -86,13 +86,13 @@ impl CpuLatencyHold {
     /// Counts a request.
     pub(crate) fn request(self: &Arc<CpuLatencyHold>) {
         let count = self.requests.fetch_add(1, Ordering::Relaxed) + 1;
-        if !count.is_multiple_of(DENSE) || self.awake.load(Ordering::Relaxed) {
+        if !count.is_multiple_of(DENSE) || self.is_held.load(Ordering::Relaxed) {
             return;
         }
         let now = self.start.elapsed().as_micros() as u64;
         let before = self.looked.swap(now, Ordering::Relaxed);
         if u128::from(now.saturating_sub(before)) <= SOON.as_micros()
-            && !self.awake.swap(true, Ordering::AcqRel)
+            && !self.is_held.swap(true, Ordering::AcqRel)
             && let Err(error) = self.keep()
         {
             // The state stays "awake", so that no thread tries again.
@@ -116,7 +116,7 @@ impl CpuLatencyHold {
                 before = now;
             }
             drop(device);
-            ours.awake.store(false, Ordering::Release);
+            ours.is_held.store(false, Ordering::Release);
         })?;
         Ok(())
     }
@@ -143,11 +143,11 @@ mod tests {
     use super::*;
     use std::sync::Mutex;
 
-    fn awake(device: PathBuf) -> (Arc<CpuLatencyHold>, Arc<Mutex<Vec<String>>>) {
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let into = Arc::clone(&told);
+    fn hold_on(device: PathBuf) -> (Arc<CpuLatencyHold>, Arc<Mutex<Vec<String>>>) {
+        let messages = Arc::new(Mutex::new(Vec::new()));
+        let into = Arc::clone(&messages);
         let log: Log = Arc::new(move |text| into.lock().unwrap().push(text.to_owned()));
-        (Arc::new(CpuLatencyHold::at(device, 7, &log)), told)
+        (Arc::new(CpuLatencyHold::at(device, 7, &log)), messages)
     }
 
     fn requests(of: &Arc<CpuLatencyHold>, count: u64) {
@@ -155,18 +155,18 @@ mod tests {
     }
 
     #[test]
-    fn many_requests_keep_awake_until_there_are_few() {
+    fn many_requests_keep_processors_awake_until_there_are_few() {
         let device = tempfile::NamedTempFile::new().unwrap();
-        let (awake, _) = awake(device.path().to_owned());
-        requests(&awake, DENSE - 1);
+        let (hold, _) = hold_on(device.path().to_owned());
+        requests(&hold, DENSE - 1);
         assert_eq!(std::fs::read(device.path()).unwrap(), b"", "told too early");
         // The test may be descheduled in between: it tries again until it was fast enough.
-        while !awake.awake.load(Ordering::Acquire) {
-            requests(&awake, DENSE);
+        while !hold.is_held.load(Ordering::Acquire) {
+            requests(&hold, DENSE);
         }
         assert_eq!(std::fs::read(device.path()).unwrap(), 7i32.to_ne_bytes());
         let end = Instant::now() + Duration::from_secs(20);
-        while awake.awake.load(Ordering::Acquire) {
+        while hold.is_held.load(Ordering::Acquire) {
             assert!(Instant::now() < end, "still awake");
             thread::sleep(LOOK);
         }
@@ -175,19 +175,19 @@ mod tests {
     #[test]
     fn requests_far_apart_let_processors_sleep() {
         let device = tempfile::NamedTempFile::new().unwrap();
-        let (awake, _) = awake(device.path().to_owned());
+        let (hold, _) = hold_on(device.path().to_owned());
         for _ in 0..4 {
             thread::sleep(2 * SOON);
-            requests(&awake, DENSE);
+            requests(&hold, DENSE);
         }
         assert_eq!(std::fs::read(device.path()).unwrap(), b"");
     }
 
     #[test]
-    fn who_may_not_tell_the_kernel_says_so_once() {
-        let (awake, told) = awake("/nowhere/at/all".into());
-        requests(&awake, 100 * DENSE);
-        assert_eq!(told.lock().unwrap().len(), 1);
+    fn a_refused_latency_request_is_logged_once() {
+        let (hold, messages) = hold_on("/nowhere/at/all".into());
+        requests(&hold, 100 * DENSE);
+        assert_eq!(messages.lock().unwrap().len(), 1);
     }
 
     #[test]
