@@ -306,9 +306,9 @@ impl OpenOptions {
     }
 
     /// Whether freed blocks are discarded, so that the device can reuse them: a flash device erases
-    /// them, an image file takes less space. The discard follows once the transaction
-    /// that freed the blocks is durable, at the next sync or allocation. A volume without a journal
-    /// has no such moment: use [`Filesystem::trim`](crate::Filesystem::trim) there.
+    /// them, an image file takes less space. The discard follows once the transaction that freed
+    /// the blocks is durable, at the next sync or allocation. A volume without a journal has no
+    /// such moment: use [`Filesystem::trim`](crate::Filesystem::trim) there.
     pub fn discard(&mut self, discard: bool) -> &mut OpenOptions {
         self.discard = discard;
         self

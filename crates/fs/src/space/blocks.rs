@@ -10,10 +10,10 @@
 //! Policy".
 
 use crate::space::Space;
-use crate::space::claims::Claim;
 use crate::space::free_extents::Span;
 use crate::space::group_edit::{GroupBlocks, GroupEdit, Map};
 use crate::space::preallocation::Growth;
+use crate::space::reservations::Allowance;
 use extant_base::{BlockNr, Error, GroupNr, Ino, Result, Site, What};
 use extant_journal::Handle;
 use std::ops::Range;
@@ -39,7 +39,7 @@ pub(crate) struct Request {
     /// How to search.
     pub(crate) search: Search,
     /// Which free clusters the request may take.
-    pub(crate) claim: Claim,
+    pub(crate) allowance: Allowance,
     /// The regular file that gets the blocks, and may grow further.
     pub(crate) growth: Option<Growth>,
 }
@@ -65,7 +65,7 @@ impl Space {
         self.absorb_durable(ABSORB_AT_ONCE);
         self.drop_excess_trees();
         let ratio = self.context.geometry().cluster_ratio();
-        let (want, _own) = self.grant(request.claim, request.want.div_ceil(ratio).max(1));
+        let (want, _own) = self.grant(request.allowance, request.want.div_ceil(ratio).max(1));
         if want == 0 {
             return Err(Error::NoSpace);
         }
@@ -91,7 +91,7 @@ impl Space {
                 return Err(Error::NoSpace);
             }
         };
-        if let Claim::Held { .. } = request.claim {
+        if let Allowance::Held { .. } = request.allowance {
             // Counted while another reservation still covers the clusters, so that they are never
             // uncovered.
             self.reserve_held(span.len.into());

@@ -19,11 +19,11 @@
 
 use crate::space::Space;
 use crate::space::blocks::{Request, Search};
-use crate::space::claims::Claim;
 use crate::space::free_extents::{FreeExtents, Span};
 use crate::space::group_edit::{GroupBlocks, GroupEdit, Map};
 use crate::space::group_index::{level_of, sure_level};
 use crate::space::preallocation::Hold;
+use crate::space::reservations::Allowance;
 use crate::space::stripes::Stripes;
 use extant_base::{Error, GroupNr, Result};
 use extant_journal::Handle;
@@ -154,7 +154,7 @@ impl Space {
         let (first, bit) =
             self.context.geometry().bit_of_block(request.goal).unwrap_or((GroupNr(0), 0));
         let end = self.groups_below(request.below);
-        let only_hold = matches!(request.claim, Claim::Held { .. });
+        let only_hold = matches!(request.allowance, Allowance::Held { .. });
         let mut search = GroupSearch {
             first,
             end,
@@ -218,7 +218,7 @@ impl Space {
         want: u32,
     ) -> Result<Option<(GroupNr, Span)>> {
         let end = self.groups_below(request.below);
-        let only_hold = matches!(request.claim, Claim::Held { .. });
+        let only_hold = matches!(request.allowance, Allowance::Held { .. });
         let first = GroupNr(0);
         let search = GroupSearch {
             first,

@@ -17,8 +17,8 @@
 
 use crate::space::Space;
 use crate::space::blocks::{BlockRun, Request, Search};
-use crate::space::claims::Claim;
 use crate::space::group_edit::{GroupBlocks, GroupEdit, Map, release_run};
+use crate::space::reservations::Allowance;
 use extant_base::{BlockNr, Result};
 use extant_journal::Handle;
 use std::sync::atomic::AtomicU64;
@@ -61,8 +61,8 @@ impl Space {
         want: u32,
         reserved: bool,
     ) -> Result<BlockRun> {
-        let (search, claim) = (Search::Near, Claim::Held { reserved });
-        let request = Request { goal, want, below: u64::MAX, search, claim, growth: None };
+        let (search, allowance) = (Search::Near, Allowance::Held { reserved });
+        let request = Request { goal, want, below: u64::MAX, search, allowance, growth: None };
         self.allocate(handle, request)
     }
 

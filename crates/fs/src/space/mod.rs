@@ -17,7 +17,6 @@
 
 pub(crate) mod blocks;
 pub(crate) mod bulk;
-pub(crate) mod claims;
 pub(crate) mod free_extents;
 pub(crate) mod group;
 pub(crate) mod group_edit;
@@ -30,17 +29,18 @@ pub(crate) mod mark;
 pub(crate) mod pending;
 pub(crate) mod preallocation;
 mod recount;
+pub(crate) mod reservations;
 pub(crate) mod stripes;
 mod trim;
 
 use crate::context::Context;
 use crate::space::bulk::BulkCursor;
-use crate::space::claims::Reserved;
 use crate::space::group::GroupTable;
 use crate::space::group_index::GroupIndex;
 use crate::space::loaded::LoadedTrees;
 use crate::space::pending::PendingGroups;
 use crate::space::preallocation::Preallocations;
+use crate::space::reservations::Reserved;
 use crate::space::stripes::stripe_clusters;
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{BlockNr, CachePadded, GroupNr};

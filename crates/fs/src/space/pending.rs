@@ -206,10 +206,10 @@ impl Space {
         }
     }
 
-    /// As [`Space::with_space_retry`], for an operation on reserved clusters. These are normally at
-    /// hand (see `claims`): only blocks that were freed back to dirty data wait for a commit. One
-    /// commit makes all of them free, and no request without a reservation gets them before.
-    /// Further commits are for the blocks that other threads freed meanwhile because their
+    /// As [`Space::with_space_retry`], for an operation on reserved clusters. These are normally
+    /// free now (see `reservations`): only blocks that were freed back to dirty data wait for a
+    /// commit. One commit makes all of them free, and no request without a reservation gets them
+    /// before. Further commits are for the blocks that other threads freed meanwhile because their
     /// write-back failed.
     pub(crate) fn with_reserved_space<T>(
         &self,

@@ -12,8 +12,8 @@ use crate::context::environment::Environment;
 use crate::offline::mkfs::MkfsOptions;
 use crate::open::OpenOptions;
 use crate::space::blocks::{BlockRun, Request, Search};
-use crate::space::claims::Claim;
 use crate::space::preallocation::Growth;
+use crate::space::reservations::Allowance;
 use crate::state::inode::Body;
 use crate::tree::names::NewFile;
 use crate::volume::Volume;
@@ -28,8 +28,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 fn request(goal: u64, want: u32) -> Request {
-    let (search, claim, growth) = (Search::Near, Claim::Reserved, None);
-    Request { goal: BlockNr(goal), want, below: u64::MAX, search, claim, growth }
+    let (search, allowance, growth) = (Search::Near, Allowance::Reserved, None);
+    Request { goal: BlockNr(goal), want, below: u64::MAX, search, allowance, growth }
 }
 
 fn small_groups(block_bytes: u32, names: &str) -> MkfsOptions {
@@ -359,7 +359,7 @@ fn reserved_clusters_are_not_allocated_to_others() {
     let free = volume.space().free_clusters();
     let mut first = volume.space().reserve_clusters(free - 10).unwrap();
     assert!(volume.space().reserve_clusters(11).is_err());
-    let data = |want| Request { claim: Claim::Data, ..request(0, want) };
+    let data = |want| Request { allowance: Allowance::Data, ..request(0, want) };
     let run = bench.with(|volume, handle| volume.space().allocate(handle, data(100))).unwrap();
     assert_eq!(run.len, 10, "what is left for others");
     let none = bench.with(|volume, handle| volume.space().allocate(handle, data(1)));
@@ -480,7 +480,7 @@ fn threads_allocate_while_others_commit() {
 fn take_all_but(volume: &Volume, left: u64) {
     let take = |want: u32| {
         let handle = volume.journal().start(Credits::blocks(16)).unwrap();
-        volume.space().allocate(&handle, Request { claim: Claim::Data, ..request(0, want) })
+        volume.space().allocate(&handle, Request { allowance: Allowance::Data, ..request(0, want) })
     };
     let mut last = None;
     while let Ok(run) = take(1000) {
@@ -535,22 +535,22 @@ fn map_blocks_come_from_the_pool_and_not_from_reserved_space() {
     let volume = &bench.volume;
     let free = volume.space().free_clusters();
     let reservation = volume.space().reserve_clusters(free - volume.space().pool() - 5).unwrap();
-    let of = |claim, want| Request { claim, ..request(0, want) };
+    let of = |allowance, want| Request { allowance, ..request(0, want) };
     let allocate = |request| bench.with(|volume, handle| volume.space().allocate(handle, request));
     let map = volume.space().reserve_with_map(0, 3).unwrap();
     let mut runs = Vec::new();
     let left = volume.space().free_clusters() - reservation.clusters() - 3;
     let mut got = 0;
-    while let Ok(run) = allocate(of(Claim::Metadata, 4)) {
+    while let Ok(run) = allocate(of(Allowance::Metadata, 4)) {
         got += u64::from(run.len);
         runs.push(run);
     }
     assert_eq!(got, left, "all but what is reserved");
-    assert!(matches!(allocate(of(Claim::Data, 1)), Err(Error::NoSpace)));
-    assert!(matches!(allocate(of(Claim::Held { reserved: false }, 1)), Err(Error::NoSpace)));
+    assert!(matches!(allocate(of(Allowance::Data, 1)), Err(Error::NoSpace)));
+    assert!(matches!(allocate(of(Allowance::Held { reserved: false }, 1)), Err(Error::NoSpace)));
     drop(map);
-    runs.push(allocate(of(Claim::Metadata, 3)).unwrap());
-    runs.push(allocate(of(Claim::Reserved, 1)).unwrap());
+    runs.push(allocate(of(Allowance::Metadata, 3)).unwrap());
+    runs.push(allocate(of(Allowance::Reserved, 1)).unwrap());
     drop(reservation);
     for run in runs {
         bench
@@ -599,7 +599,7 @@ fn grow_and_truncate(volume: &Volume, seed: u64, done: &AtomicBool) -> Result<()
         let growth = Some(Growth { ino, end: 64, is_first: random.below(3) == 0 });
         let goal = random.next() % volume.geometry().blocks_count();
         let want = 1 + random.below(6) as u32;
-        let request = Request { claim: Claim::Data, growth, ..request(goal, want) };
+        let request = Request { allowance: Allowance::Data, growth, ..request(goal, want) };
         let handle = volume.journal().start(Credits::blocks(32))?;
         let got = match volume.space().allocate(&handle, request) {
             Err(Error::NoSpace) => None,

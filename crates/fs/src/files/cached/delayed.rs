@@ -11,7 +11,7 @@
 //! ```
 
 use crate::inodes::map::Target;
-use crate::space::claims::For;
+use crate::space::reservations::ReservedFor;
 use crate::state::file_cache::FileCacheState;
 use crate::state::file_cache::map_share::Need;
 use crate::state::inode::Body;
@@ -137,7 +137,7 @@ impl Volume {
         for hole in holes {
             let mut delayed = cached.delayed.lock();
             let clusters = delayed.add(hole, ratio);
-            delayed.join(self.space().reserve_freed(For::Data, clusters));
+            delayed.join(self.space().reserve_freed(ReservedFor::Data, clusters));
         }
         self.note_splits(cached, &unwritten);
         self.share_again(body, cached);

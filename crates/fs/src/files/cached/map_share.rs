@@ -17,7 +17,7 @@
 //!   changes adds two entries.
 
 use crate::inodes::map::extent::node;
-use crate::space::claims::{For, Reservation};
+use crate::space::reservations::{Reservation, ReservedFor};
 use crate::state::file_cache::FileCacheState;
 use crate::state::file_cache::map_share::Need;
 use crate::state::inode::Body;
@@ -131,7 +131,7 @@ impl Volume {
     /// what was freed goes to the share of its map.
     pub(super) fn share_again(&self, body: &Body, cached: &FileCacheState) {
         let short = self.map_shortage(body, cached, Need::default());
-        self.join_share(cached, self.space().reserve_freed(For::Map, short));
+        self.join_share(cached, self.space().reserve_freed(ReservedFor::Map, short));
     }
 }
 

@@ -14,7 +14,7 @@
 
 use crate::files::file::pieces::Piece;
 use crate::inodes::map::Target;
-use crate::space::claims::For;
+use crate::space::reservations::ReservedFor;
 use crate::state::file_cache::FileCacheState;
 use crate::state::file_cache::map_share::Need;
 use crate::state::file_cache::rewrites::count;
@@ -124,7 +124,7 @@ impl Volume {
         for piece in pieces.iter().filter(|piece| piece.moved) {
             let clusters = u64::from(piece.len);
             // Reserve first: another file could take the released clusters.
-            let reservation = self.space().reserve_freed(For::Data, clusters);
+            let reservation = self.space().reserve_freed(ReservedFor::Data, clusters);
             self.space().release_held(piece.block, piece.len);
             let range = piece.logical..piece.logical + piece.len;
             cached.rewrites.lock().add(range, reservation, clusters);
@@ -136,7 +136,7 @@ impl Volume {
     pub(super) fn reserve_mapped_again(&self, cached: &FileCacheState, range: Range<u32>) {
         let clusters = u64::from(range.end.saturating_sub(range.start));
         if clusters > 0 {
-            let reservation = self.space().reserve_freed(For::Data, clusters);
+            let reservation = self.space().reserve_freed(ReservedFor::Data, clusters);
             cached.rewrites.lock().add(range, reservation, clusters);
         }
     }

@@ -13,7 +13,7 @@ use crate::files::file::pieces::Piece;
 use crate::files::file::set_len::LARGE_FILE;
 use crate::files::file::write::UNDER_HANDLE;
 use crate::inodes::data_csum::NewChecksums;
-use crate::space::claims::For;
+use crate::space::reservations::ReservedFor;
 use crate::state::file_cache::FileCacheState;
 use crate::state::inode::{Body, Inode};
 use crate::volume::Volume;
@@ -324,7 +324,7 @@ impl Volume {
         let fresh = || pieces.iter().filter(|piece| piece.fresh);
         // No other file may take the freed clusters before they are reserved for this data again.
         let blocks = fresh().map(|piece| u64::from(piece.len)).sum();
-        let _between = self.space().reserve_freed(For::Data, blocks);
+        let _between = self.space().reserve_freed(ReservedFor::Data, blocks);
         self.hide(body, handle, ino, pieces);
         for piece in fresh() {
             // The caller returns the error that led here, not this one.

@@ -1,7 +1,7 @@
 //! How a direct transfer ends.
 //!
 //! ```text
-//!   write   inode ─► handle [ map written data, size, times ]        only if blocks or size are new
+//!   write   inode ─► handle [ map written data, size, times ]       only if blocks or size are new
 //!           range leaves the cache ─► entry ends
 //!   read    chunks ─► caller ─► entry ends
 //! ```

@@ -7,7 +7,7 @@
 //! ```
 
 use crate::space::blocks::{BlockRun, Request, Search};
-use crate::space::claims::Claim;
+use crate::space::reservations::Allowance;
 use crate::state::inode::Body;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Ino, Result};
@@ -24,16 +24,16 @@ impl Volume {
         body: &mut Body,
         handle: &Handle<'_>,
         goal: BlockNr,
-        claim: Claim,
+        allowance: Allowance,
     ) -> Result<BlockNr> {
         // Blocks that map dirty data in the cache are never refused: the data was accepted.
-        if claim == Claim::Data || body.cached.is_none() {
+        if allowance == Allowance::Data || body.cached.is_none() {
             self.quota_check(ino, body, self.context().sectors(1))?;
         }
         let below = if body.disk.has_extents() { u64::MAX } else { 1 << 32 };
         let search = self.search();
         let goal = if search == Search::Next { self.space().bulk().goal() } else { goal };
-        let request = Request { goal, want: 1, below, search, claim, growth: None };
+        let request = Request { goal, want: 1, below, search, allowance, growth: None };
         let run = self.space().allocate(handle, request)?;
         body.disk.sectors += self.context().sectors(u64::from(run.len));
         Ok(run.start)
@@ -49,9 +49,9 @@ impl Volume {
         goal: BlockNr,
     ) -> Result<BlockNr> {
         if !body.has_share() {
-            return self.allocate_metadata(ino, body, handle, goal, Claim::Metadata);
+            return self.allocate_metadata(ino, body, handle, goal, Allowance::Metadata);
         }
-        let block = self.allocate_metadata(ino, body, handle, goal, Claim::Reserved)?;
+        let block = self.allocate_metadata(ino, body, handle, goal, Allowance::Reserved)?;
         body.spend_share();
         Ok(block)
     }

@@ -13,8 +13,8 @@
 use crate::inodes::map::extent::path::Path;
 use crate::inodes::map::{Run, Target, block_map, extent};
 use crate::space::blocks::{Request, Search};
-use crate::space::claims::Claim;
 use crate::space::preallocation::Growth;
+use crate::space::reservations::Allowance;
 use crate::state::inode::Body;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
@@ -118,16 +118,16 @@ impl Volume {
         let (reserved, len) = body.reserved_run(hole.logical.0, hole.len);
         hole.len = len;
         // For reserved blocks there is space, and the owner's quota was checked before.
-        let claim = if reserved { Claim::Reserved } else { Claim::Data };
-        let got = self.fill_on_claim(claim, first_goal, ino, body, handle, hole, way, state)?;
+        let allowance = if reserved { Allowance::Reserved } else { Allowance::Data };
+        let got = self.fill_with(allowance, first_goal, ino, body, handle, hole, way, state)?;
         self.filled(body, got.logical.0..got.end().0, state);
         Ok(got)
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn fill_on_claim(
+    fn fill_with(
         &self,
-        claim: Claim,
+        allowance: Allowance,
         first_goal: BlockNr,
         ino: Ino,
         body: &mut Body,
@@ -166,8 +166,8 @@ impl Volume {
         let want = hole.len.min(limit);
         let growth = self.growth(ino, body, logical.0..logical.0 + want);
         let request =
-            Request { goal, want: want + skip, below, search: self.search(), claim, growth };
-        if claim == Claim::Data {
+            Request { goal, want: want + skip, below, search: self.search(), allowance, growth };
+        if allowance == Allowance::Data {
             self.quota_check(ino, body, self.context().sectors(want.into()))?;
         }
         let got = self.space().allocate(handle, request)?;

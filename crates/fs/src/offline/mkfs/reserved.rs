@@ -13,8 +13,8 @@ use crate::inodes::map::Run;
 use crate::offline::mkfs::options::MkfsOptions;
 use crate::offline::mkfs::plan::Plan;
 use crate::space::blocks::{Request, Search};
-use crate::space::claims::Claim;
 use crate::space::inodes::InodeGoal;
+use crate::space::reservations::Allowance;
 use crate::state::inode::Body;
 use crate::tree::usage::Usage;
 use crate::volume::Volume;
@@ -158,7 +158,7 @@ fn resize_inode(volume: &Volume) -> Result<()> {
         want: 1,
         below: 1 << 32,
         search: Search::Near,
-        claim: Claim::Reserved,
+        allowance: Allowance::Reserved,
         growth: None,
     };
     let double = volume.space().allocate(&handle, request)?.start;
@@ -199,7 +199,7 @@ fn empty_resize_inode(volume: &Volume) -> Result<()> {
         want: 1,
         below: 1 << 32,
         search: Search::Near,
-        claim: Claim::Reserved,
+        allowance: Allowance::Reserved,
         growth: None,
     };
     let double = volume.space().allocate(&handle, request)?.start;
@@ -396,7 +396,7 @@ fn mmp_block(volume: &Volume) -> Result<()> {
         want: 1,
         below: u64::MAX,
         search: Search::Near,
-        claim: Claim::Reserved,
+        allowance: Allowance::Reserved,
         growth: None,
     };
     let nr = volume.space().allocate(&handle, request)?.start;

@@ -1,6 +1,6 @@
 //! Blocks of a file that are reserved for dirty data and not allocated yet.
 
-use crate::space::claims::Reservation;
+use crate::space::reservations::Reservation;
 use rangemap::RangeSet;
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 //! Clusters that are reserved for the map of a file's dirty data.
 
-use crate::space::claims::Reservation;
+use crate::space::reservations::Reservation;
 use crate::state::file_cache::FileCacheState;
 use rangemap::RangeSet;
 use std::ops::Range;

@@ -1,6 +1,6 @@
 //! Blocks of a file whose data goes to other blocks at the next write-back.
 
-use crate::space::claims::Reservation;
+use crate::space::reservations::Reservation;
 use rangemap::RangeSet;
 use std::ops::Range;
 

@@ -15,7 +15,7 @@
 
 use super::list::{Attribute, Stored};
 use crate::context::role::Role;
-use crate::space::claims::Claim;
+use crate::space::reservations::Allowance;
 use crate::state::inode::Body;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Ino, Result, Site};
@@ -83,7 +83,7 @@ impl Volume {
         let goal = self.space().group_start(ino);
         // No space is reserved for attributes: they must not use clusters that are reserved for
         // data.
-        let nr = match self.allocate_metadata(ino, body, handle, goal, Claim::Data) {
+        let nr = match self.allocate_metadata(ino, body, handle, goal, Allowance::Data) {
             Ok(nr) => nr,
             Err(error) => {
                 for value in added {
