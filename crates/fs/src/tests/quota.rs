@@ -245,7 +245,7 @@ fn a_damaged_quota_file_is_left_alone_and_the_others_are_kept() {
         .unwrap();
     let mut run = Run::new(&bench, 3, &[9]);
     (0..3).for_each(|_| run.create());
-    assert_eq!(bench.volume.context().errors_seen(), 1, "noted once");
+    assert_eq!(bench.volume.context().errors_seen(), 1, "reported once");
     assert_eq!(entry(&bench, QuotaKind::Group, 9).map(|entry| entry.inodes), Some(3));
     let (ino, flags) = (run.files[0].1, InodeFlags::empty());
     assert_eq!(bench.volume.read_inode(ino).unwrap().flags & InodeFlags::IMMUTABLE, flags);

@@ -129,7 +129,7 @@ fn dirty_data_is_written_back_at_a_certain_age() {
     let before = device.position();
     let waited = std::time::Instant::now();
     while device.counts_since(before).written_bytes < 50_000 {
-        assert!(waited.elapsed() < Duration::from_secs(30), "nobody wrote it");
+        assert!(waited.elapsed() < Duration::from_secs(30), "the flusher wrote nothing");
         std::thread::sleep(Duration::from_millis(50));
     }
     while fs.cache_stats().unwrap().dirty > 0 {

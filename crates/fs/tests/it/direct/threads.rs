@@ -125,7 +125,7 @@ fn overlapping_writers_leave_one_of_their_blocks_and_appenders_all_of_theirs() {
             }
         });
         let content = fs.read("/f").unwrap();
-        assert!(content.iter().all(|byte| *byte <= 4), "no byte that nobody wrote");
+        assert!(content.iter().all(|byte| *byte <= 4), "every byte was written");
         drop(file);
         fs.close().unwrap();
         judge(&*device);
