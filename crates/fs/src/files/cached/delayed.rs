@@ -2,7 +2,7 @@
 //! back.
 //!
 //! ```text
-//!   write       hole ──reserve──► delayed; space for data and map (`map_share`) reserved,
+//!   write       hole ──reserve──► delayed; space for data and map (`map_reservation`) reserved,
 //!                                 quota checked
 //!   write-back                    delayed ──fill_hole──► allocated out of the reservation
 //!   truncate                      delayed ──forget────► the reservation is returned
@@ -13,7 +13,7 @@
 use crate::inodes::map::Target;
 use crate::space::reservations::ReservedFor;
 use crate::state::file_cache::FileCacheState;
-use crate::state::file_cache::map_share::Need;
+use crate::state::file_cache::map_reservation::Need;
 use crate::state::inode::Body;
 use crate::volume::Volume;
 use extant_base::{Ino, Result};
@@ -88,7 +88,7 @@ impl Volume {
         let need = Need { runs: 1, entries: blocks.min(more + 1) };
         let short = self.map_shortage(body, cached, need);
         let (data, map) = self.space().reserve_with_map(more, short)?;
-        self.join_share(cached, map);
+        self.add_map_reservation(cached, map);
         let mut delayed = cached.delayed.lock();
         delayed.join(data);
         delayed.add(hole, ratio);
@@ -113,7 +113,7 @@ impl Volume {
                 match run.target {
                     Target::Hole => holes.push(range),
                     Target::Unwritten(_) => {
-                        unwritten.extend(cached.map_share.lock().missing(range));
+                        unwritten.extend(cached.map_reservation.lock().missing(range));
                     }
                     Target::Written(_) => {}
                 }
@@ -140,7 +140,7 @@ impl Volume {
             delayed.join(self.space().reserve_freed(ReservedFor::Data, clusters));
         }
         self.note_splits(cached, &unwritten);
-        self.share_again(body, cached);
+        self.reserve_map_again(body, cached);
         Ok(())
     }
 
@@ -177,6 +177,6 @@ impl Volume {
             delayed.release(clusters);
         }
         drop(delayed);
-        self.trim_share(body, cached);
+        self.trim_map_reservation(body, cached);
     }
 }

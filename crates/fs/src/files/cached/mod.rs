@@ -15,7 +15,7 @@
 //!
 //! Rules:
 //! - Every dirty block is allocated or reserved ([`delayed`]), and so are the blocks of its map
-//!   ([`map_share`]).
+//!   ([`map_reservation`]).
 //! - The size on disk never covers data that is not yet on the device (`Body::size_on_disk`).
 //! - A block's place changes only under the write-back lock. So data is written without the inode
 //!   lock.
@@ -25,7 +25,7 @@
 mod borrow;
 pub(crate) mod delayed;
 mod fill;
-mod map_share;
+mod map_reservation;
 mod read;
 pub(crate) mod rewrites;
 mod settle;

@@ -16,7 +16,7 @@ use crate::files::file::pieces::Piece;
 use crate::inodes::map::Target;
 use crate::space::reservations::ReservedFor;
 use crate::state::file_cache::FileCacheState;
-use crate::state::file_cache::map_share::Need;
+use crate::state::file_cache::map_reservation::Need;
 use crate::state::file_cache::rewrites::count;
 use crate::state::inode::Body;
 use crate::volume::Volume;
@@ -57,7 +57,7 @@ impl Volume {
         }
         let short = self.map_shortage(body, cached, Need::of_splits(wanted.len(), clusters));
         let (mut reservation, map) = self.space().reserve_with_map(clusters, short)?;
-        self.join_share(cached, map);
+        self.add_map_reservation(cached, map);
         let mut rewrites = cached.rewrites.lock();
         for range in wanted {
             let len = u64::from(range.end - range.start);
@@ -83,7 +83,7 @@ impl Volume {
         if let Some(cached) = &body.cached {
             self.note_splits(cached, std::slice::from_ref(&range));
             cached.rewrites.lock().take(range);
-            self.trim_share(body, cached);
+            self.trim_map_reservation(body, cached);
         }
     }
 
@@ -95,7 +95,7 @@ impl Volume {
             rewrites.take(0..u32::MAX);
             drop(rewrites);
             if cached.delayed.lock().is_empty() {
-                cached.map_share.lock().clear();
+                cached.map_reservation.lock().clear();
             }
         }
     }

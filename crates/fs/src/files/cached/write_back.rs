@@ -171,7 +171,7 @@ impl Volume {
         small: bool,
     ) -> Result<Step> {
         let mut body = inode.write();
-        let _spending = cached.spend_share();
+        let _in_use = cached.use_map_reservation();
         let runs = self.runs_to_write(inode.ino, &body, run.start, run.end)?;
         let log2 = self.block_size().log2();
         let reach = runs.last().map_or(run.end, |last| u64::from(last.end().0) << log2);
@@ -265,7 +265,7 @@ impl Volume {
     ) -> Result<()> {
         let log2 = self.block_size().log2();
         let mut body = inode.write();
-        let _spending = size_bound.cached.spend_share();
+        let _in_use = size_bound.cached.use_map_reservation();
         let checksums = self.has_data_checksums(inode.ino, &body).then_some(checksums);
         let handle = self.journal().start(self.cached_change_credits(&body))?;
         let (reached, error) = self.show(&mut body, &handle, inode.ino, left, checksums);

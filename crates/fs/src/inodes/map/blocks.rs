@@ -40,7 +40,7 @@ impl Volume {
     }
 
     /// As [`Volume::allocate_metadata`], for a block of the file's map. Takes it from the file's
-    /// share of reserved map blocks, if the file has one.
+    /// reservation for map blocks, if the file has one.
     pub(crate) fn allocate_for_map(
         &self,
         ino: Ino,
@@ -48,11 +48,11 @@ impl Volume {
         handle: &Handle<'_>,
         goal: BlockNr,
     ) -> Result<BlockNr> {
-        if !body.has_share() {
+        if !body.has_map_reservation() {
             return self.allocate_metadata(ino, body, handle, goal, Allowance::Metadata);
         }
         let block = self.allocate_metadata(ino, body, handle, goal, Allowance::Reserved)?;
-        body.spend_share();
+        body.use_reserved_map_block();
         Ok(block)
     }
 

@@ -2,13 +2,13 @@
 //! reserved for those that are dirty.
 
 pub(crate) mod delayed;
-pub(crate) mod map_share;
+pub(crate) mod map_reservation;
 pub(crate) mod rewrites;
 
 use delayed::Delayed;
 use extant_base::lock::{Mutex, Rank};
 use extant_pagecache::FileCache;
-use map_share::MapShare;
+use map_reservation::MapReservation;
 use rewrites::Rewrites;
 use std::fmt;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) struct FileCacheState {
     /// Its blocks that will be rewritten to other blocks, which are reserved.
     pub(crate) rewrites: Mutex<Rewrites>,
     /// What is reserved for its map.
-    pub(crate) map_share: Mutex<MapShare>,
+    pub(crate) map_reservation: Mutex<MapReservation>,
 }
 
 impl FileCacheState {
@@ -32,7 +32,7 @@ impl FileCacheState {
             pages,
             delayed: Mutex::new(Rank::Leaf, Delayed::default()),
             rewrites: Mutex::new(Rank::Leaf, Rewrites::default()),
-            map_share: Mutex::new(Rank::Leaf, MapShare::default()),
+            map_reservation: Mutex::new(Rank::Leaf, MapReservation::default()),
         })
     }
 }

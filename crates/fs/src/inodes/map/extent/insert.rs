@@ -10,8 +10,8 @@
 //!
 //! A split never leaves a node empty. Appending leaves the nodes before it full. Any other leaf is
 //! split in halves, wherever the entry goes: so leaves take many entries to fill, in whatever order
-//! they come (`cached/map_share.rs` relies on that). All blocks that a split needs are allocated
-//! before the first byte changes. So running out of space leaves the tree as it was.
+//! they come (`cached/map_reservation.rs` relies on that). All blocks that a split needs are
+//! allocated before the first byte changes. So running out of space leaves the tree as it was.
 
 use crate::inodes::map::extent::node::{self, Entry, NodeMut};
 use crate::inodes::map::extent::path::{Path, Place, edit, fix_keys, with_bytes};
