@@ -116,7 +116,7 @@ impl Filesystem {
     pub fn sync(&self) -> Result<()> {
         self.volume().sync()?;
         if self.volume().space().discards() {
-            self.volume().space().absorb_durable(usize::MAX);
+            self.volume().space().release_durable(usize::MAX);
         }
         Ok(())
     }

@@ -70,7 +70,7 @@ impl Volume {
         if !self.context().is_open_to_write() {
             return Ok(());
         }
-        let done = self.context().recording_abort(self.make_whole());
+        let done = self.context().recording_abort(self.write_final_state());
         self.stop_cache();
         done?;
         self.context().release_hold()?;
@@ -85,7 +85,7 @@ impl Volume {
         }
     }
 
-    fn make_whole(&self) -> Result<()> {
+    fn write_final_state(&self) -> Result<()> {
         self.context().announce()?;
         self.write_back_and_commit(false)?;
         if !self.context().close_to_writes() {

@@ -14,7 +14,7 @@ mod recover;
 
 use crate::api::filesystem::Filesystem;
 use crate::api::sync_way::ByteLogMode;
-use crate::audit::scrub::bring_in_line;
+use crate::audit::scrub::make_members_equal;
 use crate::context::environment::Environment;
 use crate::context::mmp::Hold;
 use crate::context::superblock::read_superblock;
@@ -109,7 +109,7 @@ impl OpenOptions {
         if let Some(mirror) = &mirror {
             match mirror.behind_bytes() {
                 bytes if bytes > RESYNC_AT_ONCE => Mirror::resync_in_background(mirror)?,
-                _ => bring_in_line(mirror, &mut |_, _| ())?,
+                _ => make_members_equal(mirror, &mut |_, _| ())?,
             }
         }
         if self.write

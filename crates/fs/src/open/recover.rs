@@ -3,7 +3,7 @@
 use super::RESYNC_AT_ONCE;
 use super::devices::name_of;
 use super::options::OpenOptions;
-use crate::audit::scrub::bring_in_line;
+use crate::audit::scrub::make_members_equal;
 use crate::context::mmp::Hold;
 use crate::context::superblock::read_superblock;
 use crate::open::exclusive::Devices;
@@ -64,7 +64,7 @@ impl OpenOptions {
         // A larger resync is left to the next program that opens the volume. Until then only the
         // source is read there.
         if let Some(mirror) = mirror.filter(|mirror| mirror.behind_bytes() <= RESYNC_AT_ONCE) {
-            bring_in_line(&mirror, &mut |_, _| ())?;
+            make_members_equal(&mirror, &mut |_, _| ())?;
         }
         Ok((device, hold, report))
     }

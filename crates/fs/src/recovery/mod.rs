@@ -110,7 +110,7 @@ pub(crate) fn recover(request: &Request<'_>) -> Result<RecoveryReport> {
     report.transactions = recovery.transactions;
     report.blocks_replayed = recovery.blocks_replayed;
     report.copies_revoked = recovery.copies_revoked;
-    saved_errors::take_over(&**home, recovery.errno)?;
+    saved_errors::record_log_errno(&**home, recovery.errno)?;
 
     let superblock = read_superblock(&**home, None)?;
     if needed && !superblock.has_journal() {

@@ -52,7 +52,7 @@ pub(crate) struct BlockRun {
 }
 
 /// Most groups whose freed clusters one allocation returns to the free extents.
-const ABSORB_AT_ONCE: usize = 32;
+const RELEASE_AT_ONCE: usize = 32;
 
 impl Space {
     /// Allocates blocks and marks them as used.
@@ -62,7 +62,7 @@ impl Space {
     /// once and skipped. Errors: `NoSpace`, which [`Space::with_space_retry`] may cure; `Device`.
     /// Locks: takes `Group`.
     pub(crate) fn allocate(&self, handle: &Handle<'_>, request: Request) -> Result<BlockRun> {
-        self.absorb_durable(ABSORB_AT_ONCE);
+        self.release_durable(RELEASE_AT_ONCE);
         self.drop_excess_trees();
         let ratio = self.context.geometry().cluster_ratio();
         let (want, _own) = self.grant(request.allowance, request.want.div_ceil(ratio).max(1));
@@ -71,8 +71,8 @@ impl Space {
         }
         let mut found = self.find_clusters(handle, &request, want)?;
         if found.is_none() {
-            let absorbed = self.absorb_durable(usize::MAX) > 0;
-            if self.discard_all_preallocations() || absorbed {
+            let released = self.release_durable(usize::MAX) > 0;
+            if self.discard_all_preallocations() || released {
                 found = self.search_groups(handle, &request, want, None)?;
             }
         }

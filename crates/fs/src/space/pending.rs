@@ -163,7 +163,7 @@ impl Space {
 
     /// Returns freed clusters whose transaction became durable to the free extents, in at most
     /// `most` groups. Returns the number of groups. Locks: takes `Group`.
-    pub(crate) fn absorb_durable(&self, most: usize) -> usize {
+    pub(crate) fn release_durable(&self, most: usize) -> usize {
         let is_durable = |tid| self.context.journal().is_durable(tid);
         (0..most)
             .map_while(|_| self.pending_groups.next_durable(is_durable))
@@ -189,7 +189,7 @@ impl Space {
         }
         // Another thread may have made the pending clusters usable meanwhile. Retrying pays then,
         // too.
-        Ok(self.absorb_durable(usize::MAX) > 0 || newest.is_some() || discarded)
+        Ok(self.release_durable(usize::MAX) > 0 || newest.is_some() || discarded)
     }
 
     /// Runs `operation`, which starts and stops its own handle. Runs it once more if it found no

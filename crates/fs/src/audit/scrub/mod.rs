@@ -115,7 +115,7 @@ pub struct Report {
 /// of [`check_device`].
 pub fn scrub(mirror: &Arc<Mirror>, options: &Options, progress: Progress<'_>) -> Result<Report> {
     if options.write {
-        bring_in_line(mirror, &mut |done, all| progress(Step::BringingInLine, done, all))?;
+        make_members_equal(mirror, &mut |done, all| progress(Step::BringingInLine, done, all))?;
     }
     let unit = block_bytes(mirror);
     let differing = mirror.compare(unit, options.blocks_max, &mut |done, all| {
@@ -184,7 +184,7 @@ impl Report {
 /// is not.
 ///
 /// Errors: `Device` if the source cannot be read.
-pub(crate) fn bring_in_line(
+pub(crate) fn make_members_equal(
     mirror: &Arc<Mirror>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<()> {

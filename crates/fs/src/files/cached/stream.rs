@@ -381,7 +381,7 @@ impl<'a> Stream<'a> {
     fn place(&self, run: Range<u64>) -> Result<Step> {
         let has_extents = self.inode.read().disk.has_extents();
         if !has_extents && !self.wait_all_ended() {
-            return Err(self.lost());
+            return Err(self.first_error());
         }
         let is_all = self.cached.pages.dirty_bytes() <= UNDER_HANDLE && self.is_idle();
         self.volume.place_run_to_write(self.inode, self.cached, run, is_all || !has_extents)
@@ -494,7 +494,7 @@ impl<'a> Stream<'a> {
         writes.error.is_some() || writes.is_broken
     }
 
-    fn lost(&self) -> Error {
+    fn first_error(&self) -> Error {
         let writes = self.writes.lock();
         writes.error.as_ref().map_or(Error::NoMemory, Error::again)
     }

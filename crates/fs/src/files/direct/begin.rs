@@ -68,7 +68,7 @@ impl Volume {
             if left < len as u64 {
                 return Ok(Begun::Buffered(len));
             }
-            if !self.takes_direct(&body) {
+            if !self.supports_direct(&body) {
                 return Ok(Begun::Buffered(len));
             }
             let end = pos + len as u64;
@@ -102,7 +102,7 @@ impl Volume {
                 }
             };
             let range = pos..pos + len as u64;
-            if !self.is_out_of_cache(inode, &range) {
+            if !self.drop_from_cache(inode, &range) {
                 drop(body);
                 may_wait(options)?;
                 self.write_back(inode, self.in_whole_blocks(range), &u64::MAX)?;
@@ -145,7 +145,7 @@ impl Volume {
             if body.flags.contains(InodeFlags::APPEND) {
                 return Err(Error::NotPermitted);
             }
-            if !self.takes_direct(&body) {
+            if !self.supports_direct(&body) {
                 return Ok(Begun::Buffered(len));
             }
             self.drop_capability(inode.ino, &mut body)?;
@@ -162,7 +162,7 @@ impl Volume {
             // Delayed data has to be written back first, so that the size on disk reaches the
             // file's end.
             let is_late = grows && body.size_on_disk.is_some();
-            if is_late || !self.is_out_of_cache(inode, &range) {
+            if is_late || !self.drop_from_cache(inode, &range) {
                 drop(body);
                 let range = if is_late { 0..u64::MAX } else { range };
                 self.write_back(inode, range, &u64::MAX)?;
@@ -271,7 +271,7 @@ impl Volume {
 
     /// Takes the bytes `range` out of the cache. While the caller holds the inode lock, no fast
     /// overwrite can make them dirty again. `false` if some are dirty.
-    fn is_out_of_cache(&self, inode: &Inode, range: &Range<u64>) -> bool {
+    fn drop_from_cache(&self, inode: &Inode, range: &Range<u64>) -> bool {
         inode.disable_fast_overwrite();
         match inode.cached.get() {
             Some(cached) => cached.pages.invalidate(self.in_whole_blocks(range.clone())),

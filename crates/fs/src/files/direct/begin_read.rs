@@ -41,7 +41,7 @@ impl Volume {
                 return Ok(None);
             }
             let want = match self.whole_units(pos, want) {
-                Ok(want) if self.takes_direct(&body) => want,
+                Ok(want) if self.supports_direct(&body) => want,
                 Ok(want) | Err(want) => return Ok(Some(Begun::Buffered(want))),
             };
             let has_checksums = self.has_data_checksums(inode.ino, &body);

@@ -81,7 +81,7 @@ impl Volume {
     }
 
     /// Whether direct I/O is possible for this file: its blocks hold its bytes unchanged.
-    pub(crate) fn takes_direct(&self, body: &Body) -> bool {
+    pub(crate) fn supports_direct(&self, body: &Body) -> bool {
         !body.disk.has_inline_data() && !self.journals_data(body)
     }
 

@@ -56,7 +56,7 @@ impl Volume {
             self.store_checksums(handle, part.block, &words)?;
             let range = part.logical..part.logical + part.len;
             match piece.moved {
-                true => self.move_in(body, handle, ino, piece, part)?,
+                true => self.map_moved(body, handle, ino, piece, part)?,
                 false => self.convert(ino, body, handle, range, ExtentState::Written)?,
             }
             (piece.logical, piece.len) = (piece.logical + part.len, piece.len - part.len);
@@ -66,7 +66,7 @@ impl Volume {
     }
 
     /// Maps `part`, the start of `piece`, in place of the blocks that the map has.
-    fn move_in(
+    fn map_moved(
         &self,
         body: &mut Body,
         handle: &Handle<'_>,

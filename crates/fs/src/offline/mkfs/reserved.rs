@@ -37,7 +37,7 @@ const CREDITS: Credits = Credits::blocks(64);
 
 /// Makes all of them.
 pub(super) fn make(volume: &Volume, plan: &Plan, options: &MkfsOptions) -> Result<()> {
-    number_reserved(volume)?;
+    mark_reserved_inodes(volume)?;
     root(volume, options)?;
     if options.lost_and_found {
         lost_and_found(volume, options)?;
@@ -75,7 +75,7 @@ pub(super) fn make(volume: &Volume, plan: &Plan, options: &MkfsOptions) -> Resul
 }
 
 /// Marks the numbers below the first free one as used, and gives their slots valid checksums.
-fn number_reserved(volume: &Volume) -> Result<()> {
+fn mark_reserved_inodes(volume: &Volume) -> Result<()> {
     let handle = volume.journal().start(CREDITS)?;
     for number in 1..volume.at_open().first_ino {
         let Some(ino) = Ino::new(number) else { continue };

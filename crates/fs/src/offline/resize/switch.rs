@@ -58,7 +58,7 @@ pub(super) fn to(
     let stay = old.groups_count().min(new.groups_count()) as usize;
     let after = moved.unwrap_or_else(|| before[..stay].to_vec());
     let mut switch = Switch { exclusive, old, new, sb, csum, before, after };
-    new_groups::lay_down(&mut switch)?;
+    new_groups::write_new_groups(&mut switch)?;
     switch.adjust_groups()?;
     switch.write_table()?;
     resize_inode::rewrite(&mut switch)?;

@@ -135,7 +135,7 @@ impl Volume {
         let mut body = dir.write();
         let place = self.insert_place(dir, &body, name)?;
         self.context().check_writable()?;
-        body.check_takes_names()?;
+        body.check_accepts_names()?;
         let directory = content.kind() == FileKind::Directory;
         if directory {
             self.check_subdirectory(&body)?;
@@ -179,7 +179,7 @@ impl Volume {
         let now = new.time.unwrap_or_else(|| self.environment().now());
         let body = dir.write();
         body.check_directory()?;
-        body.check_takes_names()?;
+        body.check_accepts_names()?;
         let plan = self.inherit(dir.ino, &body, FileKind::Regular, new, now)?;
         self.quota_prepare(plan.inode.uid, plan.inode.gid, plan.inode.projid)?;
         let handle =

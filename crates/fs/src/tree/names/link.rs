@@ -30,7 +30,7 @@ impl Volume {
         let (mut body, mut target_body) = lock_two(dir, target);
         let place = self.insert_place(dir, &body, name)?;
         self.context().check_writable()?;
-        body.check_takes_names()?;
+        body.check_accepts_names()?;
         let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
         if target_body.disk.flags.intersects(fixed)
             || target_body.file_kind() == FileKind::Directory

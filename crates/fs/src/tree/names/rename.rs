@@ -385,8 +385,8 @@ impl Volume {
         let mut source_body = locked.source_body;
         let (old, new, source) = (locked.old, locked.new, locked.source);
         let is_dir = |body: &Body| body.file_kind() == FileKind::Directory;
-        old_body.check_loses_name(&source_body)?;
-        new_body.as_ref().unwrap_or(&old_body).check_loses_name(&victim.body)?;
+        old_body.check_may_lose_name(&source_body)?;
+        new_body.as_ref().unwrap_or(&old_body).check_may_lose_name(&victim.body)?;
         check_names_are_plain([Some(&*old_body), new_body.as_deref()])?;
         if let Some(new_body) = &new_body {
             check_project(new_body, &source_body)?;
@@ -475,12 +475,12 @@ fn check_names_are_plain(dirs: [Option<&Body>; 2]) -> Result<()> {
 impl Locked<'_> {
     fn check_replace(&self, volume: &Volume) -> Result<()> {
         let new_body = self.new_body.as_ref().unwrap_or(&self.old_body);
-        self.old_body.check_loses_name(&self.source_body)?;
+        self.old_body.check_may_lose_name(&self.source_body)?;
         let directory = self.source_body.file_kind() == FileKind::Directory;
         match &self.victim {
-            None => new_body.check_takes_names()?,
+            None => new_body.check_accepts_names()?,
             Some(victim) => {
-                new_body.check_loses_name(&victim.body)?;
+                new_body.check_may_lose_name(&victim.body)?;
                 match (directory, victim.body.file_kind() == FileKind::Directory) {
                     (true, false) => return Err(Error::NotADirectory),
                     (false, true) => return Err(Error::IsADirectory),

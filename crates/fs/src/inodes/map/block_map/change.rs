@@ -123,7 +123,7 @@ pub(crate) fn remove(
     range: Range<u32>,
 ) -> Result<()> {
     let all = &mut |_: BlockNr| ();
-    remove_step(volume, ino, body, handle, range, Budget::endless(), all).map(drop)
+    remove_step(volume, ino, body, handle, range, Budget::unlimited(), all).map(drop)
 }
 
 /// The most that one step of [`remove_step`] may touch.
@@ -136,7 +136,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    fn endless() -> Budget {
+    fn unlimited() -> Budget {
         Budget { runs: u32::MAX, blocks: u32::MAX }
     }
 }
