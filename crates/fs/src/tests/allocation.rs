@@ -267,7 +267,7 @@ fn freeing_what_is_free_changes_no_counter() {
 
 /// Appends blocks to each of some files in turns. Returns how many extents each file has at the
 /// end.
-fn grow_in_turns(bench: &Bench, blocks: u32, step: u32) -> Vec<usize> {
+fn grow_alternately(bench: &Bench, blocks: u32, step: u32) -> Vec<usize> {
     let inos: Vec<Ino> = (0..4).map(|_| bench.file(Ino::ROOT, 1)).collect();
     let mut bodies: Vec<_> =
         inos.iter().map(|ino| bench.volume.read_inode(*ino).unwrap()).collect();
@@ -305,7 +305,7 @@ fn grow_in_turns(bench: &Bench, blocks: u32, step: u32) -> Vec<usize> {
 fn files_that_grow_alternately_stay_in_few_pieces() {
     let bench = Bench::made(64, small_groups(4096, ""));
     let free = bench.volume.space().free_clusters();
-    let extents = grow_in_turns(&bench, 1024, 1);
+    let extents = grow_alternately(&bench, 1024, 1);
     assert!(extents.iter().all(|count| *count <= 10), "{extents:?} pieces");
     assert_eq!(bench.volume.space().free_clusters(), free);
     // Nothing is kept for files that are gone.
@@ -320,7 +320,7 @@ fn files_that_grow_alternately_stay_in_few_pieces() {
 #[test]
 fn files_that_grow_large_hold_up_to_a_quarter_of_a_group() {
     let bench = Bench::made(64, small_groups(1024, ""));
-    let extents = grow_in_turns(&bench, 8192, 64);
+    let extents = grow_alternately(&bench, 8192, 64);
     assert!(extents.iter().all(|count| *count <= 12), "{extents:?} pieces");
     bench.judge();
 }

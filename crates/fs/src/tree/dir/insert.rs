@@ -135,7 +135,7 @@ impl Volume {
         Ok(space.map_or(InsertPlace::Search, InsertPlace::Entry))
     }
 
-    /// As [`Volume::dir_insert`], at the spot that [`Volume::dir_insert_place`] found under the
+    /// As [`Volume::dir_insert`], at the place that [`Volume::dir_insert_place`] found under the
     /// same lock.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn dir_insert_at(

@@ -263,7 +263,7 @@ impl Volume {
         }
     }
 
-    /// Inserts the name of a new inode at the spot that was found for it.
+    /// Inserts the name of a new inode at the place that was found for it.
     #[allow(clippy::too_many_arguments)]
     fn insert_at(
         &self,

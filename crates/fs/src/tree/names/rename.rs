@@ -348,7 +348,7 @@ impl Volume {
         handle.stop()
     }
 
-    /// Makes the new name point to the source: in the victim's entry, or at the spot that was
+    /// Makes the new name point to the source: in the victim's entry, or at the place that was
     /// found.
     fn enter_new(
         &self,
