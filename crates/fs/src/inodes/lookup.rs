@@ -216,7 +216,7 @@ impl Volume {
             if ino == Ino::ROOT && body.file_kind() != FileKind::Directory {
                 return Err(Site::of_ino(ino).corrupt(What::RootDirectory));
             }
-            body.cached = self.cached_before(ino);
+            body.file_cache = self.file_cache_before(ino);
             if let Some(inode) = self.inodes().insert_read(ino, body, sweeps) {
                 return Ok(inode);
             }

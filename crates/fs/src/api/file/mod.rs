@@ -101,7 +101,8 @@ impl File {
             _ => return Err(Error::Invalid("not a regular file")),
         }
         let volume = inode.fs().volume();
-        let error_seen = inode.cached.get().map_or(0, |cached| cached.pages.error_seen());
+        let error_seen =
+            inode.file_cache.get().map_or(0, |file_cache| file_cache.pages.error_seen());
         let opened = Opened {
             inode: inode.clone(),
             stream: ReadStream::default(),
@@ -159,7 +160,7 @@ impl File {
 
     /// As [`File::read_at`]. Encrypted content is returned as it is stored.
     pub fn read_raw_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        if self.inode.cached.get().is_some() {
+        if self.inode.file_cache.get().is_some() {
             // The file is not encrypted, and the cache may hold newer bytes than the device.
             return self.read_at(offset, buf);
         }

@@ -41,15 +41,15 @@ impl File {
             return Ok(());
         }
         volume.context().announce()?;
-        if let Some(cached) = self.inode.cached.get() {
+        if let Some(file_cache) = self.inode.file_cache.get() {
             let done = volume
                 .context()
                 .recording_errors(|| volume.write_back(&self.inode, 0..u64::MAX, &u64::MAX));
             if let Err(error) = &done {
-                cached.pages.note_error(error);
+                file_cache.pages.note_error(error);
             }
             // A write-back error that this opening has not seen yet.
-            let reported = cached.pages.check_error(&self.opened.error_seen);
+            let reported = file_cache.pages.check_error(&self.opened.error_seen);
             done?;
             reported?;
         }

@@ -18,9 +18,9 @@ impl Volume {
         how: Use,
     ) -> Result<FolioRef<'a>> {
         let body = inode.read();
-        let cached = self.cached(inode, &body).ok_or(NOT_CACHED)?;
+        let file_cache = self.file_cache(inode, &body).ok_or(NOT_CACHED)?;
         let fill = FromDevice { volume: self, ino: inode.ino, body: &body };
-        cached.pages.borrow(offset, how, &fill)
+        file_cache.pages.borrow(offset, how, &fill)
     }
 
     pub(crate) fn borrow_folio_mut<'a>(
@@ -39,8 +39,8 @@ impl Volume {
             return Err(Error::NotPermitted);
         }
         self.drop_capability(inode.ino, &mut body)?;
-        let cached = self.cached(inode, &body).ok_or(NOT_CACHED)?;
-        body.cached.get_or_insert_with(|| cached.clone());
+        let file_cache = self.file_cache(inode, &body).ok_or(NOT_CACHED)?;
+        body.file_cache.get_or_insert_with(|| file_cache.clone());
         if range.is_empty() || range.end > body.size {
             return Err(Error::Invalid("a range that is empty or past the file's end"));
         }
@@ -51,9 +51,9 @@ impl Volume {
         body.content_changed(now);
         body.times_changed = true;
         let fill = FromDevice { volume: self, ino: inode.ino, body: &body };
-        let lent = cached.pages.borrow_mut(range, &fill);
+        let lent = file_cache.pages.borrow_mut(range, &fill);
         match &lent {
-            Ok(_) => self.note_lent(cached),
+            Ok(_) => self.note_lent(file_cache),
             Err(_) => self.forget_unused(&body, blocks),
         }
         lent

@@ -59,13 +59,13 @@ impl Volume {
     /// The folios of a file, or `None` if its data is not cached.
     ///
     /// Locks: the caller holds the inode's, at least shared.
-    pub(crate) fn cached<'a>(
+    pub(crate) fn file_cache<'a>(
         &self,
         inode: &'a Inode,
         body: &Body,
     ) -> Option<&'a Arc<FileCacheState>> {
         let cache = self.page_cache().filter(|_| self.goes_through_cache(body))?;
-        Some(inode.cached.get_or_init(|| {
+        Some(inode.file_cache.get_or_init(|| {
             let pages = cache.file(inode.ino);
             pages.set_len(body.size);
             FileCacheState::new(pages)
@@ -74,7 +74,7 @@ impl Volume {
 
     /// The folios of a file that outlived its inode in memory. The inode was read from its table
     /// again, and an operation that truncates or releases it finds the folios here.
-    pub(crate) fn cached_before(&self, ino: Ino) -> Option<Arc<FileCacheState>> {
+    pub(crate) fn file_cache_before(&self, ino: Ino) -> Option<Arc<FileCacheState>> {
         let pages = self.page_cache()?.find(ino)?;
         Some(FileCacheState::new(pages))
     }

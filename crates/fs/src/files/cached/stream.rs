@@ -45,7 +45,7 @@ const WORTH_A_THREAD: u64 = 128 << 10;
 pub(super) struct Stream<'a> {
     volume: &'a Volume,
     inode: &'a Inode,
-    cached: &'a FileCacheState,
+    file_cache: &'a FileCacheState,
     range: Range<u64>,
     demand: &'a dyn Demand,
     workers: AtomicUsize,
@@ -144,7 +144,7 @@ impl<'a> Stream<'a> {
     pub fn new(
         volume: &'a Volume,
         inode: &'a Inode,
-        cached: &'a FileCacheState,
+        file_cache: &'a FileCacheState,
         range: Range<u64>,
         demand: &'a dyn Demand,
     ) -> Stream<'a> {
@@ -159,7 +159,7 @@ impl<'a> Stream<'a> {
         Stream {
             volume,
             inode,
-            cached,
+            file_cache,
             range,
             demand,
             workers: AtomicUsize::new(1),
@@ -228,7 +228,7 @@ impl<'a> Stream<'a> {
     /// The data of these blocks did not reach the device, or could not be shown there.
     fn reserve_again(&self, pieces: &[Piece]) {
         if self.volume.has_data_csum() {
-            self.volume.reserve_failed(self.cached, pieces);
+            self.volume.reserve_failed(self.file_cache, pieces);
         }
     }
 
@@ -243,7 +243,8 @@ impl<'a> Stream<'a> {
         }
         let job = self.next_in(cursor);
         cursor.is_over |= !matches!(job, Ok(Some(_)));
-        let left = self.cached.pages.dirty_bytes().min(cursor.wanted.saturating_sub(cursor.begun));
+        let left =
+            self.file_cache.pages.dirty_bytes().min(cursor.wanted.saturating_sub(cursor.begun));
         let is_more = !cursor.is_over && (cursor.placed.is_some() || left >= WORTH_A_THREAD);
         if is_more && workers < most {
             // If no thread can be started, the existing ones write everything.
@@ -288,8 +289,8 @@ impl<'a> Stream<'a> {
         }
         let left = cursor.wanted.checked_sub(cursor.begun).filter(|left| *left > 0)?;
         let most = RUN.min(left).max(self.volume.block_size().bytes() as u64);
-        let run = self.cached.pages.next_dirty(cursor.at..self.range.end, most)?;
-        let earlier = || self.volume.first_past_disk_size(self.inode, self.cached, run.start);
+        let run = self.file_cache.pages.next_dirty(cursor.at..self.range.end, most)?;
+        let earlier = || self.volume.first_past_disk_size(self.inode, self.file_cache, run.start);
         if cursor.detours < DETOURS_MAX && earlier().is_some() {
             // What ends now may be all that was missing.
             if !self.wait_all_ended() {
@@ -308,12 +309,12 @@ impl<'a> Stream<'a> {
     fn take_in_place(&self, cursor: &mut Cursor, found: &Found) -> Result<Option<Job<'a>>> {
         let end = if found.in_range { self.range.end } else { found.run.end };
         let (range, most) = (found.run.start..end, found.most.min(PART));
-        let (runs, size) = self.volume.runs_in_place(self.inode, self.cached, range, most)?;
+        let (runs, size) = self.volume.runs_in_place(self.inode, self.file_cache, range, most)?;
         let Some((first, _)) = runs.first() else { return Ok(None) };
         let number = self.begin(first.start, size);
         let mut parts: Vec<(Vec<Piece>, Taken<'a>)> = Vec::with_capacity(runs.len());
         for (run, pieces) in runs {
-            let taken = match self.cached.pages.take_dirty(run.clone()) {
+            let taken = match self.file_cache.pages.take_dirty(run.clone()) {
                 Ok(taken) => taken,
                 Err(error) if parts.is_empty() => {
                     self.end_write(number, Ok(Vec::new()));
@@ -346,7 +347,7 @@ impl<'a> Stream<'a> {
         // Whole folios are taken without a copy, and no folio crosses a `PART` border.
         let part = start..end.min((start / PART + 1) * PART);
         let number = self.begin(start, placed.size);
-        let taken = match self.cached.pages.take_dirty(part.clone()) {
+        let taken = match self.file_cache.pages.take_dirty(part.clone()) {
             Ok(taken) => taken,
             Err(error) => {
                 self.end_write(number, Ok(Vec::new()));
@@ -383,8 +384,8 @@ impl<'a> Stream<'a> {
         if !has_extents && !self.wait_all_ended() {
             return Err(self.first_error());
         }
-        let is_all = self.cached.pages.dirty_bytes() <= UNDER_HANDLE && self.is_idle();
-        self.volume.place_run_to_write(self.inode, self.cached, run, is_all || !has_extents)
+        let is_all = self.file_cache.pages.dirty_bytes() <= UNDER_HANDLE && self.is_idle();
+        self.volume.place_run_to_write(self.inode, self.file_cache, run, is_all || !has_extents)
     }
 
     /// Registers a write that is about to take bytes from `start` on. It is registered first, so
@@ -456,7 +457,7 @@ impl<'a> Stream<'a> {
             self.reserve_again(&unshown);
             // They are dirty again before the search for the size on disk.
             drop(lost);
-            let size_bound = SizeBound { cached: self.cached, bound: &|| self.bound() };
+            let size_bound = SizeBound { file_cache: self.file_cache, bound: &|| self.bound() };
             let shown =
                 self.volume.show_written(self.inode, &pieces, size, &size_bound, &checksums);
             match &shown {

@@ -47,7 +47,7 @@ impl Volume {
         content: Content<'_>,
         how: Use,
     ) -> Result<bool> {
-        let (Some(cached), Place::At(offset)) = (inode.cached.get(), place) else {
+        let (Some(file_cache), Place::At(offset)) = (inode.file_cache.get(), place) else {
             return Ok(false);
         };
         let until = inode.fast_overwrite_until.load(Ordering::Acquire);
@@ -67,7 +67,7 @@ impl Volume {
         let cache = self.page_cache();
         let permit =
             cache.map(|cache| cache.acquire_permit(content.len() as u64, how)).transpose()?;
-        let n = cached.pages.overwrite_hit(offset, &mut bytes, how, &is_enabled);
+        let n = file_cache.pages.overwrite_hit(offset, &mut bytes, how, &is_enabled);
         drop(permit);
         if n < content.len() {
             return Ok(false);
@@ -90,8 +90,10 @@ impl Volume {
 
     /// After a write of `n` bytes at `offset` into folios: throttles the writer.
     pub(crate) fn wrote(&self, inode: &Inode, offset: u64, n: usize, how: Use) -> Result<()> {
-        match (self.page_cache(), inode.cached.get()) {
-            (Some(cache), Some(cached)) => cache.wrote(&cached.pages, offset, n as u64, how),
+        match (self.page_cache(), inode.file_cache.get()) {
+            (Some(cache), Some(file_cache)) => {
+                cache.wrote(&file_cache.pages, offset, n as u64, how)
+            }
             _ => Ok(()),
         }
     }
@@ -109,14 +111,15 @@ impl Volume {
         content: Content<'_>,
         how: Use,
     ) -> Result<usize> {
-        let cached = self.cached(inode, body).ok_or(Error::Invalid("a file that is not cached"))?;
-        body.cached.get_or_insert_with(|| cached.clone());
+        let file_cache =
+            self.file_cache(inode, body).ok_or(Error::Invalid("a file that is not cached"))?;
+        body.file_cache.get_or_insert_with(|| file_cache.clone());
         let end = (pos + content.len() as u64).min((pos / STEP + 1) * STEP);
         let end = self.reserve_bytes(inode, body, pos, end)?;
         let content = content.part(0, (end - pos) as usize);
         let written = self.zero_gap(DataPath::Device, inode.ino, body, pos).and_then(|()| {
             let fill = FromDevice { volume: self, ino: inode.ino, body };
-            cached.pages.write(pos, &mut Bytes { content, done: 0 }, how, &fill)
+            file_cache.pages.write(pos, &mut Bytes { content, done: 0 }, how, &fill)
         });
         if !matches!(written, Ok(n) if n == content.len()) {
             let size = self.block_size();

@@ -36,7 +36,7 @@ pub(super) type DirtyRun = (Range<u64>, Vec<Piece>);
 
 /// How far the size on disk may grow.
 pub(super) struct SizeBound<'a> {
-    pub cached: &'a FileCacheState,
+    pub file_cache: &'a FileCacheState,
     /// The first byte that is clean but may still be in flight.
     pub bound: &'a dyn Fn() -> u64,
 }
@@ -49,8 +49,8 @@ impl Owner for Volume {
         demand: &dyn Demand,
     ) -> Result<u64> {
         let Some(inode) = self.inodes().find(file.ino()) else { return Ok(0) };
-        match inode.cached.get() {
-            Some(cached) if Arc::ptr_eq(&cached.pages, file) => {
+        match inode.file_cache.get() {
+            Some(file_cache) if Arc::ptr_eq(&file_cache.pages, file) => {
                 self.context().recording_errors(|| self.write_back(&inode, range, demand))
             }
             _ => Ok(0),
@@ -59,7 +59,7 @@ impl Owner for Volume {
 
     fn read_ahead(&self, file: &Arc<FileCache>, range: Range<u64>, how: Use) {
         if let Some(inode) = self.inodes().find(file.ino())
-            && inode.cached.get().is_some_and(|cached| Arc::ptr_eq(&cached.pages, file))
+            && inode.file_cache.get().is_some_and(|file_cache| Arc::ptr_eq(&file_cache.pages, file))
         {
             // A read of these bytes returns the error itself.
             let _ = self.populate(&inode, range, how);
@@ -80,7 +80,7 @@ impl Volume {
         range: Range<u64>,
         demand: &dyn Demand,
     ) -> Result<u64> {
-        if inode.cached.get().is_none() {
+        if inode.file_cache.get().is_none() {
             return Ok(0);
         }
         let _writing_back = inode.hold_write_back();
@@ -94,19 +94,19 @@ impl Volume {
         range: Range<u64>,
         demand: &dyn Demand,
     ) -> Result<u64> {
-        let Some(cached) = inode.cached.get() else { return Ok(0) };
+        let Some(file_cache) = inode.file_cache.get() else { return Ok(0) };
         let closed = inode.closed_dirty.load(Ordering::Acquire);
-        let done = Stream::new(self, inode, cached, range, demand).write()?;
-        self.store_times_and_size(inode, cached)?;
+        let done = Stream::new(self, inode, file_cache, range, demand).write()?;
+        self.store_times_and_size(inode, file_cache)?;
         if inode.was_closed_dirty() {
             self.note_closed(inode);
-            if !cached.pages.is_dirty() {
+            if !file_cache.pages.is_dirty() {
                 inode.closed_written.fetch_max(closed, Ordering::AcqRel);
             }
         }
-        if self.has_data_csum() && !cached.pages.is_dirty() {
+        if self.has_data_csum() && !file_cache.pages.is_dirty() {
             let _alone = inode.write();
-            self.forget_settled_rewrites(cached);
+            self.forget_settled_rewrites(file_cache);
         }
         Ok(done)
     }
@@ -117,7 +117,7 @@ impl Volume {
     pub(super) fn first_past_disk_size(
         &self,
         inode: &Inode,
-        cached: &FileCacheState,
+        file_cache: &FileCacheState,
         start: u64,
     ) -> Option<Range<u64>> {
         let log2 = self.block_size().log2();
@@ -125,7 +125,7 @@ impl Volume {
         if from >= start {
             return None;
         }
-        cached.pages.next_dirty(from..start, RUN)
+        file_cache.pages.next_dirty(from..start, RUN)
     }
 
     /// Dirty runs from the start of `range`, with the written blocks that hold them, and the file's
@@ -134,7 +134,7 @@ impl Volume {
     pub(super) fn runs_in_place(
         &self,
         inode: &Inode,
-        cached: &FileCacheState,
+        file_cache: &FileCacheState,
         range: Range<u64>,
         most: u64,
     ) -> Result<(Vec<DirtyRun>, u64)> {
@@ -143,7 +143,7 @@ impl Volume {
         let mut runs = Vec::new();
         while left > 0
             && runs.len() < RUNS_AT_ONCE
-            && let Some(mut run) = cached.pages.next_dirty(at..range.end, left)
+            && let Some(mut run) = file_cache.pages.next_dirty(at..range.end, left)
         {
             let border = (run.start / PART + 1) * PART;
             let is_cut = run.end >= border;
@@ -166,12 +166,12 @@ impl Volume {
     pub(super) fn place_run_to_write(
         &self,
         inode: &Inode,
-        cached: &FileCacheState,
+        file_cache: &FileCacheState,
         run: Range<u64>,
         small: bool,
     ) -> Result<Step> {
         let mut body = inode.write();
-        let _in_use = cached.use_map_reservation();
+        let _in_use = file_cache.use_map_reservation();
         let runs = self.runs_to_write(inode.ino, &body, run.start, run.end)?;
         let log2 = self.block_size().log2();
         let reach = runs.last().map_or(run.end, |last| u64::from(last.end().0) << log2);
@@ -184,8 +184,8 @@ impl Volume {
         let plan = Plan { ino: inode.ino, pos: run.start, content: Content::new(&[]), runs: &runs };
         if is_small || !body.disk.has_extents() {
             let done = match self.has_data_checksums(inode.ino, &body) {
-                true => self.write_run_with_checksums(&mut body, cached, &plan, run),
-                false => self.write_run_small(&mut body, cached, &plan, run),
+                true => self.write_run_with_checksums(&mut body, file_cache, &plan, run),
+                false => self.write_run_small(&mut body, file_cache, &plan, run),
             };
             return done.map(Step::Written);
         }
@@ -193,9 +193,9 @@ impl Volume {
         let (pieces, error) = self.place(&mut body, &handle, &plan, ExtentState::Unwritten);
         let stored = body.store(self, inode.ino, &handle).and_then(|()| handle.stop());
         if self.has_data_checksums(inode.ino, &body) {
-            self.note_in_flight(cached, &pieces);
+            self.note_in_flight(file_cache, &pieces);
             if let Err(error) = stored {
-                self.reserve_failed(cached, &pieces);
+                self.reserve_failed(file_cache, &pieces);
                 return Err(error);
             }
         }
@@ -222,18 +222,18 @@ impl Volume {
         let mut left = pieces.to_vec();
         let done = self.show_left(inode, &mut left, size, size_bound, checksums);
         if self.has_data_csum() {
-            self.note_write_ended(size_bound.cached, pieces);
+            self.note_write_ended(size_bound.file_cache, pieces);
         }
         if done.is_err() && self.has_data_csum() {
             let first = left.first().map_or(u32::MAX, |piece| piece.logical);
             for piece in pieces.iter().filter_map(|piece| piece.before(first)) {
                 // These are shown, and their data is dirty again with the rest.
                 self.reserve_mapped_again(
-                    size_bound.cached,
+                    size_bound.file_cache,
                     piece.logical..piece.logical + piece.len,
                 );
             }
-            self.reserve_failed(size_bound.cached, &left);
+            self.reserve_failed(size_bound.file_cache, &left);
         }
         done
     }
@@ -265,7 +265,7 @@ impl Volume {
     ) -> Result<()> {
         let log2 = self.block_size().log2();
         let mut body = inode.write();
-        let _in_use = size_bound.cached.use_map_reservation();
+        let _in_use = size_bound.file_cache.use_map_reservation();
         let checksums = self.has_data_checksums(inode.ino, &body).then_some(checksums);
         let handle = self.journal().start(self.cached_change_credits(&body))?;
         let (reached, error) = self.show(&mut body, &handle, inode.ino, left, checksums);
@@ -285,7 +285,7 @@ impl Volume {
     fn write_run_small(
         &self,
         body: &mut Body,
-        cached: &FileCacheState,
+        file_cache: &FileCacheState,
         plan: &Plan<'_>,
         run: Range<u64>,
     ) -> Result<u64> {
@@ -294,7 +294,7 @@ impl Volume {
         let handle = self.journal().start(credits)?;
         let (pieces, error) = self.place(body, &handle, plan, ExtentState::Written);
         let written = match self.reached(&pieces, run) {
-            Some(run) => self.write_small_taken(cached, &pieces, run),
+            Some(run) => self.write_small_taken(file_cache, &pieces, run),
             None => Err(error.unwrap_or(Error::NoSpace)),
         };
         let taken = match written {
@@ -302,7 +302,7 @@ impl Volume {
                 let after = pieces.iter().filter_map(|piece| piece.from(reached));
                 self.take_back(body, &handle, plan.ino, &after.collect::<Vec<_>>());
                 let reached = u64::from(reached) << self.block_size().log2();
-                self.raise_size(body, &handle, reached, Some(&nothing_in_flight(cached)))
+                self.raise_size(body, &handle, reached, Some(&nothing_in_flight(file_cache)))
                     .map(|()| taken)
             }
             Err(error) => {
@@ -334,11 +334,11 @@ impl Volume {
 
     fn write_small_taken<'c>(
         &self,
-        cached: &'c FileCacheState,
+        file_cache: &'c FileCacheState,
         pieces: &[Piece],
         run: Range<u64>,
     ) -> Result<(Landing<'c>, u32)> {
-        let taken = cached.pages.take_dirty(run)?;
+        let taken = file_cache.pages.take_dirty(run)?;
         let Range { start, end } = taken.range();
         let content = taken.slices();
         let content = Content::new(&content);
@@ -350,7 +350,7 @@ impl Volume {
     fn write_run_with_checksums(
         &self,
         body: &mut Body,
-        cached: &FileCacheState,
+        file_cache: &FileCacheState,
         plan: &Plan<'_>,
         run: Range<u64>,
     ) -> Result<u64> {
@@ -361,7 +361,7 @@ impl Volume {
         let all = pieces.clone();
         let mut checksums = NewChecksums::default();
         let shown = match self.reached(&pieces, run) {
-            Some(run) => cached.pages.take_dirty(run).and_then(|taken| {
+            Some(run) => file_cache.pages.take_dirty(run).and_then(|taken| {
                 let content = taken.slices();
                 let (pos, content) = (taken.range().start, Content::new(&content));
                 let (path, checksums) = (DataPath::Device, &mut checksums);
@@ -381,7 +381,7 @@ impl Volume {
             match error {
                 None => {
                     let reached = u64::from(reached) << self.block_size().log2();
-                    self.raise_size(body, &handle, reached, Some(&nothing_in_flight(cached)))?;
+                    self.raise_size(body, &handle, reached, Some(&nothing_in_flight(file_cache)))?;
                     Ok(landing)
                 }
                 Some(error) => Err(error),
@@ -390,9 +390,9 @@ impl Volume {
         if shown.is_err() {
             let first = pieces.first().map_or(u32::MAX, |piece| piece.logical);
             for piece in all.iter().filter_map(|piece| piece.before(first)) {
-                self.reserve_mapped_again(cached, piece.logical..piece.logical + piece.len);
+                self.reserve_mapped_again(file_cache, piece.logical..piece.logical + piece.len);
             }
-            self.reserve_failed(cached, &pieces);
+            self.reserve_failed(file_cache, &pieces);
         }
         let stored = body.store(self, plan.ino, &handle);
         stored.and_then(|()| handle.stop())?;
@@ -432,7 +432,7 @@ impl Volume {
         let log2 = self.block_size().log2();
         let from = before >> log2 << log2;
         let clean = size_bound.map_or(0, |size_bound| {
-            let dirty = size_bound.cached.pages.next_dirty(from..u64::MAX, 1);
+            let dirty = size_bound.file_cache.pages.next_dirty(from..u64::MAX, 1);
             // The order matters: bytes that write-back took before this search for dirty bytes are
             // within the bound by now.
             dirty.map_or(body.size, |dirty| dirty.start).min((size_bound.bound)())
@@ -446,7 +446,7 @@ impl Volume {
     }
 
     /// Stores times and size when write-back did not store them with the data.
-    fn store_times_and_size(&self, inode: &Inode, cached: &FileCacheState) -> Result<()> {
+    fn store_times_and_size(&self, inode: &Inode, file_cache: &FileCacheState) -> Result<()> {
         let is_pending = |body: &Body| body.times_changed || body.size_on_disk.is_some();
         if !is_pending(&inode.read()) {
             return Ok(());
@@ -457,7 +457,7 @@ impl Volume {
         }
         let credits = Credits::blocks(self.store_credits() + SUPERBLOCK_CREDITS);
         let handle = self.journal().start(credits)?;
-        let raised = self.raise_size(&mut body, &handle, 0, Some(&nothing_in_flight(cached)));
+        let raised = self.raise_size(&mut body, &handle, 0, Some(&nothing_in_flight(file_cache)));
         body.store(self, inode.ino, &handle)?;
         handle.stop()?;
         raised
@@ -482,6 +482,6 @@ impl Volume {
 }
 
 /// For a file with no write in flight.
-fn nothing_in_flight(cached: &FileCacheState) -> SizeBound<'_> {
-    SizeBound { cached, bound: &|| u64::MAX }
+fn nothing_in_flight(file_cache: &FileCacheState) -> SizeBound<'_> {
+    SizeBound { file_cache, bound: &|| u64::MAX }
 }

@@ -273,8 +273,8 @@ impl Volume {
     /// overwrite can make them dirty again. `false` if some are dirty.
     fn drop_from_cache(&self, inode: &Inode, range: &Range<u64>) -> bool {
         inode.disable_fast_overwrite();
-        match inode.cached.get() {
-            Some(cached) => cached.pages.invalidate(self.in_whole_blocks(range.clone())),
+        match inode.file_cache.get() {
+            Some(file_cache) => file_cache.pages.invalidate(self.in_whole_blocks(range.clone())),
             None => true,
         }
     }

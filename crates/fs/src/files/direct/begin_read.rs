@@ -50,7 +50,11 @@ impl Volume {
                 Err(want) => return Ok(Some(Begun::Buffered(want))),
             };
             let range = pos..pos + want as u64;
-            if inode.cached.get().is_some_and(|cached| cached.pages.is_busy(range.clone())) {
+            if inode
+                .file_cache
+                .get()
+                .is_some_and(|file_cache| file_cache.pages.is_busy(range.clone()))
+            {
                 drop(body);
                 may_wait(options)?;
                 self.write_back(inode, self.in_whole_blocks(range), &u64::MAX)?;

@@ -115,8 +115,8 @@ impl Volume {
     /// They stay, and are written back.
     fn forget_cached(&self, inode: &Inode, step: &Step) {
         let range = self.in_whole_blocks(step.pos..step.pos + step.len as u64);
-        if let Some(cached) = inode.cached.get()
-            && !cached.pages.invalidate(range)
+        if let Some(file_cache) = inode.file_cache.get()
+            && !file_cache.pages.invalidate(range)
         {
             self.bounce_chunks().stats.conflicts.fetch_add(1, Relaxed);
         }

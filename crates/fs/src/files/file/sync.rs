@@ -88,10 +88,10 @@ impl Volume {
             return Ok(());
         }
         self.context().announce()?;
-        if let Some(cached) = inode.cached.get() {
+        if let Some(file_cache) = inode.file_cache.get() {
             let written = self.write_back(inode, 0..u64::MAX, &u64::MAX);
             if let Err(error) = &written {
-                cached.pages.note_error(error);
+                file_cache.pages.note_error(error);
             }
             written?;
         }

@@ -27,7 +27,7 @@ impl Volume {
         allowance: Allowance,
     ) -> Result<BlockNr> {
         // Blocks that map dirty data in the cache are never refused: the data was accepted.
-        if allowance == Allowance::Data || body.cached.is_none() {
+        if allowance == Allowance::Data || body.file_cache.is_none() {
             self.quota_check(ino, body, self.context().sectors(1))?;
         }
         let below = if body.disk.has_extents() { u64::MAX } else { 1 << 32 };

@@ -32,7 +32,7 @@ pub(crate) struct Body {
     /// The moves of its names, if it is a directory.
     pub(crate) moves: Moves,
     /// Its folios, and the reservations for them.
-    pub(crate) cached: Option<Arc<FileCacheState>>,
+    pub(crate) file_cache: Option<Arc<FileCacheState>>,
     /// The size that the slot gets while data before `size` is not on the device. `None`: the slot
     /// gets `size`.
     pub(crate) size_on_disk: Option<u64>,
@@ -96,7 +96,7 @@ impl Body {
             synced: Synced::default(),
             no_capability: false,
             moves: Moves::default(),
-            cached: None,
+            file_cache: None,
             size_on_disk: None,
             times_changed: false,
             times_kept: false,
@@ -122,17 +122,17 @@ impl Body {
     /// that is dirty or in flight is on the device.
     pub(crate) fn resize(&mut self, size: u64) {
         self.disk.size = size;
-        let Some(cached) = &self.cached else { return };
-        cached.pages.set_len(size);
+        let Some(file_cache) = &self.file_cache else { return };
+        file_cache.pages.set_len(size);
         self.size_on_disk =
-            self.size_on_disk.filter(|on_disk| *on_disk < size && cached.pages.is_dirty());
+            self.size_on_disk.filter(|on_disk| *on_disk < size && file_cache.pages.is_dirty());
     }
 
     /// Whether a reservation of dirty data covers the block at `at`, and for how many blocks, at
     /// most `limit`, the answer is the same.
     pub(crate) fn reserved_run(&self, at: u32, limit: u32) -> (bool, u32) {
-        let Some(cached) = &self.cached else { return (false, limit) };
-        let delayed = cached.delayed.lock();
+        let Some(file_cache) = &self.file_cache else { return (false, limit) };
+        let delayed = file_cache.delayed.lock();
         match delayed.run_at(at, limit) {
             0 => (false, delayed.gap_at(at, limit)),
             len => (true, len),

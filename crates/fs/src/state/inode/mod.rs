@@ -49,8 +49,8 @@ pub(crate) struct Inode {
     pub(crate) unlinked: AtomicBool,
     /// It was made without a name and may get one.
     pub(crate) nameable: AtomicBool,
-    /// Its folios, once there are any. Set under the inode's lock, like `Body::cached`.
-    pub(crate) cached: OnceLock<Arc<FileCacheState>>,
+    /// Its folios, once there are any. Set under the inode's lock, like `Body::file_cache`.
+    pub(crate) file_cache: OnceLock<Arc<FileCacheState>>,
     /// Until this time, in nanoseconds since 1970, fast overwrites are enabled: writes over its
     /// folios need not change the inode. 0: disabled. Set under the inode's lock.
     pub(crate) fast_overwrite_until: AtomicU64,
@@ -84,7 +84,7 @@ impl Inode {
             users: AtomicU32::new(0),
             unlinked: AtomicBool::new(false),
             nameable: AtomicBool::new(false),
-            cached: body.cached.clone().map_or_else(OnceLock::new, OnceLock::from),
+            file_cache: body.file_cache.clone().map_or_else(OnceLock::new, OnceLock::from),
             fast_overwrite_until: AtomicU64::new(0),
             syncs: AtomicBool::new(body.requires_sync()),
             write_back_at_close: AtomicBool::new(false),
@@ -124,8 +124,8 @@ impl Inode {
         let mut body = self.body.write();
         self.disable_fast_overwrite();
         self.note_sync(&body);
-        if body.cached.is_none() {
-            body.cached = self.cached.get().cloned();
+        if body.file_cache.is_none() {
+            body.file_cache = self.file_cache.get().cloned();
         }
         body
     }
@@ -163,6 +163,6 @@ impl Inode {
 
     /// Whether it has data that is not yet on the device.
     pub(crate) fn is_dirty(&self) -> bool {
-        self.cached.get().is_some_and(|cached| cached.pages.is_dirty())
+        self.file_cache.get().is_some_and(|file_cache| file_cache.pages.is_dirty())
     }
 }
