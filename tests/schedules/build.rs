@@ -77,7 +77,7 @@ fn main() {
             form.name, form.file
         );
     }
-    quiet(&root, &mut modules, &out);
+    fast_overwrite(&root, &mut modules, &out);
     std::fs::write(out.join("modules.rs"), modules).expect("OUT_DIR takes files");
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=src/wrong_forms.rs");
@@ -85,7 +85,7 @@ fn main() {
 
 /// The two lines that order memory in the code of an inode's fast overwrites, for a model of the
 /// rest.
-fn quiet(root: &Path, modules: &mut String, out: &Path) {
+fn fast_overwrite(root: &Path, modules: &mut String, out: &Path) {
     let read = |path: &str| {
         let path = root.join(path);
         println!("cargo::rerun-if-changed={}", path.display());
@@ -96,17 +96,18 @@ fn quiet(root: &Path, modules: &mut String, out: &Path) {
         let len = text[start..].find(to).unwrap_or_else(|| panic!("{to:?} is not found"));
         text[start..start + len + to.len()].to_owned()
     };
-    let loud = read("crates/fs/src/state/inode/mod.rs");
-    let loud = part(&loud, "pub(crate) fn be_loud(&self) {", "\n    }\n");
-    let may = read("crates/fs/src/files/cached/write.rs");
-    let may = part(&may, "let may = ||", ";\n");
+    let disable = read("crates/fs/src/state/inode/mod.rs");
+    let disable = part(&disable, "pub(crate) fn disable_fast_overwrite(&self) {", "\n    }\n");
+    let enabled = read("crates/fs/src/files/cached/write.rs");
+    let enabled = part(&enabled, "let is_enabled = ||", ";\n");
     let text = format!(
-        "use crate::quiet::Inode;\nuse std::sync::atomic::Ordering;\nimpl Inode {{\n    {loud}}}\n\
-         pub(crate) fn may(inode: &Inode) -> bool {{\n    {may}    may()\n}}\n"
+        "use crate::fast_overwrite::Inode;\nuse std::sync::atomic::Ordering;\n\
+         impl Inode {{\n    {disable}}}\n\
+         pub(crate) fn is_enabled(inode: &Inode) -> bool {{\n    {enabled}    is_enabled()\n}}\n"
     );
-    let path = out.join("quiet_code.rs");
+    let path = out.join("fast_overwrite_code.rs");
     std::fs::write(&path, text).expect("OUT_DIR takes files");
-    writeln!(modules, "#[cfg(test)]\n#[path = {path:?}]\npub(crate) mod quiet_code;")
+    writeln!(modules, "#[cfg(test)]\n#[path = {path:?}]\npub(crate) mod fast_overwrite_code;")
         .expect("a string takes text");
 }
 

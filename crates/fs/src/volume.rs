@@ -17,11 +17,11 @@ use crate::context::superblock::read_superblock;
 use crate::context::{Context, ContextOptions};
 use crate::space::{Space, SpaceOptions};
 use crate::state::bounce::Chunks;
+use crate::state::checksum_file::ChecksumFile;
 use crate::state::inode::InodeTable;
 use crate::state::inode::orphans::Orphans;
 use crate::state::quota::{Quota, QuotaPolicy};
 use crate::state::shared_xattrs::SharedXattrs;
-use crate::state::sums_file::SumsFile;
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{BlockSize, Error, GroupNr, Result};
 use extant_blockdev::BlockDevice;
@@ -143,7 +143,7 @@ pub(crate) struct Volume {
     /// By default, an opened file's bytes leave the cache when they are on the device.
     drop_behind: bool,
     /// The place of the checksums of data, once they were needed.
-    sums_file: OnceLock<SumsFile>,
+    checksum_file: OnceLock<ChecksumFile>,
 }
 
 impl Volume {
@@ -241,7 +241,7 @@ impl Volume {
             page_cache: None,
             chunks: Chunks::new(64 << 20),
             drop_behind: false,
-            sums_file: OnceLock::new(),
+            checksum_file: OnceLock::new(),
             context,
         }
     }
@@ -338,8 +338,8 @@ impl Volume {
     }
 
     /// The place of the checksums of data, once they were needed.
-    pub(crate) fn sums_file_cell(&self) -> &OnceLock<SumsFile> {
-        &self.sums_file
+    pub(crate) fn checksum_file_cell(&self) -> &OnceLock<ChecksumFile> {
+        &self.checksum_file
     }
 
     /// The device that holds the volume.

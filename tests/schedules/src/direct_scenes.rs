@@ -21,18 +21,18 @@ use volume::Volume;
 /// What `in_flight.rs` needs of an inode: its transfers, from `transfers.rs`.
 pub(crate) mod inode {
     use crate::lock::{Rank, RwLock, WriteGuard};
-    use crate::transfers::Directs;
+    use crate::transfers::DirectTransfers;
 
     pub(crate) struct Body;
 
     pub(crate) struct Inode {
         pub(crate) body: RwLock<Body>,
-        pub(crate) directs: Directs,
+        pub(crate) transfers: DirectTransfers,
     }
 
     impl Inode {
         pub(crate) fn new() -> Inode {
-            Inode { body: RwLock::new(Rank::Inode, Body), directs: Directs::new() }
+            Inode { body: RwLock::new(Rank::Inode, Body), transfers: DirectTransfers::new() }
         }
 
         pub(crate) fn write(&self) -> WriteGuard<'_, Body> {
@@ -86,18 +86,18 @@ impl File {
     fn begin(&self, range: &Range<u64>, helper: Option<Weak<dyn Help>>) -> u64 {
         loop {
             let body = self.inode.body.read();
-            if let Some(id) = self.inode.directs.begin(range.clone(), true, helper.clone()) {
+            if let Some(id) = self.inode.transfers.begin(range.clone(), true, helper.clone()) {
                 self.moving.add(range, 1);
                 return id;
             }
             drop(body);
-            self.inode.directs.wait_open();
+            self.inode.transfers.wait_open();
         }
     }
 
     fn end(&self, range: &Range<u64>, id: u64) {
         self.moving.add(range, u64::MAX);
-        self.inode.directs.end(id);
+        self.inode.transfers.end(id);
     }
 
     fn transfer(&self, range: Range<u64>) {
@@ -107,7 +107,7 @@ impl File {
     }
 
     fn change_map(&self) {
-        let closed = self.inode.directs.close();
+        let closed = self.inode.transfers.close();
         let body = self.inode.write();
         self.moving.nothing(0..4096);
         point();
@@ -117,7 +117,7 @@ impl File {
     }
 
     fn write_buffered(&self, range: Range<u64>) {
-        let body = Volume.write_beside_directs(&self.inode, range.clone());
+        let body = Volume.write_after_transfers(&self.inode, range.clone());
         self.moving.nothing(range.clone());
         point();
         self.moving.nothing(range);
@@ -144,7 +144,7 @@ fn threads() {
         });
     });
     file.moving.nothing(0..4096);
-    assert!(!file.inode.directs.any_writes());
+    assert!(!file.inode.transfers.any_writes());
 }
 
 /// A queue whose owner does not poll it: a thread that waits completes what the queue holds.

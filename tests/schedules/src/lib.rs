@@ -19,11 +19,11 @@ mod direct_scenes;
 #[cfg(test)]
 mod explore;
 #[cfg(test)]
+mod fast_overwrite;
+#[cfg(test)]
 mod journal_scenes;
 #[cfg(test)]
 mod model;
-#[cfg(test)]
-mod quiet;
 #[cfg(test)]
 mod wrong_forms;
 

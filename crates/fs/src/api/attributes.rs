@@ -16,10 +16,10 @@ impl Filesystem {
     /// directory that has names; for a size, those of [`File::set_len`](crate::File::set_len);
     /// `Corrupt`; `Device`. After an error nothing has changed, except perhaps the size and the
     /// kind of map.
-    pub fn set_attributes(&self, path: impl AsRef<Path>, wish: &SetAttributes) -> Result<()> {
-        self.volume().context().noting(|| {
+    pub fn set_attributes(&self, path: impl AsRef<Path>, changes: &SetAttributes) -> Result<()> {
+        self.volume().context().recording_errors(|| {
             let inode = self.resolve(path.as_ref(), Last::Follow)?;
-            self.volume().set_attributes(&inode, wish)
+            self.volume().set_attributes(&inode, changes)
         })
     }
 
@@ -30,11 +30,11 @@ impl Filesystem {
     pub fn set_symlink_attributes(
         &self,
         path: impl AsRef<Path>,
-        wish: &SetAttributes,
+        changes: &SetAttributes,
     ) -> Result<()> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
-            self.volume().set_attributes(&inode, wish)
+            self.volume().set_attributes(&inode, changes)
         })
     }
 }
@@ -44,7 +44,9 @@ impl Node {
     ///
     /// # Errors
     /// As [`Filesystem::set_attributes`].
-    pub fn set_attributes(&self, wish: &SetAttributes) -> Result<()> {
-        self.volume().context().noting(|| self.volume().set_attributes(self.inode(), wish))
+    pub fn set_attributes(&self, changes: &SetAttributes) -> Result<()> {
+        self.volume()
+            .context()
+            .recording_errors(|| self.volume().set_attributes(self.inode(), changes))
     }
 }

@@ -7,7 +7,7 @@
 use crate::api::filesystem::Filesystem;
 use crate::api::inode_hold::InodeHold;
 use crate::api::node::Node;
-use crate::inodes::lookup::Ask;
+use crate::inodes::lookup::Lookup;
 use crate::tree::names::create::{Content, NewFile};
 use crate::tree::names::hold::Held;
 use crate::tree::names::rename::RenameFlags;
@@ -28,7 +28,7 @@ impl Filesystem {
     /// # Errors
     /// `NotFound`, `NotADirectory`, `TooManyLinks`, `NameTooLong`; `Corrupt`, `Device`.
     pub fn node(&self, path: impl AsRef<Path>) -> Result<Node> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             Ok(Node::new(self.volume().resolve(bytes(path.as_ref()), Last::Follow)?.keep(self)))
         })
     }
@@ -38,7 +38,7 @@ impl Filesystem {
     /// # Errors
     /// As [`Filesystem::node`].
     pub fn node_nofollow(&self, path: impl AsRef<Path>) -> Result<Node> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             Ok(Node::new(self.volume().resolve(bytes(path.as_ref()), Last::Keep)?.keep(self)))
         })
     }
@@ -48,7 +48,9 @@ impl Filesystem {
     /// # Errors
     /// `Corrupt` naming the inode if it is not in use; `NotFound` if it has lost its last name.
     pub fn node_of_ino(&self, ino: Ino) -> Result<Node> {
-        self.volume().context().noting(|| Ok(Node::new(self.volume().hold_ino(ino)?.keep(self))))
+        self.volume()
+            .context()
+            .recording_errors(|| Ok(Node::new(self.volume().hold_ino(ino)?.keep(self))))
     }
 
     /// Holds the inode with a number that came from outside the volume, such as from a network file
@@ -63,7 +65,7 @@ impl Filesystem {
     pub fn node_of_handle(&self, ino: Ino) -> Result<Node> {
         // Peeking first keeps a free inode out of the table of inodes in use.
         let held =
-            self.volume().peek_inode(ino, Ask::Name).and_then(|_| self.volume().hold_ino(ino));
+            self.volume().peek_inode(ino, Lookup::Name).and_then(|_| self.volume().hold_ino(ino));
         match held {
             Ok(held) => Ok(Node::new(held.keep(self))),
             Err(error @ Error::Device { .. }) => Err(error),
@@ -130,7 +132,7 @@ impl Filesystem {
     }
 
     fn make(&self, path: &Path, content: Content<'_>, new: &NewFile) -> Result<Node> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let at = self.volume().resolve_parent(bytes(path))?;
             if at.slash && !matches!(content, Content::Directory) {
                 self.volume().lookup(&at.dir, at.name)?;
@@ -146,7 +148,7 @@ impl Filesystem {
     /// # Errors
     /// As [`Node::link`].
     pub fn hard_link(&self, original: impl AsRef<Path>, new: impl AsRef<Path>) -> Result<()> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let target = self.volume().resolve(bytes(original.as_ref()), Last::Keep)?;
             let at = self.volume().resolve_parent(bytes(new.as_ref()))?;
             if at.slash {
@@ -162,7 +164,7 @@ impl Filesystem {
     /// # Errors
     /// As [`Node::unlink`].
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let at = self.volume().resolve_parent(bytes(path.as_ref()))?;
             if at.slash {
                 return Err(match self.volume().lookup(&at.dir, at.name)?.read().file_kind() {
@@ -179,7 +181,7 @@ impl Filesystem {
     /// # Errors
     /// As [`Node::rmdir`]; `Busy` for the root.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let at = self.volume().resolve_parent(bytes(path.as_ref()))?;
             if at.is_root {
                 return Err(Error::Busy);
@@ -206,7 +208,7 @@ impl Filesystem {
         to: impl AsRef<Path>,
         flags: RenameFlags,
     ) -> Result<()> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let old = self.volume().resolve_parent(bytes(from.as_ref()))?;
             let new = self.volume().resolve_parent(bytes(to.as_ref()))?;
             if old.slash || new.slash {

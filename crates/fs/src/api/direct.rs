@@ -48,7 +48,7 @@ impl File {
     ) -> Result<usize> {
         self.volume()
             .context()
-            .noting(|| self.volume().read_direct(self.held(), offset, memory, options))
+            .recording_errors(|| self.volume().read_direct(self.held(), offset, memory, options))
     }
 
     /// Writes bytes from `offset` on directly to the device. Returns how many. The range leaves the
@@ -82,11 +82,11 @@ impl File {
         let volume = self.volume();
         let done = volume
             .context()
-            .noting(|| volume.write_direct(self.held(), offset, memory, options))?;
+            .recording_errors(|| volume.write_direct(self.held(), offset, memory, options))?;
         if options.sync && done > 0 {
             self.sync_data()?;
         }
-        volume.context().noting(|| volume.sync_if_flagged(self.held()))?;
+        volume.context().recording_errors(|| volume.sync_if_flagged(self.held()))?;
         Ok(done)
     }
 

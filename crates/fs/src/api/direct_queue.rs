@@ -207,10 +207,10 @@ impl<M: CallerMemory<'static> + Send + 'static> DirectQueue<M> {
                     Access::Read => file.write_direct(offset, &mut memory, options),
                     Access::Write => file.read_direct(offset, &mut memory, options),
                 };
-                return self.shared.hand_out(DirectDone { tag, result, memory });
+                return self.shared.deliver(DirectDone { tag, result, memory });
             }
             Err(error) => {
-                return self.shared.hand_out(DirectDone { tag, result: Err(error), memory });
+                return self.shared.deliver(DirectDone { tag, result: Err(error), memory });
             }
         };
         let taken = len - memory.left();
@@ -305,7 +305,7 @@ impl<M: CallerMemory<'static> + Send> Shared<M> {
         // Completions that are already there cost nothing to take.
         let mut over = Vec::new();
         loop {
-            over.extend(device.landed(completion));
+            over.extend(device.complete(completion));
             match device.queue.poll() {
                 Some(next) => completion = next,
                 None => break,
@@ -318,7 +318,7 @@ impl<M: CallerMemory<'static> + Send> Shared<M> {
     fn finish(&self, transfer: Transfer<M>) {
         let Transfer { tag, file, step, mut memory, access, taken, .. } = transfer;
         let (volume, sync) = (file.volume(), step.sync);
-        let result = volume.context().noting(|| match access {
+        let result = volume.context().recording_errors(|| match access {
             Access::Read => {
                 let done = volume.finish_write(file.held(), step);
                 memory.revert(taken - done.as_ref().unwrap_or(&0));
@@ -330,10 +330,10 @@ impl<M: CallerMemory<'static> + Send> Shared<M> {
             }
             Access::Write => volume.finish_read(file.held(), step, &mut memory),
         });
-        self.hand_out(DirectDone { tag, result, memory });
+        self.deliver(DirectDone { tag, result, memory });
     }
 
-    fn hand_out(&self, one: DirectDone<M>) {
+    fn deliver(&self, one: DirectDone<M>) {
         self.done.lock().list.push_back(one);
         self.finished.notify_all();
     }
@@ -341,14 +341,14 @@ impl<M: CallerMemory<'static> + Send> Shared<M> {
 
 impl<M> Device<M> {
     /// The transfer that this completion ends, if it does.
-    fn landed(&mut self, completion: Completion<'static>) -> Option<Transfer<M>> {
+    fn complete(&mut self, completion: Completion<'static>) -> Option<Transfer<M>> {
         let tag = completion.request.tag;
         let number = (tag >> 32) as u32;
         let transfer = self.transfers.get_mut(&number).expect("a request of a transfer");
         transfer.left -= 1;
         let is_last = transfer.left == 0;
         let request = Request { tag: tag & u64::from(u32::MAX), ..completion.request };
-        transfer.step.landed(Completion { request, ..completion });
+        transfer.step.complete(Completion { request, ..completion });
         is_last.then(|| self.transfers.remove(&number)).flatten()
     }
 }

@@ -116,7 +116,7 @@ impl Filesystem {
     pub fn sync(&self) -> Result<()> {
         self.volume().sync()?;
         if self.volume().space().discards() {
-            self.volume().space().absorb_durable(usize::MAX);
+            self.volume().space().release_durable(usize::MAX);
         }
         Ok(())
     }
@@ -132,7 +132,7 @@ impl Filesystem {
     /// # Errors
     /// `Device`, `Aborted`: the commit failed.
     pub fn sync_closed_files(&self) -> Result<()> {
-        self.volume().context().noting(|| self.volume().sync_closed_files())
+        self.volume().context().recording_errors(|| self.volume().sync_closed_files())
     }
 
     /// Discards free space, as `fstrim` does: tells the device about every free run of at least
@@ -145,7 +145,7 @@ impl Filesystem {
     /// `Invalid` for a range that contains no block of the volume; `ReadOnly`; `NotSupported` if
     /// the device has no discard; `Corrupt`, `Device`, `Aborted`.
     pub fn trim(&self, range: std::ops::Range<u64>, min: u64) -> Result<u64> {
-        self.volume().context().noting(|| self.volume().space().trim(range, min))
+        self.volume().context().recording_errors(|| self.volume().space().trim(range, min))
     }
 
     /// The volume's current label, without trailing NULs.
@@ -159,7 +159,7 @@ impl Filesystem {
     /// # Errors
     /// `Invalid` for more than 16 bytes; `ReadOnly`; `Corrupt`, `Device`, `Aborted`.
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
-        self.volume().context().noting(|| self.volume().set_label(label))
+        self.volume().context().recording_errors(|| self.volume().set_label(label))
     }
 
     /// Stops all changes, as damage does with `errors=remount-ro`. With `sync`, everything is made
@@ -169,7 +169,7 @@ impl Filesystem {
     /// Those of [`Filesystem::sync`]. Changes are stopped even then.
     pub fn shut_down(&self, sync: bool) -> Result<()> {
         let done = if sync { self.sync() } else { Ok(()) };
-        self.volume().context().fence();
+        self.volume().context().stop_changes();
         done
     }
 
@@ -232,7 +232,7 @@ impl Filesystem {
     /// # Errors
     /// `Device`; `Corrupt` if the journal inode or the journal is damaged.
     pub fn journal_superblock(&self) -> Result<Option<JournalSuperblock>> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             if !self.volume().at_open().has_journal() || self.volume().at_open().journal_inum == 0 {
                 return Ok(None);
             }
@@ -247,7 +247,7 @@ impl Filesystem {
     /// # Errors
     /// As [`Filesystem::journal_superblock`]; `Corrupt` for damage in a committed transaction.
     pub fn journal_usage(&self) -> Result<Option<LogUsage>> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             if !self.volume().at_open().has_journal() || self.volume().at_open().journal_inum == 0 {
                 return Ok(None);
             }
@@ -278,7 +278,7 @@ impl Filesystem {
     /// `FileTooLarge` for a file larger than both 1 GiB and the device (read sparse files in
     /// pieces); `NoMemory`; those of [`Filesystem::open_file`] and [`File::read_at`].
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let inode = self.resolve(path.as_ref(), Last::Follow)?;
             let body = inode.read();
             let size = body.disk.size;
@@ -339,7 +339,9 @@ impl Filesystem {
     /// # Errors
     /// `Corrupt` naming the inode if it is not in use.
     pub fn metadata_of_ino(&self, ino: Ino) -> Result<Metadata> {
-        self.volume().context().noting(|| Ok(self.volume().hold_ino(ino)?.look(self.volume())))
+        self.volume()
+            .context()
+            .recording_errors(|| Ok(self.volume().hold_ino(ino)?.metadata(self.volume())))
     }
 
     /// Whether the path names a file. Symlinks are followed.
@@ -347,10 +349,12 @@ impl Filesystem {
     /// # Errors
     /// Those of [`Filesystem::metadata`], except for a missing name.
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
-        self.volume().context().noting(|| match self.resolve(path.as_ref(), Last::Follow) {
-            Ok(_) => Ok(true),
-            Err(Error::NotFound | Error::NotADirectory) => Ok(false),
-            Err(error) => Err(error),
+        self.volume().context().recording_errors(|| {
+            match self.resolve(path.as_ref(), Last::Follow) {
+                Ok(_) => Ok(true),
+                Err(Error::NotFound | Error::NotADirectory) => Ok(false),
+                Err(error) => Err(error),
+            }
         })
     }
 
@@ -359,7 +363,7 @@ impl Filesystem {
     /// # Errors
     /// `Invalid` if the path names another kind of file; `Encrypted`.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
             let target = self.volume().symlink_target(inode.ino, &inode.read())?;
             Ok(PathBuf::from(OsString::from_vec(target)))
@@ -371,7 +375,9 @@ impl Filesystem {
     /// # Errors
     /// `IsADirectory`; `Invalid` for devices, pipes and sockets.
     pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
-        self.volume().context().noting(|| File::open(self.hold_path(path.as_ref(), Last::Follow)?))
+        self.volume()
+            .context()
+            .recording_errors(|| File::open(self.hold_path(path.as_ref(), Last::Follow)?))
     }
 
     /// Opens the regular file with this inode number.
@@ -379,7 +385,9 @@ impl Filesystem {
     /// # Errors
     /// As [`Filesystem::open_file`]; `Corrupt` if the inode is not in use.
     pub fn open_ino(&self, ino: Ino) -> Result<File> {
-        self.volume().context().noting(|| File::open(self.volume().hold_ino(ino)?.keep(self)))
+        self.volume()
+            .context()
+            .recording_errors(|| File::open(self.volume().hold_ino(ino)?.keep(self)))
     }
 
     /// Lists a directory in stored order, without "." and "..". Symlinks are followed.
@@ -387,7 +395,7 @@ impl Filesystem {
     /// # Errors
     /// `NotADirectory`. An item of the iterator reports damage in single entries or blocks.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let dir = self.hold_path(path.as_ref(), Last::Follow)?;
             ReadDir::new(dir, path.as_ref().to_path_buf())
         })
@@ -398,9 +406,9 @@ impl Filesystem {
     /// # Errors
     /// As [`Filesystem::read_dir`]; `Corrupt` if the inode is not in use.
     pub fn read_dir_ino(&self, ino: Ino) -> Result<ReadDir> {
-        self.volume()
-            .context()
-            .noting(|| ReadDir::new(self.volume().hold_ino(ino)?.keep(self), PathBuf::new()))
+        self.volume().context().recording_errors(|| {
+            ReadDir::new(self.volume().hold_ino(ino)?.keep(self), PathBuf::new())
+        })
     }
 
     /// The target of the symlink with this inode number.
@@ -408,7 +416,7 @@ impl Filesystem {
     /// # Errors
     /// As [`Filesystem::read_link`]; `Corrupt` if the inode is not in use.
     pub fn read_link_ino(&self, ino: Ino) -> Result<PathBuf> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let inode = self.volume().hold_ino(ino)?;
             let target = self.volume().symlink_target(ino, &inode.read())?;
             Ok(PathBuf::from(OsString::from_vec(target)))
@@ -437,7 +445,7 @@ impl Filesystem {
     /// # Errors
     /// As [`Filesystem::metadata`].
     pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
             let names = self.volume().xattr_names(inode.ino, &inode.read())?;
             Ok(names.into_iter().map(OsString::from_vec).collect())
@@ -450,7 +458,7 @@ impl Filesystem {
     /// # Errors
     /// `NoAttribute`.
     pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<Vec<u8>> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
             let name = name.as_ref().as_bytes();
             let body = inode.read();
@@ -463,7 +471,7 @@ impl Filesystem {
     /// # Errors
     /// As [`Filesystem::metadata_of_ino`].
     pub fn xattrs_of_ino(&self, ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let inode = self.volume().hold_ino(ino)?;
             let body = inode.read();
             let mut all = Vec::new();
@@ -477,7 +485,9 @@ impl Filesystem {
     }
 
     fn metadata_of(&self, path: &Path, last: Last) -> Result<Metadata> {
-        self.volume().context().noting(|| Ok(self.resolve(path, last)?.look(self.volume())))
+        self.volume()
+            .context()
+            .recording_errors(|| Ok(self.resolve(path, last)?.metadata(self.volume())))
     }
 
     pub(crate) fn resolve(&self, path: &Path, last: Last) -> Result<Held<'_>> {

@@ -38,12 +38,12 @@ impl InodeHold {
             && !inode.unlinked.load(Ordering::Relaxed)
             && !std::thread::panicking()
             && let Err(error) = self.fs.volume().write_back(inode, 0..u64::MAX, &u64::MAX)
-            && let Some(cached) = inode.cached.get()
+            && let Some(file_cache) = inode.file_cache.get()
         {
             // The data stays dirty; the next sync of the file returns the error.
-            cached.pages.note_error(&error);
+            file_cache.pages.note_error(&error);
         }
-        match inode.cached.get().is_some_and(|cached| cached.pages.is_dirty()) {
+        match inode.file_cache.get().is_some_and(|file_cache| file_cache.pages.is_dirty()) {
             true => drop(inode.closed_dirty.fetch_add(1, Ordering::AcqRel)),
             // The bytes are on the device, but the map and size may not be committed.
             false => self.fs.volume().note_closed(inode),

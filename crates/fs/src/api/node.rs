@@ -85,7 +85,7 @@ impl Node {
     }
 
     fn make(&self, name: &OsStr, content: Content<'_>, new: &NewFile) -> Result<Node> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let made = self.volume().create(self.inode(), name.as_bytes(), content, new)?;
             Ok(self.keep(made))
         })
@@ -111,7 +111,7 @@ impl Node {
 
     /// The inode's metadata.
     pub fn metadata(&self) -> Metadata {
-        self.inode().look(self.volume())
+        self.inode().metadata(self.volume())
     }
 
     /// The times and flags for a decision about [`Node::set_accessed`]. Unlike [`Node::metadata`],
@@ -134,7 +134,9 @@ impl Node {
     /// `NotSupported` with metadata checksums, because the generation is part of their seed;
     /// `ReadOnly`; `Corrupt`, `Device`, `Aborted`.
     pub fn set_generation(&self, generation: u32) -> Result<()> {
-        self.volume().context().noting(|| self.volume().set_generation(self.inode(), generation))
+        self.volume()
+            .context()
+            .recording_errors(|| self.volume().set_generation(self.inode(), generation))
     }
 
     /// Sets the time of the last access and nothing else. An inode without names is left unchanged.
@@ -142,7 +144,7 @@ impl Node {
     /// # Errors
     /// `ReadOnly`; `Corrupt`, `Device`, `Aborted`.
     pub fn set_accessed(&self, time: Timestamp) -> Result<()> {
-        self.volume().context().noting(|| self.volume().set_accessed(self.inode(), time))
+        self.volume().context().recording_errors(|| self.volume().set_accessed(self.inode(), time))
     }
 
     /// Looks up `name` in this directory; "." and ".." are included.
@@ -150,7 +152,7 @@ impl Node {
     /// # Errors
     /// `NotADirectory`, `NotFound`, `NameTooLong`; `Corrupt`, `Device`.
     pub fn lookup(&self, name: impl AsRef<OsStr>) -> Result<Node> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let found = self.volume().lookup(self.inode(), name.as_ref().as_bytes())?;
             Ok(self.keep(found))
         })
@@ -205,7 +207,7 @@ impl Node {
     pub fn tmpfile(&self, new: &NewFile) -> Result<Node> {
         self.volume()
             .context()
-            .noting(|| Ok(self.keep(self.volume().create_unnamed(self.inode(), new)?)))
+            .recording_errors(|| Ok(self.keep(self.volume().create_unnamed(self.inode(), new)?)))
     }
 
     /// Adds `name` in this directory as a further name of `target`.
@@ -215,7 +217,7 @@ impl Node {
     /// `NotFound` for a file that has lost its last name; `LinkLimit`; `CrossProject`; `Invalid`
     /// for a node of another volume.
     pub fn link(&self, name: impl AsRef<OsStr>, target: &Node) -> Result<()> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             self.check_same_volume(target)?;
             self.volume().link(self.inode(), name.as_ref().as_bytes(), target.inode())
         })
@@ -230,7 +232,7 @@ impl Node {
     pub fn unlink(&self, name: impl AsRef<OsStr>) -> Result<()> {
         self.volume()
             .context()
-            .noting(|| self.volume().unlink(self.inode(), name.as_ref().as_bytes()))
+            .recording_errors(|| self.volume().unlink(self.inode(), name.as_ref().as_bytes()))
     }
 
     /// Removes an empty directory from this one.
@@ -240,7 +242,7 @@ impl Node {
     pub fn rmdir(&self, name: impl AsRef<OsStr>) -> Result<()> {
         self.volume()
             .context()
-            .noting(|| self.volume().rmdir(self.inode(), name.as_ref().as_bytes()))
+            .recording_errors(|| self.volume().rmdir(self.inode(), name.as_ref().as_bytes()))
     }
 
     /// Moves the name `name` of this directory to `new_name` in `new_dir`. The change is atomic: no
@@ -259,7 +261,7 @@ impl Node {
         new_name: impl AsRef<OsStr>,
         flags: RenameFlags,
     ) -> Result<()> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             self.check_same_volume(new_dir)?;
             let (old, new) = (name.as_ref().as_bytes(), new_name.as_ref().as_bytes());
             self.volume().rename(self.inode(), old, new_dir.inode(), new, flags)
@@ -271,7 +273,7 @@ impl Node {
     /// # Errors
     /// `NotADirectory`. An item of the iterator reports damage in single entries or blocks.
     pub fn read_dir(&self) -> Result<ReadDir> {
-        self.volume().context().noting(|| ReadDir::new(self.held.clone(), PathBuf::new()))
+        self.volume().context().recording_errors(|| ReadDir::new(self.held.clone(), PathBuf::new()))
     }
 
     /// Lists this directory by places, from which a later listing can continue.
@@ -279,7 +281,7 @@ impl Node {
     /// # Errors
     /// As [`Node::read_dir`].
     pub fn dir_places(&self) -> Result<DirPlaces> {
-        self.volume().context().noting(|| DirPlaces::new(self.held.clone()))
+        self.volume().context().recording_errors(|| DirPlaces::new(self.held.clone()))
     }
 
     /// The target of a symlink.
@@ -287,7 +289,7 @@ impl Node {
     /// # Errors
     /// `Invalid` for any other kind of file.
     pub fn read_link(&self) -> Result<PathBuf> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let target = self.volume().symlink_target(self.ino(), &self.inode().read())?;
             Ok(PathBuf::from(OsString::from_vec(target)))
         })

@@ -90,7 +90,7 @@ impl Iterator for ReadDir {
             self.fill();
         }
         let entry = self.batch.pop_front()?;
-        let entry = self.inode.fs().volume().context().noting(|| entry);
+        let entry = self.inode.fs().volume().context().recording_errors(|| entry);
         Some(entry.map(|entry| DirEntry {
             fs: self.inode.fs().clone(),
             dir: Arc::clone(&self.path),
@@ -220,7 +220,7 @@ impl DirPlaces {
             }
             Err(_) => {
                 let (_, damage) = part.batch.names.remove(part.at);
-                damage.err().map(|error| volume.context().noting(|| Err(error)))
+                damage.err().map(|error| volume.context().recording_errors(|| Err(error)))
             }
         }
     }
@@ -325,7 +325,7 @@ impl DirEntry {
     /// # Errors
     /// `NotFound` if the file was removed since; `Corrupt`, `Device`.
     pub fn metadata(&self) -> Result<Metadata> {
-        self.fs.volume().context().noting(|| {
+        self.fs.volume().context().recording_errors(|| {
             let body = self.fs.volume().peek_listed(self.ino)?;
             Ok(Metadata::of(self.fs.volume(), self.ino, &body))
         })

@@ -62,7 +62,9 @@ impl Filesystem {
     /// one; as [`Filesystem::create_dir`].
     pub fn create_dir_all(&self, path: impl AsRef<Path>, new: &NewFile) -> Result<()> {
         let path = path.as_ref().as_os_str().as_bytes();
-        self.volume().context().noting(|| self.volume().resolve_or_create_dirs(path, new).map(drop))
+        self.volume()
+            .context()
+            .recording_errors(|| self.volume().resolve_or_create_dirs(path, new).map(drop))
     }
 
     /// Removes a directory, and everything below it. A symlink is not followed.
@@ -72,7 +74,7 @@ impl Filesystem {
     /// damaged volume cannot cause an endless loop; those of removing a single name. What was
     /// removed before the error stays removed.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let volume = self.volume();
             let path = path.as_ref().as_os_str().as_bytes();
             let at = volume.resolve_parent(path)?;

@@ -115,7 +115,7 @@ impl WalkEntry {
     /// # Errors
     /// `NotFound` if the file was removed since; `Corrupt`, `Device`.
     pub fn metadata(&self) -> Result<Metadata> {
-        self.fs.volume().context().noting(|| {
+        self.fs.volume().context().recording_errors(|| {
             let body = self.fs.volume().peek_listed(self.ino)?;
             Ok(Metadata::of(self.fs.volume(), self.ino, &body))
         })
@@ -135,7 +135,7 @@ impl WalkEntry {
     /// `Invalid` for another kind of file; `NotFound` if it was removed since; `Encrypted`;
     /// `Corrupt`, `Device`.
     pub fn read_link(&self) -> Result<PathBuf> {
-        self.fs.volume().context().noting(|| {
+        self.fs.volume().context().recording_errors(|| {
             use std::os::unix::ffi::OsStringExt;
             let body = self.fs.volume().peek_listed(self.ino)?;
             let target = self.fs.volume().symlink_target(self.ino, &body)?;
@@ -180,7 +180,7 @@ impl Walk {
         let at = Site::of_ino(entry.ino);
         if !self.entered.insert(entry.ino.get()) {
             let twice = at.corrupt(What::DirectoryLoop);
-            return self.fs.volume().context().noting(|| Err(twice));
+            return self.fs.volume().context().recording_errors(|| Err(twice));
         }
         if entry.path.as_os_str().len() > PATH_MAX {
             return Err(Error::NameTooLong);

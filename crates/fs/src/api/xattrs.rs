@@ -36,7 +36,7 @@ impl Filesystem {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
             self.volume().set_xattr(&inode, name.as_ref().as_bytes(), Some(value), mode)
         })
@@ -47,7 +47,7 @@ impl Filesystem {
     /// # Errors
     /// `NoAttribute`; otherwise as [`Filesystem::set_xattr`].
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<()> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
             self.volume().set_xattr(&inode, name.as_ref().as_bytes(), None, XattrMode::Any)
         })
@@ -61,7 +61,7 @@ impl Node {
     /// `Corrupt`, `Device`.
     pub fn xattrs(&self) -> Result<Vec<OsString>> {
         // Locks: takes `Inode` (shared).
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let names = self.volume().xattr_names(self.ino(), &self.inode().read())?;
             Ok(names.into_iter().map(OsString::from_vec).collect())
         })
@@ -75,7 +75,7 @@ impl Node {
     /// have; otherwise as [`Node::xattrs`].
     pub fn xattr(&self, name: impl AsRef<OsStr>) -> Result<Vec<u8>> {
         // Locks: takes `Inode` (shared).
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let name = name.as_ref().as_bytes();
             let value = self.volume().xattr(self.ino(), &self.inode().read(), name)?;
             match value {
@@ -90,7 +90,7 @@ impl Node {
     /// # Errors
     /// As [`Filesystem::set_xattr`].
     pub fn set_xattr(&self, name: impl AsRef<OsStr>, value: &[u8], mode: XattrMode) -> Result<()> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             self.volume().set_xattr(self.inode(), name.as_ref().as_bytes(), Some(value), mode)
         })
     }
@@ -100,7 +100,7 @@ impl Node {
     /// # Errors
     /// `NoAttribute`; otherwise as [`Filesystem::set_xattr`].
     pub fn remove_xattr(&self, name: impl AsRef<OsStr>) -> Result<()> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             self.volume().set_xattr(self.inode(), name.as_ref().as_bytes(), None, XattrMode::Any)
         })
     }

@@ -2,12 +2,12 @@
 //! stop all further changes.
 //!
 //! ```text
-//!   a public call ──► … ──► Corrupt ──► noting ──► note_error ─┬─► the caller's hook
-//!   a damaged part that is skipped ─────────────────┘          ├─► errors=remount-ro: no changes
-//!                                                              └─► notes ──► superblock, under a
-//!                                                                            handle: at the end of
-//!                                                                            the call, sync, close
-//!   journal aborted ──► abort_noted ──► superblock, directly and once, without a handle
+//!   a public call ──► … ──► Corrupt ──► recording_errors ──► note_error ─┬─► the caller's hook
+//!   a damaged part that is skipped ──► skip_damage ──────────┘           ├─► errors=remount-ro:
+//!                                                                        │   no changes
+//!                                                                        └─► notes
+//!   notes ──► superblock, under a handle: at the end of the call, sync, close
+//!   journal aborted ──► abort_recorded ──► superblock, directly and once, without a handle
 //! ```
 //!
 //! The superblock then has the ERROR state, the number of errors, and the first and last error
@@ -57,7 +57,7 @@ pub(crate) struct Damage {
     notes: Mutex<Notes>,
     hook: Option<ErrorHook>,
     /// The abort of the journal is recorded on disk, or a write of it was tried.
-    abort_noted: AtomicBool,
+    abort_recorded: AtomicBool,
     policy: DamagePolicy,
 }
 
@@ -73,7 +73,7 @@ struct Notes {
 impl Damage {
     pub(super) fn new(hook: Option<ErrorHook>, policy: DamagePolicy) -> Damage {
         let notes = Mutex::new(Rank::Leaf, Notes::default());
-        Damage { notes, hook, abort_noted: AtomicBool::new(false), policy }
+        Damage { notes, hook, abort_recorded: AtomicBool::new(false), policy }
     }
 
     fn is_pending(&self) -> bool {
@@ -117,21 +117,21 @@ impl Context {
         // repairs.
         if !matches!(what, What::DataChecksum | What::DataSumsChecksum) {
             self.damage.add(record(*what, *at, self.environment.now().sec));
-            let goes_on = match self.damage.policy {
+            let continues = match self.damage.policy {
                 DamagePolicy::AsStored => self.at_open.errors == ErrorPolicy::CONTINUE,
                 DamagePolicy::Continue => true,
                 DamagePolicy::ReadOnly => false,
             };
-            if !goes_on {
-                self.fence();
+            if !continues {
+                self.stop_changes();
             }
         }
-        self.tell(error);
+        self.report(error);
     }
 
-    fn tell(&self, error: &Error) {
-        if let Some(ErrorHook(tell)) = &self.damage.hook {
-            tell(error);
+    fn report(&self, error: &Error) {
+        if let Some(ErrorHook(report)) = &self.damage.hook {
+            report(error);
         }
     }
 
@@ -139,7 +139,7 @@ impl Context {
     /// errors.
     ///
     /// Locks: takes `Leaf`.
-    pub(crate) fn pass_over(&self, done: Result<()>) -> Result<()> {
+    pub(crate) fn skip_damage(&self, done: Result<()>) -> Result<()> {
         match done {
             Err(error @ Error::Corrupt { .. }) => {
                 self.note_error(&error);
@@ -154,13 +154,13 @@ impl Context {
     /// goes through this function, or through one that does.
     ///
     /// Locks: none may be held.
-    pub(crate) fn noting<T>(&self, ask: impl FnOnce() -> Result<T>) -> Result<T> {
-        let done = self.noting_abort(ask());
+    pub(crate) fn recording_errors<T>(&self, operation: impl FnOnce() -> Result<T>) -> Result<T> {
+        let done = self.recording_abort(operation());
         if let Err(error @ Error::Device { op: IoOp::Write | IoOp::Flush, .. }) = &done {
-            self.tell(error);
+            self.report(error);
         }
         if let Err(error @ Error::Corrupt { .. }) = &done {
-            let is_first = !self.has_noted();
+            let is_first = !self.has_errors_recorded();
             self.note_error(error);
             if is_first {
                 // The caller gets the damage. A failed write of the note shows at the next sync.
@@ -177,12 +177,12 @@ impl Context {
     /// Linux. The log's superblock has the errno. This happens once; an error of this write is not
     /// reported. Rule D13: one sector at a time, each time with a right checksum. Locks: takes
     /// `Mount`, then `Superblock`; none may be held.
-    pub(crate) fn noting_abort<T>(&self, done: Result<T>) -> Result<T> {
+    pub(crate) fn recording_abort<T>(&self, done: Result<T>) -> Result<T> {
         // Nothing on the volume was changed before the volume was announced.
         if done.is_ok() || !self.journal.is_aborted() || !self.is_announced() {
             return done;
         }
-        if self.damage.abort_noted.swap(true, Ordering::Relaxed) || self.is_hold_lost() {
+        if self.damage.abort_recorded.swap(true, Ordering::Relaxed) || self.is_hold_lost() {
             return done;
         }
         self.damage.add(ErrorRecord {
@@ -204,7 +204,7 @@ impl Context {
         done
     }
 
-    fn has_noted(&self) -> bool {
+    fn has_errors_recorded(&self) -> bool {
         self.damage.notes.lock().seen > 0
     }
 

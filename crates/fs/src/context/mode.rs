@@ -29,7 +29,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 const READ_ONLY: u8 = 0;
 const WRITABLE: u8 = 1;
 /// Was writable until the engine met an error, with `errors=remount-ro`.
-const FENCED: u8 = 2;
+const STOPPED: u8 = 2;
 /// Was writable until it was closed.
 const CLOSED: u8 = 3;
 
@@ -66,7 +66,7 @@ impl Context {
     /// From now on `hold` keeps other hosts away from the volume. Called once at most.
     pub(crate) fn set_hold(&self, hold: Hold) {
         let set = self.write_state.hold.set(hold);
-        assert!(set.is_ok(), "a volume is held once");
+        assert!(set.is_ok(), "multiple mount protection is held once");
     }
 
     /// Whether the volume was opened read-only.
@@ -83,18 +83,18 @@ impl Context {
     /// Whether the volume was opened for writing and is not closed. True after an error fenced it,
     /// too.
     pub(crate) fn is_open_to_write(&self) -> bool {
-        matches!(self.write_state.mode.load(Ordering::Acquire), WRITABLE | FENCED)
+        matches!(self.write_state.mode.load(Ordering::Acquire), WRITABLE | STOPPED)
     }
 
     /// Refuses every change from now on, because the engine met an error.
-    pub(crate) fn fence(&self) {
+    pub(crate) fn stop_changes(&self) {
         let mode = &self.write_state.mode;
-        let _ = mode.compare_exchange(WRITABLE, FENCED, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = mode.compare_exchange(WRITABLE, STOPPED, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// Refuses every change from now on. Returns whether this call closed the volume.
     pub(crate) fn close_to_writes(&self) -> bool {
-        matches!(self.write_state.mode.swap(CLOSED, Ordering::AcqRel), WRITABLE | FENCED)
+        matches!(self.write_state.mode.swap(CLOSED, Ordering::AcqRel), WRITABLE | STOPPED)
     }
 
     /// Releases the volume, so that other hosts may use it.

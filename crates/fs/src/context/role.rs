@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn roles_and_owners_do_not_stand_for_each_other() {
+    fn roles_and_owners_are_distinct() {
         let ino = |n| Ino::new(n).unwrap();
         assert_ne!(Role::DirLeaf(ino(12)).kind(), Role::DirNode(ino(12)).kind());
         assert_ne!(Role::DirLeaf(ino(12)).kind(), Role::DirLeaf(ino(13)).kind());

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   change under a handle ──► Superblock (Rank::Superblock) ──► cached block ──► journal ──► home
-//!   counters of groups, late features, errors met ──settle────┘
+//!   counters of groups, late features, errors met ──update────┘
 //! ```
 //!
-//! While the volume is open, the free counters are only hints; closing the volume settles them.
+//! While the volume is open, the free counters are only hints; closing the volume writes them.
 //! Every other change goes into the cached block at once, under the handle of its operation.
 
 use crate::context::Context;
@@ -29,17 +29,17 @@ pub(crate) const SUPERBLOCK_CREDITS: u32 = 1;
 pub(super) struct SuperblockState {
     fields: RwLock<Superblock>,
     /// Compatible feature bits added since open; the next write of the superblock includes them.
-    late_compat: AtomicU32,
+    pending_compat: AtomicU32,
     /// Read-only compatible feature bits added since open.
-    late_ro_compat: AtomicU32,
+    pending_ro_compat: AtomicU32,
 }
 
 impl SuperblockState {
     pub(super) fn new(at_open: Superblock) -> SuperblockState {
         SuperblockState {
             fields: RwLock::new(Rank::Superblock, at_open),
-            late_compat: AtomicU32::new(0),
-            late_ro_compat: AtomicU32::new(0),
+            pending_compat: AtomicU32::new(0),
+            pending_ro_compat: AtomicU32::new(0),
         }
     }
 
@@ -81,7 +81,7 @@ impl Context {
         if self.has_compat(feature) {
             return Ok(());
         }
-        let before = self.superblock.late_compat.fetch_or(feature.bits(), Ordering::Relaxed);
+        let before = self.superblock.pending_compat.fetch_or(feature.bits(), Ordering::Relaxed);
         if Compat::from_bits_retain(before).contains(feature) {
             return Ok(());
         }
@@ -95,32 +95,32 @@ impl Context {
         if self.has_ro_compat(feature) {
             return Ok(());
         }
-        let before = self.superblock.late_ro_compat.fetch_or(feature.bits(), Ordering::Relaxed);
+        let before = self.superblock.pending_ro_compat.fetch_or(feature.bits(), Ordering::Relaxed);
         if RoCompat::from_bits_retain(before).contains(feature) {
             return Ok(());
         }
         self.change_superblock(handle, |sb| sb.features.ro_compat.insert(feature))
     }
 
-    /// Turns on a read-only compatible feature when the superblock is settled next.
-    pub(crate) fn add_ro_compat_at_settle(&self, feature: RoCompat) {
-        self.superblock.late_ro_compat.fetch_or(feature.bits(), Ordering::Relaxed);
+    /// Turns on a read-only compatible feature when the superblock is next updated.
+    pub(crate) fn add_ro_compat_later(&self, feature: RoCompat) {
+        self.superblock.pending_ro_compat.fetch_or(feature.bits(), Ordering::Relaxed);
     }
 
     /// Read-only compatible features added since open.
-    pub(crate) fn late_ro_compat(&self) -> RoCompat {
-        RoCompat::from_bits_retain(self.superblock.late_ro_compat.load(Ordering::Relaxed))
+    pub(crate) fn pending_ro_compat(&self) -> RoCompat {
+        RoCompat::from_bits_retain(self.superblock.pending_ro_compat.load(Ordering::Relaxed))
     }
 
     /// Writes late features, the error state and the effect of `change` into the superblock.
     ///
     /// Errors: `Device`, `Aborted`. Locks: takes a handle, then `Superblock`.
-    pub(crate) fn settle_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
+    pub(crate) fn update_superblock(&self, change: impl FnOnce(&mut Superblock)) -> Result<()> {
         let handle = self.journal.start(Credits::blocks(SUPERBLOCK_CREDITS))?;
         self.change_superblock(&handle, |sb| {
-            let late_compat = self.superblock.late_compat.load(Ordering::Relaxed);
-            sb.features.compat |= Compat::from_bits_retain(late_compat);
-            sb.features.ro_compat |= self.late_ro_compat();
+            let pending_compat = self.superblock.pending_compat.load(Ordering::Relaxed);
+            sb.features.compat |= Compat::from_bits_retain(pending_compat);
+            sb.features.ro_compat |= self.pending_ro_compat();
             self.damage.put_into(sb);
             change(sb);
         })?;
@@ -182,8 +182,8 @@ pub(crate) fn patch_errors(
     superblock.update_raw(&mut after);
     let mut first = after.clone();
     first.as_mut_bytes()[SECTOR..].copy_from_slice(&before.as_bytes()[SECTOR..]);
-    let is_summed = superblock.features.ro_compat.contains(RoCompat::METADATA_CSUM);
-    if !is_summed || !before.checksum_is_right() || !first.fit_checksum() {
+    let has_checksums = superblock.features.ro_compat.contains(RoCompat::METADATA_CSUM);
+    if !has_checksums || !before.checksum_is_right() || !first.fit_checksum() {
         return home.write_fua(ByteOffset(SUPERBLOCK_OFFSET), after.as_bytes());
     }
     home.write_fua(ByteOffset(SUPERBLOCK_OFFSET), &first.as_bytes()[..SECTOR])?;

@@ -99,21 +99,21 @@ const PROJECT_EXTRA: u16 = 32;
 impl Volume {
     /// See [`Filesystem::set_attributes`](crate::Filesystem::set_attributes). Locks: takes `Write`,
     /// `WriteBack`, `Inode`, then handles.
-    pub(crate) fn set_attributes(&self, inode: &Inode, wish: &SetAttributes) -> Result<()> {
-        self.change_attributes(inode, wish)?;
+    pub(crate) fn set_attributes(&self, inode: &Inode, changes: &SetAttributes) -> Result<()> {
+        self.change_attributes(inode, changes)?;
         self.sync_if_flagged(inode)
     }
 
-    fn change_attributes(&self, inode: &Inode, wish: &SetAttributes) -> Result<()> {
+    fn change_attributes(&self, inode: &Inode, changes: &SetAttributes) -> Result<()> {
         self.context().check_writable()?;
         // No other I/O may run while the kind of storage or the size changes.
-        let mut body = match wish.flags {
+        let mut body = match changes.flags {
             Some(_) => self.settle(inode, 0..u64::MAX)?,
             None => self.quiesce(inode),
         };
         let body = &mut *body;
-        let flags = self.check_attributes(inode.ino, body, wish)?;
-        if let Some(size) = wish.size {
+        let flags = self.check_attributes(inode.ino, body, changes)?;
+        if let Some(size) = changes.size {
             self.check_resizable(body, size)?;
             self.resize_file(inode.ino, body, size)?;
         }
@@ -129,15 +129,15 @@ impl Volume {
             self.migrate(inode.ino, body, flags.contains(InodeFlags::EXTENTS))?;
         }
         self.quota_prepare(
-            wish.uid.unwrap_or(body.uid),
-            wish.gid.unwrap_or(body.gid),
-            wish.projid.unwrap_or(body.projid),
+            changes.uid.unwrap_or(body.uid),
+            changes.gid.unwrap_or(body.gid),
+            changes.projid.unwrap_or(body.projid),
         )?;
         let handle = self.journal().start(self.attribute_credits(inode.ino, body)?)?;
         if body.file_kind() == FileKind::Directory {
             self.context().require_full_commit(&handle, Ineligible::Flags);
         }
-        let done = self.apply(&handle, inode.ino, body, wish, flags);
+        let done = self.apply(&handle, inode.ino, body, changes, flags);
         inode.note_sync(body);
         // Store the body even after an error: it records where the attributes are now.
         body.store(self, inode.ino, &handle)?;
@@ -150,7 +150,7 @@ impl Volume {
     pub(crate) fn set_generation(&self, inode: &Inode, generation: u32) -> Result<()> {
         self.context().check_writable()?;
         if self.has_ro_compat(RoCompat::METADATA_CSUM) {
-            return Err(Error::NotSupported("another generation beside checksums of metadata"));
+            return Err(Error::NotSupported("another generation on a volume with metadata_csum"));
         }
         let mut body = inode.write();
         let handle = self.journal().start(Credits::blocks(self.store_credits()))?;
@@ -174,38 +174,38 @@ impl Volume {
         handle.stop()
     }
 
-    /// Checks that all of `wish` is possible. Returns the resulting flags.
+    /// Checks that all of `changes` is possible. Returns the resulting flags.
     fn check_attributes(
         &self,
         ino: Ino,
         body: &Body,
-        wish: &SetAttributes,
+        changes: &SetAttributes,
     ) -> Result<Option<InodeFlags>> {
-        let flags = match wish.flags {
+        let flags = match changes.flags {
             Some(wanted) => Some(self.check_flags(ino, body, wanted)?),
             None => None,
         };
-        if let Some(projid) = wish.projid {
+        if let Some(projid) = changes.projid {
             self.check_project(body, projid)?;
         }
         let symlink = body.file_kind() == FileKind::Symlink;
-        if wish.mode.is_some() && symlink {
+        if changes.mode.is_some() && symlink {
             return Err(Error::NotSupported("a symlink has no mode of its own"));
         }
-        let others = wish.mode.is_some()
-            || wish.uid.is_some()
-            || wish.gid.is_some()
-            || wish.projid.is_some_and(|projid| projid != body.projid)
-            || wish.size.is_some();
-        let times = wish.atime.is_some() || wish.mtime.is_some();
+        let others = changes.mode.is_some()
+            || changes.uid.is_some()
+            || changes.gid.is_some()
+            || changes.projid.is_some_and(|projid| projid != body.projid)
+            || changes.size.is_some();
+        let times = changes.atime.is_some() || changes.mtime.is_some();
         let fixed = body.flags & (InodeFlags::IMMUTABLE | InodeFlags::APPEND);
         if fixed.contains(InodeFlags::IMMUTABLE) && (others || times) {
             return Err(Error::NotPermitted);
         }
-        if fixed.contains(InodeFlags::APPEND) && (others || times && !wish.touch) {
+        if fixed.contains(InodeFlags::APPEND) && (others || times && !changes.touch) {
             return Err(Error::NotPermitted);
         }
-        if wish.size.is_some() {
+        if changes.size.is_some() {
             match body.file_kind() {
                 FileKind::Regular => {}
                 FileKind::Directory => return Err(Error::IsADirectory),
@@ -217,12 +217,12 @@ impl Volume {
 
     /// The flags that the file has after a caller asked for `wanted`.
     fn check_flags(&self, ino: Ino, body: &Body, wanted: InodeFlags) -> Result<InodeFlags> {
-        let visible = match self.has_data_sums() {
+        let visible = match self.has_data_csum() {
             true => VISIBLE | InodeFlags::NOCOW,
             false => VISIBLE,
         };
         if !visible.contains(wanted) {
-            return Err(Error::NotSupported("a flag that nobody may set"));
+            return Err(Error::NotSupported("a flag that cannot be set"));
         }
         if self.is_hidden(ino) {
             return Err(Error::NotPermitted);
@@ -248,21 +248,21 @@ impl Volume {
         {
             return Err(Error::NotPermitted);
         }
-        if self.has_data_sums() && kind == FileKind::Regular {
+        if self.has_data_csum() && kind == FileKind::Regular {
             let is_empty = body.size == 0 && (body.disk.has_inline_data() || is_unmapped(body));
             if changed.contains(InodeFlags::NOCOW) && !is_empty {
-                return Err(Error::NotSupported("only an empty file comes to have sums, or not"));
+                return Err(Error::NotSupported("a change of NOCOW on a file with content"));
             }
             if changed.contains(InodeFlags::EXTENTS) {
-                return Err(Error::NotSupported("another kind of map for a file with sums"));
+                return Err(Error::NotSupported("another kind of map on a volume with data_csum"));
             }
         }
-        if self.has_data_sums() && (changed & new).contains(InodeFlags::JOURNAL_DATA) {
-            return Err(Error::NotSupported("data in the journal beside sums of data"));
+        if self.has_data_csum() && (changed & new).contains(InodeFlags::JOURNAL_DATA) {
+            return Err(Error::NotSupported("journaled data on a volume with data_csum"));
         }
         if changed.contains(InodeFlags::CASEFOLD) {
             if !self.has_incompat(Incompat::CASEFOLD) {
-                return Err(Error::NotSupported("the volume does not fold case"));
+                return Err(Error::NotSupported("casefold on a volume without that feature"));
             }
             if body.file_kind() == FileKind::Directory && !self.dir(ino, body)?.is_empty()? {
                 return Err(Error::NotEmpty);
@@ -271,15 +271,15 @@ impl Volume {
         let dax = new.contains(InodeFlags::DAX) && changed.contains(InodeFlags::DAX);
         let not_with_dax = InodeFlags::ENCRYPT | InodeFlags::VERITY | InodeFlags::JOURNAL_DATA;
         if dax && new.intersects(not_with_dax) {
-            return Err(Error::NotSupported("direct access to a file whose bytes are transformed"));
+            return Err(Error::NotSupported("DAX for a file whose bytes are transformed"));
         }
         Ok(new)
     }
 
     fn check_project(&self, body: &Body, projid: u32) -> Result<()> {
-        let room =
+        let has_field =
             self.geometry().inode_size() > INODE_SIZE_MIN && body.extra_isize >= PROJECT_EXTRA;
-        match self.has_ro_compat(RoCompat::PROJECT) && room {
+        match self.has_ro_compat(RoCompat::PROJECT) && has_field {
             true => Ok(()),
             false if projid == 0 => Ok(()),
             false => Err(Error::NotSupported("a project on this volume or inode")),
@@ -302,30 +302,32 @@ impl Volume {
         handle: &Handle<'_>,
         ino: Ino,
         body: &mut Body,
-        wish: &SetAttributes,
+        changes: &SetAttributes,
         flags: Option<InodeFlags>,
     ) -> Result<()> {
-        if let Some(mode) = wish.mode {
+        if let Some(mode) = changes.mode {
             self.chmod_list(handle, ino, body, mode & 0o777)?;
         }
-        if (wish.uid.is_some() || wish.gid.is_some()) && body.file_kind() != FileKind::Directory {
+        if (changes.uid.is_some() || changes.gid.is_some())
+            && body.file_kind() != FileKind::Directory
+        {
             let mut drop = SUID;
             if body.mode & GROUP_EXEC != 0 {
                 drop |= SGID;
             }
             body.mode &= !drop;
         }
-        body.uid = wish.uid.unwrap_or(body.uid);
-        body.gid = wish.gid.unwrap_or(body.gid);
-        body.projid = wish.projid.unwrap_or(body.projid);
-        if let Some(mode) = wish.mode {
+        body.uid = changes.uid.unwrap_or(body.uid);
+        body.gid = changes.gid.unwrap_or(body.gid);
+        body.projid = changes.projid.unwrap_or(body.projid);
+        if let Some(mode) = changes.mode {
             body.mode = body.mode & !0o7777 | mode & 0o7777;
         }
-        body.atime = wish.atime.unwrap_or(body.atime);
-        body.mtime = wish.mtime.unwrap_or(body.mtime);
+        body.atime = changes.atime.unwrap_or(body.atime);
+        body.mtime = changes.mtime.unwrap_or(body.mtime);
         body.flags = flags.unwrap_or(body.flags);
-        if *wish != SetAttributes::default() {
-            body.ctime = wish.ctime.unwrap_or_else(|| self.environment().now());
+        if *changes != SetAttributes::default() {
+            body.ctime = changes.ctime.unwrap_or_else(|| self.environment().now());
         }
         Ok(())
     }

@@ -126,7 +126,7 @@ impl Volume {
 
     /// Reads `buf.len()` bytes of a file, from `skip` bytes after the start of `block` on.
     ///
-    /// Errors: `Device`; for a covered file those of [`Volume::read_summed`].
+    /// Errors: `Device`; for a covered file those of [`Volume::read_with_checksums`].
     pub(crate) fn read_data(
         &self,
         ino: Ino,
@@ -136,8 +136,8 @@ impl Volume {
         buf: &mut [u8],
     ) -> Result<()> {
         let size = self.block_size();
-        if self.covers(ino, body) {
-            return self.read_summed_part(ino, block, skip, buf);
+        if self.has_data_checksums(ino, body) {
+            return self.read_part_with_checksums(ino, block, skip, buf);
         }
         if !self.journals_data(body) {
             let start = size.start_of(block).0.saturating_add(skip as u64);
@@ -162,7 +162,7 @@ impl Volume {
     /// Zeroes the block around byte `end` of a file from that byte on, if the block is written.
     ///
     /// Spends one credit where data goes through the journal. Errors: what the map gives; `Device`.
-    pub(crate) fn zero_behind(
+    pub(crate) fn zero_after(
         &self,
         path: DataPath<'_, '_>,
         ino: Ino,
@@ -191,7 +191,7 @@ impl Volume {
             return Ok(());
         };
         let skip = (range.start - (u64::from(logical) << log2)) as usize;
-        if self.covers(ino, body) {
+        if self.has_data_checksums(ino, body) {
             let handle = match path {
                 DataPath::Device => None,
                 DataPath::Under(handle) | DataPath::Journal { handle, .. } => Some(handle),

@@ -78,17 +78,17 @@ impl Volume {
     ) -> Result<()> {
         let kind = body.file_kind();
         if self.has_map(body) {
-            self.context().pass_over(match self.content_is_metadata(body) {
+            self.context().skip_damage(match self.content_is_metadata(body) {
                 false => self.unmap(ino, body, handle, 0..LOGICAL_END),
                 true => self.unmap_content(handle, ino, body, 0),
             })?;
         }
         if let Some(block) = body.disk.translator.take() {
-            self.context().pass_over(self.free_metadata(ino, body, handle, block))?;
+            self.context().skip_damage(self.free_metadata(ino, body, handle, block))?;
         }
         // A value inode has no attributes, whatever its slot contains.
         if !body.disk.flags.contains(InodeFlags::EA_INODE) {
-            self.context().pass_over(self.xattr_release_all(handle, ino, body))?;
+            self.context().skip_damage(self.xattr_release_all(handle, ino, body))?;
         }
         let now = u32::try_from(self.environment().now().sec).unwrap_or(u32::MAX);
         body.disk.links = 0;
@@ -98,11 +98,15 @@ impl Volume {
         body.counted = match body.counted {
             // The slot holds an earlier inode.
             Counted::New | Counted::Never => Counted::Never,
-            Counted::Kept | Counted::Gone => Counted::Gone,
+            Counted::Kept | Counted::Released => Counted::Released,
         };
         body.store(self, ino, handle)?;
         self.inodes().forget(ino);
-        self.context().pass_over(self.space().free_inode(handle, ino, kind == FileKind::Directory))
+        self.context().skip_damage(self.space().free_inode(
+            handle,
+            ino,
+            kind == FileKind::Directory,
+        ))
     }
 
     /// Truncates a regular file to `new_size` bytes, or extends it with a hole.
@@ -134,7 +138,7 @@ impl Volume {
                 let keep = u32::try_from(size.blocks_for(new_size)).unwrap_or(LOGICAL_END);
                 self.unmap(ino, body, handle, keep..LOGICAL_END)?;
             }
-            match self.zero_behind(DataPath::Under(handle), ino, body, new_size.min(old_size)) {
+            match self.zero_after(DataPath::Under(handle), ino, body, new_size.min(old_size)) {
                 // The block stays unreadable, and its bytes after the end belong to no file.
                 Err(Error::Corrupt { what: What::DataChecksum, .. }) => {}
                 done => done?,

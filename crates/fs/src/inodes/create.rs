@@ -107,7 +107,7 @@ impl Volume {
         let extra_isize = self.inode_format().want_extra_isize();
         let directory = kind == FileKind::Directory;
         // These flags depend on the inode's content and are set here or later.
-        let settled = InodeFlags::EXTENTS
+        let format_flags = InodeFlags::EXTENTS
             | InodeFlags::INLINE_DATA
             | InodeFlags::INDEX
             | InodeFlags::HUGE_FILE;
@@ -120,7 +120,7 @@ impl Volume {
             mtime: new.mtime,
             crtime: (extra_isize >= CRTIME_EXTRA).then_some(new.crtime),
             links: if directory { 2 } else { 1 },
-            flags: new.flags.difference(settled),
+            flags: new.flags.difference(format_flags),
             i_block,
             generation: new.generation.unwrap_or_else(|| self.environment().next_u32()),
             extra_isize,

@@ -21,7 +21,7 @@ pub(crate) type Slot = (MetaBlock, Range<usize>);
 
 /// The kind of caller that looks up an inode. It decides which numbers and states are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
+pub(crate) enum Lookup {
     /// A directory entry or a caller: the root or an ordinary number, in use.
     Name,
     /// The engine itself: any number, those of journal and quota files included; links may be zero.
@@ -36,17 +36,17 @@ impl Volume {
     /// Errors: `InodeNumber` for a number that is out of range or hidden, `InodeUnlinked` for an
     /// inode without links, `RootDirectory`, and those of `Inode::check`. Locks: takes `Leaf`.
     pub(crate) fn inode(&self, ino: Ino) -> Result<Arc<Inode>> {
-        self.inode_as(ino, Ask::Name)
+        self.inode_as(ino, Lookup::Name)
     }
 
     /// Any inode, for the engine's own use: the journal, quota files, the orphan file.
     pub(crate) fn inode_internal(&self, ino: Ino) -> Result<Arc<Inode>> {
-        self.inode_as(ino, Ask::Internal)
+        self.inode_as(ino, Lookup::Internal)
     }
 
-    /// The inode `ino`, with the checks that `ask` demands.
-    pub(crate) fn inode_as(&self, ino: Ino, ask: Ask) -> Result<Arc<Inode>> {
-        if ask != Ask::Internal && self.is_hidden(ino) {
+    /// The inode `ino`, with the checks that `lookup` demands.
+    pub(crate) fn inode_as(&self, ino: Ino, lookup: Lookup) -> Result<Arc<Inode>> {
+        if lookup != Lookup::Internal && self.is_hidden(ino) {
             return Err(Site::of_ino(ino).corrupt(What::InodeNumber));
         }
         let inode = match self.inodes().find(ino) {
@@ -55,11 +55,11 @@ impl Volume {
         };
         // This never waits for the inode's lock, since the caller may hold the locks of other
         // inodes.
-        match ask {
-            Ask::Name | Ask::Orphan if inode.is_value() => {
+        match lookup {
+            Lookup::Name | Lookup::Orphan if inode.is_value() => {
                 Err(Site::of_ino(ino).corrupt(What::InodeFlags))
             }
-            Ask::Name if inode.was_unlinked() => {
+            Lookup::Name if inode.was_unlinked() => {
                 Err(Site::of_ino(ino).corrupt(What::InodeUnlinked))
             }
             _ => Ok(inode),
@@ -99,25 +99,25 @@ impl Volume {
     ///
     /// Errors: `NotFound` if the name was removed since; those of [`Volume::peek_inode`].
     pub(crate) fn peek_listed(&self, ino: Ino) -> Result<Body> {
-        self.peek_inode(ino, Ask::Name).map_err(|error| self.stale(error))
+        self.peek_inode(ino, Lookup::Name).map_err(|error| self.stale(error))
     }
 
     /// The inode's fields for one use. Does not keep the inode in the table: for scans of many
     /// inodes.
     ///
     /// Checks as [`Volume::inode_as`] does. Locks: takes `Inode` (shared): the caller holds none.
-    pub(crate) fn peek_inode(&self, ino: Ino, ask: Ask) -> Result<Body> {
+    pub(crate) fn peek_inode(&self, ino: Ino, lookup: Lookup) -> Result<Body> {
         if let Some(inode) = self.inodes().find(ino) {
             return Ok(inode.body.read().clone());
         }
-        if ask != Ask::Internal && self.is_hidden(ino) {
+        if lookup != Lookup::Internal && self.is_hidden(ino) {
             return Err(Site::of_ino(ino).corrupt(What::InodeNumber));
         }
         let body = self.read_inode(ino)?;
-        if ask != Ask::Internal && body.disk.flags.contains(InodeFlags::EA_INODE) {
+        if lookup != Lookup::Internal && body.disk.flags.contains(InodeFlags::EA_INODE) {
             return Err(Site::of_ino(ino).corrupt(What::InodeFlags));
         }
-        if ask == Ask::Name && body.disk.links == 0 {
+        if lookup == Lookup::Name && body.disk.links == 0 {
             return Err(Site::of_ino(ino).corrupt(What::InodeUnlinked));
         }
         Ok(body)
@@ -216,7 +216,7 @@ impl Volume {
             if ino == Ino::ROOT && body.file_kind() != FileKind::Directory {
                 return Err(Site::of_ino(ino).corrupt(What::RootDirectory));
             }
-            body.cached = self.cached_before(ino);
+            body.file_cache = self.file_cache_before(ino);
             if let Some(inode) = self.inodes().insert_read(ino, body, sweeps) {
                 return Ok(inode);
             }

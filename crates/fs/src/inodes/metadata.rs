@@ -30,9 +30,9 @@ pub struct Metadata {
 
 impl Inode {
     /// Its metadata now. A later change sets another time, if the clock's resolution allows.
-    pub(crate) fn look(&self, volume: &Volume) -> Metadata {
+    pub(crate) fn metadata(&self, volume: &Volume) -> Metadata {
         let body = self.read();
-        self.be_loud();
+        self.disable_fast_overwrite();
         Metadata::of(volume, self.ino, &body)
     }
 }
@@ -56,7 +56,7 @@ impl Metadata {
             gid: disk.gid,
             size,
             // Space reserved for dirty data counts as if it were allocated.
-            sectors: disk.sectors + volume.promised_sectors(body),
+            sectors: disk.sectors + volume.reserved_sectors(body),
             links: disk.links,
             atime: disk.atime,
             mtime: disk.mtime,

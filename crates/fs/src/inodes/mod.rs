@@ -2,6 +2,7 @@
 //! and for fast commits.
 
 pub(crate) mod create;
+pub(crate) mod data_csum;
 pub(crate) mod fast_commit;
 pub(crate) mod inline;
 pub(crate) mod journal_map;
@@ -12,4 +13,3 @@ pub(crate) mod mount;
 pub(crate) mod orphan;
 pub(crate) mod statfs;
 pub(crate) mod store;
-pub(crate) mod sums;

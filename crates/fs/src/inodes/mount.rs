@@ -12,7 +12,7 @@ use extant_ondisk::superblock::{Superblock, VolumeState};
 impl Volume {
     /// Makes all changes from before the call durable.
     pub(crate) fn sync(&self) -> Result<()> {
-        self.context().noting(|| self.sync_all())
+        self.context().recording_errors(|| self.sync_all())
     }
 
     /// Makes the names in all directories durable, as they were before the call. This is a full
@@ -70,7 +70,7 @@ impl Volume {
         if !self.context().is_open_to_write() {
             return Ok(());
         }
-        let done = self.context().noting_abort(self.make_whole());
+        let done = self.context().recording_abort(self.write_final_state());
         self.stop_cache();
         done?;
         self.context().release_hold()?;
@@ -85,7 +85,7 @@ impl Volume {
         }
     }
 
-    fn make_whole(&self) -> Result<()> {
+    fn write_final_state(&self) -> Result<()> {
         self.context().announce()?;
         self.write_back_and_commit(false)?;
         if !self.context().close_to_writes() {
@@ -97,7 +97,7 @@ impl Volume {
         self.quota_sweep()?;
         let now = u64::try_from(self.environment().now().sec).unwrap_or(0);
         let no_orphans = self.orphans().file_is_empty();
-        self.settle_superblock_with(|sb| {
+        self.update_superblock_with(|sb| {
             sb.wtime = now;
             if no_orphans {
                 sb.features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);
@@ -132,16 +132,16 @@ impl Volume {
     /// Writes counters, late features and the error state into the superblock.
     ///
     /// Errors: `Device`, `Aborted`. Locks: takes a handle, then `Superblock`.
-    pub(crate) fn settle_superblock(&self) -> Result<()> {
-        self.settle_superblock_with(|_| {})
+    pub(crate) fn update_superblock(&self) -> Result<()> {
+        self.update_superblock_with(|_| {})
     }
 
-    /// As [`Volume::settle_superblock`], with one more change in the same transaction.
-    pub(crate) fn settle_superblock_with(
+    /// As [`Volume::update_superblock`], with one more change in the same transaction.
+    pub(crate) fn update_superblock_with(
         &self,
         change: impl FnOnce(&mut Superblock),
     ) -> Result<()> {
-        self.context().settle_superblock(|sb| {
+        self.context().update_superblock(|sb| {
             sb.free_blocks = self.space().free_clusters() << self.geometry().log_cluster_ratio();
             sb.free_inodes = self.space().free_inodes();
             change(sb);

@@ -84,7 +84,7 @@ impl std::fmt::Debug for Loader {
 /// # Errors
 /// `Corrupt`; `NotSupported` for files that the feature does not allow; `Device`.
 pub fn sum_data(device: &Arc<dyn BlockDevice>) -> Result<()> {
-    crate::offline::tune::data_sums::fill(device)
+    crate::offline::tune::data_csum::fill(device)
 }
 
 impl Loader {
@@ -117,7 +117,7 @@ impl Loader {
     }
 
     /// Whether an attribute of the greatest possible length could still be stored.
-    fn has_room(&self) -> bool {
+    fn has_space(&self) -> bool {
         let longest = self.volume().block_size().blocks_for(64 << 10) + 8;
         let inodes = self.volume().space().free_inodes();
         self.free_blocks() > longest && inodes > 0
@@ -282,7 +282,7 @@ impl Loader {
         self.finish_inode(&handle, ino, body, attributes)
     }
 
-    /// Stores quota usage, settles the superblock and makes all metadata durable. Returns the
+    /// Stores quota usage, updates the superblock and makes all metadata durable. Returns the
     /// volume's final state.
     ///
     /// # Errors
@@ -346,7 +346,7 @@ impl Loader {
                 .iter()
                 .map(|&(name, value)| {
                     let unknown =
-                        Error::NotSupported("an attribute of no namespace ext4 knows, as user. is");
+                        Error::NotSupported("an attribute in a namespace that ext4 does not have");
                     let (index, name) = NameIndex::split(name).ok_or(unknown)?;
                     Ok((index, name, value))
                 })
@@ -354,7 +354,7 @@ impl Loader {
             volume.xattr_set_all(handle, ino, &mut body, &list).map_err(|error| {
                 // Either the volume is full, or the inode and its block are.
                 match error {
-                    Error::NoSpace if self.has_room() => Error::NotSupported(
+                    Error::NoSpace if self.has_space() => Error::NotSupported(
                         "the attributes do not fit an inode and one block: use the ea_inode feature",
                     ),
                     error => error,

@@ -67,7 +67,7 @@ impl OpenOptions {
         let assembled = extant_raid::assemble(parts, opening);
         match (assembled, absent.first()) {
             (Ok(Assembled::Mirrored(mirror)), _) => {
-                self.tell_of(&mirror, absent, name);
+                self.report_problems(&mirror, absent, name);
                 Ok(Assembled::Mirrored(mirror))
             }
             // Only a mirror can work without a member.
@@ -83,20 +83,20 @@ impl OpenOptions {
 
     /// Reports members that are not in use. `absent` could not be opened; others were left out, or
     /// were not named together with `name`.
-    fn tell_of(&self, mirror: &Mirror, absent: Vec<MemberError>, name: &str) {
+    fn report_problems(&self, mirror: &Mirror, absent: Vec<MemberError>, name: &str) {
         let hook = self.on_error.clone();
-        let tell = move |error: MemberError| {
-            if let Some(ErrorHook(tell)) = &hook {
-                tell(&Error::Member(Box::new(error)));
+        let report = move |error: MemberError| {
+            if let Some(ErrorHook(report)) = &hook {
+                report(&Error::Member(Box::new(error)));
             }
         };
-        absent.into_iter().for_each(&tell);
-        mirror.left_out().iter().cloned().for_each(&tell);
+        absent.into_iter().for_each(&report);
+        mirror.left_out().iter().cloned().for_each(&report);
         if let Some(index) = mirror.missing().filter(|_| !self.degraded) {
             let problem = MemberProblem::Missing { index, count: mirror.count() };
-            tell(MemberError { member: name.to_owned(), problem });
+            report(MemberError { member: name.to_owned(), problem });
         }
-        mirror.on_problem(tell);
+        mirror.on_problem(report);
     }
 
     /// The part of the device that the volume uses.
@@ -157,10 +157,12 @@ impl OpenOptions {
     }
 
     /// Errors: `Invalid` when a device for an external journal was given and the volume names none.
-    pub(super) fn wants_its_journal(&self, superblock: &Superblock) -> Result<()> {
+    pub(super) fn check_journal_device(&self, superblock: &Superblock) -> Result<()> {
         let is_external = superblock.has_journal() && superblock.journal_inum == 0;
         match self.journal_device.is_some() && !is_external {
-            true => Err(Error::Invalid("the volume has no journal on another device: name none")),
+            true => Err(Error::Invalid(
+                "the volume has no external journal: open it without a journal device",
+            )),
             false => Ok(()),
         }
     }

@@ -53,10 +53,13 @@ impl Exclusive {
             return Err(Error::NotSupported(
                 match sb.features.ro_compat.contains(RoCompat::DATA_CSUM) {
                     true => {
-                        "the volume was not left in order: turn off data_csum, and nothing else with it, and have it \
-                     repaired by e2fsck"
+                        "the volume was not unmounted cleanly or has errors: turn off data_csum \
+                         alone, then repair the volume with e2fsck"
                     }
-                    false => "the volume was not left in order: have it checked and repaired first",
+                    false => {
+                        "the volume was not unmounted cleanly or has errors: check and repair it \
+                         first"
+                    }
                 },
             ));
         }
@@ -101,7 +104,7 @@ impl Exclusive {
         (u64::try_from(now.sec).unwrap_or(0), now.nsec)
     }
 
-    /// The changed volume, with the journal off. The caller syncs it before each settling and opens
+    /// The changed volume, with the journal off. The caller syncs it before each step and opens
     /// it again when its geometry changed.
     pub(crate) fn volume(&self) -> Result<Volume> {
         let options = VolumeOptions {
@@ -116,7 +119,7 @@ impl Exclusive {
 
     /// Ends the change: empties the log and marks the volume as consistent.
     ///
-    /// Changes that wait and were not settled are dropped. Errors: `Device`.
+    /// Changes that were not committed are dropped. Errors: `Device`.
     pub(crate) fn finish(mut self) -> Result<()> {
         self.staged.empty_log()?;
         let valid = self.at_begin.state;

@@ -14,7 +14,7 @@ mod recover;
 
 use crate::api::filesystem::Filesystem;
 use crate::api::sync_way::ByteLogMode;
-use crate::audit::scrub::bring_in_line;
+use crate::audit::scrub::make_members_equal;
 use crate::context::environment::Environment;
 use crate::context::mmp::Hold;
 use crate::context::superblock::read_superblock;
@@ -60,17 +60,17 @@ impl OpenOptions {
     }
 
     fn open_named(&self, device: Arc<dyn BlockDevice>, name: &[u8]) -> Result<Filesystem> {
-        match self.open_as_asked(Arc::clone(&device), name, None) {
+        match self.try_open(Arc::clone(&device), name, None) {
             // Nothing was written: features are checked first.
             Err(Error::Unsupported { feature }) if self.write && self.read_only_if_needed => {
                 let to_read = OpenOptions { write: false, ..self.clone() };
-                to_read.open_as_asked(device, name, Some(feature))
+                to_read.try_open(device, name, Some(feature))
             }
             opened => opened,
         }
     }
 
-    fn open_as_asked(
+    fn try_open(
         &self,
         device: Arc<dyn BlockDevice>,
         name: &[u8],
@@ -89,11 +89,11 @@ impl OpenOptions {
         let superblock = match read_superblock(&*device, self.backup.map(GroupNr)) {
             Err(error) if may_recover && is_torn(&error) => {
                 device = overlaid(device);
-                self.mend(&device, hold.as_ref())?
+                self.repair(&device, hold.as_ref())?
             }
             superblock => superblock?,
         };
-        self.wants_its_journal(&superblock)?;
+        self.check_journal_device(&superblock)?;
         if self.write && !may_recover && superblock.needs_recovery() {
             return Err(Error::Invalid(
                 "a volume that needs recovery is recovered before a change",
@@ -109,7 +109,7 @@ impl OpenOptions {
         if let Some(mirror) = &mirror {
             match mirror.behind_bytes() {
                 bytes if bytes > RESYNC_AT_ONCE => Mirror::resync_in_background(mirror)?,
-                _ => bring_in_line(mirror, &mut |_, _| ())?,
+                _ => make_members_equal(mirror, &mut |_, _| ())?,
             }
         }
         if self.write
@@ -117,7 +117,7 @@ impl OpenOptions {
             && superblock.features.ro_compat.contains(RoCompat::DATA_CSUM)
         {
             return Err(Error::NotSupported(
-                "data_csum: sums of data are not kept for data that goes through the journal",
+                "data_csum: data that goes through the journal cannot have checksums",
             ));
         }
         let quota = self.write.then_some(match self.enforce_quota {
@@ -207,7 +207,7 @@ impl OpenOptions {
     }
 
     /// Time and randomness.
-    pub(crate) fn its_environment(&self) -> &Environment {
+    pub(crate) fn environment_used(&self) -> &Environment {
         &self.environment
     }
 }

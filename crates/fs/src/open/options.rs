@@ -287,7 +287,7 @@ impl OpenOptions {
     /// that the device refused, whichever thread met it. The caller also gets the error, unless the
     /// operation could continue without it. It is also called for members of a mirror that fail,
     /// and when a read repaired a place on one
-    /// ([`MemberProblem::Mended`](extant_base::MemberProblem::Mended)). `tell` is called from any
+    /// ([`MemberProblem::Mended`](extant_base::MemberProblem::Mended)). `hook` is called from any
     /// thread, with locks held: it must not call the volume.
     ///
     /// # Examples
@@ -300,15 +300,15 @@ impl OpenOptions {
     /// let fs = options.open("disk.img")?;
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn on_error(&mut self, tell: Arc<dyn Fn(&Error) + Send + Sync>) -> &mut OpenOptions {
-        self.on_error = Some(ErrorHook(tell));
+    pub fn on_error(&mut self, hook: Arc<dyn Fn(&Error) + Send + Sync>) -> &mut OpenOptions {
+        self.on_error = Some(ErrorHook(hook));
         self
     }
 
-    /// Whether the device is told of freed blocks (discard), so that it can reuse them: a flash
-    /// device erases them, an image file takes less space. The discard follows once the transaction
-    /// that freed the blocks is durable, at the next sync or allocation. A volume without a journal
-    /// has no such moment: use [`Filesystem::trim`](crate::Filesystem::trim) there.
+    /// Whether freed blocks are discarded, so that the device can reuse them: a flash device erases
+    /// them, an image file takes less space. The discard follows once the transaction that freed
+    /// the blocks is durable, at the next sync or allocation. A volume without a journal has no
+    /// such moment: use [`Filesystem::trim`](crate::Filesystem::trim) there.
     pub fn discard(&mut self, discard: bool) -> &mut OpenOptions {
         self.discard = discard;
         self

@@ -3,11 +3,11 @@
 use super::RESYNC_AT_ONCE;
 use super::devices::name_of;
 use super::options::OpenOptions;
-use crate::audit::scrub::bring_in_line;
+use crate::audit::scrub::make_members_equal;
 use crate::context::mmp::Hold;
 use crate::context::superblock::read_superblock;
 use crate::open::exclusive::Devices;
-use crate::recovery::{self, RecoveryReport, Wish};
+use crate::recovery::{self, RecoveryReport, Request};
 use extant_base::{Error, Result, What};
 use extant_blockdev::{BlockDevice, FileDevice, FileOptions};
 use extant_ondisk::superblock::Superblock;
@@ -56,15 +56,15 @@ impl OpenOptions {
         let (mut device, mirror) = self.volume_part(device, name)?;
         let hold = self.hold(&mut device, name)?;
         let superblock = match read_superblock(&*device, None) {
-            Err(error) if is_torn(&error) => self.mend(&device, hold.as_ref())?,
+            Err(error) if is_torn(&error) => self.repair(&device, hold.as_ref())?,
             superblock => superblock?,
         };
-        self.wants_its_journal(&superblock)?;
+        self.check_journal_device(&superblock)?;
         let report = self.recover_device(&device, &superblock, hold.as_ref())?;
         // A larger resync is left to the next program that opens the volume. Until then only the
         // source is read there.
         if let Some(mirror) = mirror.filter(|mirror| mirror.behind_bytes() <= RESYNC_AT_ONCE) {
-            bring_in_line(&mirror, &mut |_, _| ())?;
+            make_members_equal(&mirror, &mut |_, _| ())?;
         }
         Ok((device, hold, report))
     }
@@ -120,18 +120,22 @@ impl OpenOptions {
         }
         let external = self.external_journal(hold)?;
         let options = self.volume_options(!self.write);
-        recovery::recover(&Wish { home: Arc::clone(device), external, options: &options })
+        recovery::recover(&Request { home: Arc::clone(device), external, options: &options })
     }
 
     /// Repairs the superblock of `device`, whose checksum is wrong, if a power cut tore it.
-    pub(super) fn mend(
+    pub(super) fn repair(
         &self,
         device: &Arc<dyn BlockDevice>,
         hold: Option<&Hold>,
     ) -> Result<Superblock> {
         let external = self.external_journal(hold)?;
         let options = self.volume_options(!self.write);
-        recovery::mend_superblock(&Wish { home: Arc::clone(device), external, options: &options })
+        recovery::repair_superblock(&Request {
+            home: Arc::clone(device),
+            external,
+            options: &options,
+        })
     }
 }
 

@@ -37,7 +37,7 @@ pub(crate) use quota::{recount as recount_quota, usage as quota_usage};
 use saved_errors::SavedErrors;
 use stage::Stage;
 use std::sync::Arc;
-pub(crate) use torn::mend_superblock;
+pub(crate) use torn::repair_superblock;
 
 /// What a recovery found and did.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ pub struct RecoveryReport {
 }
 
 /// The devices and options of a recovery.
-pub(crate) struct Wish<'a> {
+pub(crate) struct Request<'a> {
     /// The volume: a writable device or an overlay.
     pub(crate) home: Arc<dyn BlockDevice>,
     /// The device of an external journal.
@@ -89,14 +89,14 @@ fn has_orphans(superblock: &Superblock) -> bool {
 /// Errors: `JournalMissing` when the log is needed and not there; `Unsupported` when there are fast
 /// commits on a volume that must not be written; `Corrupt` for damage inside the log; `Device`.
 /// After an error the volume still needs recovery.
-pub(crate) fn recover(wish: &Wish<'_>) -> Result<RecoveryReport> {
-    let home = &wish.home;
+pub(crate) fn recover(request: &Request<'_>) -> Result<RecoveryReport> {
+    let home = &request.home;
     let superblock = read_superblock(&**home, None)?;
     let needed = superblock.needs_recovery();
     let mut report = RecoveryReport { was_needed: needed, ..RecoveryReport::default() };
-    let Some(mut log) = open_log(wish, needed)? else {
+    let Some(mut log) = open_log(request, needed)? else {
         if has_orphans(&superblock) {
-            Stage::open(home, None, wish.options)?.run(&mut report)?;
+            Stage::open(home, None, request.options)?.run(&mut report)?;
         }
         return Ok(report);
     };
@@ -110,7 +110,7 @@ pub(crate) fn recover(wish: &Wish<'_>) -> Result<RecoveryReport> {
     report.transactions = recovery.transactions;
     report.blocks_replayed = recovery.blocks_replayed;
     report.copies_revoked = recovery.copies_revoked;
-    saved_errors::take_over(&**home, recovery.errno)?;
+    saved_errors::record_log_errno(&**home, recovery.errno)?;
 
     let superblock = read_superblock(&**home, None)?;
     if needed && !superblock.has_journal() {
@@ -136,7 +136,7 @@ pub(crate) fn recover(wish: &Wish<'_>) -> Result<RecoveryReport> {
         // From the first write on, the volume may be consistent only together with the log.
         patch_superblock(&**home, |sb| sb.features.incompat.insert(Incompat::RECOVER))?;
     }
-    Stage::open(home, Some((log, recovery)), wish.options)?.run(&mut report)?;
+    Stage::open(home, Some((log, recovery)), request.options)?.run(&mut report)?;
     Ok(report)
 }
 
@@ -145,7 +145,7 @@ impl Stage {
     fn run(mut self, report: &mut RecoveryReport) -> Result<()> {
         if let Some(records) = self.take_fast_commits() {
             fast_commit::apply(&self.volume, &records, report)?;
-            self.settle()?;
+            self.commit_step()?;
             self = self.reopen()?;
         }
         orphans::process(&mut self, report)?;
@@ -156,12 +156,12 @@ impl Stage {
 }
 
 /// The volume's log, or `None` if it has none. A log that is not needed may be unusable.
-fn open_log(wish: &Wish<'_>, needed: bool) -> Result<Option<Log>> {
+fn open_log(request: &Request<'_>, needed: bool) -> Result<Option<Log>> {
     // The journal's map is read from the volume as the crash left it. Nothing of this view outlives
     // the recovery.
-    let options = VolumeOptions { read_only: true, ..wish.options.clone() };
-    let volume = Volume::open_parts(Arc::clone(&wish.home), &options)?;
-    match log_of(&volume, wish) {
+    let options = VolumeOptions { read_only: true, ..request.options.clone() };
+    let volume = Volume::open_parts(Arc::clone(&request.home), &options)?;
+    match log_of(&volume, request) {
         Ok(None) if needed => Err(Site::NOWHERE.corrupt(What::JournalMissing)),
         Err(Error::Corrupt { .. }) if !needed => Ok(None),
         log => log,
@@ -169,8 +169,8 @@ fn open_log(wish: &Wish<'_>, needed: bool) -> Result<Option<Log>> {
 }
 
 /// The log that the superblock names, or `None` if it names none.
-fn log_of(volume: &Volume, wish: &Wish<'_>) -> Result<Option<Log>> {
-    match volume.journal_place(wish.external.as_ref())? {
+fn log_of(volume: &Volume, request: &Request<'_>) -> Result<Option<Log>> {
+    match volume.journal_place(request.external.as_ref())? {
         Some(JournalPlace { device, map, .. }) => Log::open(device, map).map(Some),
         None => Ok(None),
     }

@@ -11,7 +11,7 @@
 //! Rule: an entry that names no inode in use ends the list, because nothing after it can be
 //! trusted. The rest of the list is left to a checker, and the volume is marked as having errors.
 
-use crate::inodes::lookup::Ask;
+use crate::inodes::lookup::Lookup;
 use crate::inodes::map::LOGICAL_END;
 use crate::recovery::RecoveryReport;
 use crate::recovery::stage::Stage;
@@ -39,19 +39,19 @@ pub(super) fn process(stage: &mut Stage, report: &mut RecoveryReport) -> Result<
         return Ok(());
     }
     let list = process_list(stage, report);
-    passed_over(stage, report, list)?;
+    skip_damaged_list(stage, report, list)?;
     if stage.volume.context().superblock().read().last_orphan != 0 {
         stage.volume.context().superblock().write().last_orphan = 0;
     }
     if stage.volume.has_compat(Compat::ORPHAN_FILE) {
         let file = process_file(stage, report);
-        passed_over(stage, report, file)?;
+        skip_damaged_list(stage, report, file)?;
     }
     Ok(())
 }
 
 /// Reports damage and continues; returns any other error.
-fn passed_over(stage: &Stage, report: &mut RecoveryReport, done: Result<()>) -> Result<()> {
+fn skip_damaged_list(stage: &Stage, report: &mut RecoveryReport, done: Result<()>) -> Result<()> {
     match done {
         Err(error @ Error::Corrupt { .. }) => {
             stage.volume.context().note_error(&error);
@@ -74,7 +74,7 @@ fn process_list(stage: &mut Stage, report: &mut RecoveryReport) -> Result<()> {
         finish_off(stage, report, ino, |volume| {
             volume.context().superblock().write().last_orphan = after
         })?;
-        stage.settle_if_large()?;
+        stage.commit_if_large()?;
     }
 }
 
@@ -90,9 +90,9 @@ fn process_file(stage: &mut Stage, report: &mut RecoveryReport) -> Result<()> {
         if done.is_err() {
             cleared = clear(&stage.volume);
         }
-        passed_over(stage, report, done)?;
+        skip_damaged_list(stage, report, done)?;
         cleared?;
-        stage.settle_if_large()?;
+        stage.commit_if_large()?;
     }
     stage.volume.context().superblock().write().features.ro_compat.remove(RoCompat::ORPHAN_PRESENT);
     Ok(())
@@ -194,7 +194,7 @@ impl OrphanRecords {
     pub(super) fn store(&self, volume: &Volume) -> Result<()> {
         let mut next = 0;
         for ino in self.list.iter().rev().filter(|ino| !self.gone.contains(*ino)) {
-            let inode = volume.inode_as(*ino, Ask::Internal)?;
+            let inode = volume.inode_as(*ino, Lookup::Internal)?;
             let mut body = inode.write();
             if body.dtime != next {
                 body.disk.dtime = next;
@@ -230,7 +230,7 @@ fn finish_off(
         free_pieces(stage, ino, &body, keep)?;
     }
     let volume = &stage.volume;
-    let inode = volume.inode_as(ino, Ask::Orphan)?;
+    let inode = volume.inode_as(ino, Lookup::Orphan)?;
     {
         let mut body = inode.write();
         let handle = volume.journal().start(Credits::blocks(64))?;
@@ -254,7 +254,7 @@ fn finish_off(
     Ok(())
 }
 
-/// Frees the blocks from `keep` on, starting at the end, and settles when much has changed.
+/// Frees the blocks from `keep` on, starting at the end, and commits a step when much has changed.
 fn free_pieces(stage: &mut Stage, ino: Ino, body: &Body, keep: u32) -> Result<()> {
     let mut starts = vec![keep];
     let mut mapped = 0;
@@ -273,7 +273,7 @@ fn free_pieces(stage: &mut Stage, ino: Ino, body: &Body, keep: u32) -> Result<()
     // The last piece is freed together with the inode.
     for start in starts.into_iter().rev() {
         let volume = &stage.volume;
-        let inode = volume.inode_as(ino, Ask::Orphan)?;
+        let inode = volume.inode_as(ino, Lookup::Orphan)?;
         {
             let mut body = inode.write();
             let handle = volume.journal().start(Credits::blocks(64))?;
@@ -284,7 +284,7 @@ fn free_pieces(stage: &mut Stage, ino: Ino, body: &Body, keep: u32) -> Result<()
             body.store(volume, ino, &handle)?;
             handle.stop()?;
         }
-        stage.settle_if_large()?;
+        stage.commit_if_large()?;
     }
     Ok(())
 }
@@ -297,7 +297,7 @@ impl Volume {
         if !self.is_inode_marked(ino)? {
             return Err(Site::of_ino(ino).corrupt(What::OrphanList));
         }
-        let inode = self.inode_as(ino, Ask::Orphan)?;
+        let inode = self.inode_as(ino, Lookup::Orphan)?;
         let body = inode.read().clone();
         Ok(body)
     }

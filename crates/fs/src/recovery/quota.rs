@@ -7,7 +7,7 @@
 //! Fast commits do not record quota usage, and orphans are freed without quota accounting. A scan
 //! of all inodes is right whatever happened before, even after an interrupted recovery.
 
-use crate::inodes::lookup::Ask;
+use crate::inodes::lookup::Lookup;
 use crate::recovery::RecoveryReport;
 use crate::state::quota::{QuotaFile, quota_inodes};
 use crate::tree::usage::Usage;
@@ -56,7 +56,7 @@ pub(crate) fn usage(volume: &Volume) -> Result<Usage> {
             if volume.is_hidden(ino) {
                 continue;
             }
-            match volume.peek_inode(ino, Ask::Internal) {
+            match volume.peek_inode(ino, Lookup::Internal) {
                 Ok(body) if body.flags.contains(InodeFlags::EA_INODE) => {}
                 Ok(body) => usage.charge(volume, ino, &body)?,
                 Err(Error::Corrupt { .. }) => {}
@@ -69,7 +69,7 @@ pub(crate) fn usage(volume: &Volume) -> Result<Usage> {
 
 /// Sets the usage in one quota file, where it differs.
 fn update(volume: &Volume, ino: Ino, kind: QuotaKind, usage: &Usage) -> Result<()> {
-    let mut sums = usage.sums(kind).clone();
+    let mut totals = usage.totals(kind).clone();
     let inode = volume.inode_internal(ino)?;
     let mut body = inode.write();
     let handle = volume.journal().start(Credits::blocks(64))?;
@@ -77,16 +77,16 @@ fn update(volume: &Volume, ino: Ino, kind: QuotaKind, usage: &Usage) -> Result<(
     let mut info = file.info(kind)?;
     let mut changed = Vec::new();
     info.for_each(&mut file, |entry| {
-        let sum = sums.remove(&entry.id).unwrap_or_default();
-        if (entry.space, entry.inodes) != (sum.bytes, sum.inodes) {
-            changed.push(QuotaEntry { space: sum.bytes, inodes: sum.inodes, ..entry });
+        let total = totals.remove(&entry.id).unwrap_or_default();
+        if (entry.space, entry.inodes) != (total.bytes, total.inodes) {
+            changed.push(QuotaEntry { space: total.bytes, inodes: total.inodes, ..entry });
         }
         Ok(())
     })?;
-    let new = sums.into_iter().map(|(id, sum)| QuotaEntry {
+    let new = totals.into_iter().map(|(id, total)| QuotaEntry {
         id,
-        space: sum.bytes,
-        inodes: sum.inodes,
+        space: total.bytes,
+        inodes: total.inodes,
         ..QuotaEntry::default()
     });
     for entry in changed.into_iter().chain(new) {

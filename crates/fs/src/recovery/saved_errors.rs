@@ -61,6 +61,6 @@ impl SavedErrors {
 
 /// Records the log's `errno` (0 for none) in the superblock after the replay, durably. It changes a
 /// single flag only, so that `torn.rs` recognises a superblock that is torn meanwhile.
-pub(super) fn take_over(home: &dyn BlockDevice, errno: i32) -> Result<()> {
+pub(super) fn record_log_errno(home: &dyn BlockDevice, errno: i32) -> Result<()> {
     if errno == 0 { Ok(()) } else { patch_superblock(home, mark_errors) }
 }

@@ -1,10 +1,10 @@
 //! Where recovery works after the log's replay: a volume over [`Staged`] changes.
 //!
 //! ```text
-//!   Volume (journal off) ──► Staged ──settle──► one transaction of the log ──► home
+//!   Volume (journal off) ──► Staged ──commit──► one transaction of the log ──► home
 //! ```
 //!
-//! Rule: each settle leaves a consistent volume that still records the remaining work (the
+//! Rule: each step leaves a consistent volume that still records the remaining work (the
 //! remaining orphans). Changes that exceed the log are written home directly; this happens only
 //! with a tiny log and very large fast commits.
 
@@ -48,7 +48,7 @@ impl Stage {
         Ok(Stage { staged, volume, options })
     }
 
-    /// Opens the volume again after a settle, for work that needs freed blocks back at once.
+    /// Opens the volume again after a step, for work that needs freed blocks back at once.
     pub(super) fn reopen(self) -> Result<Stage> {
         let home = Arc::clone(self.staged.home());
         Stage::open(&home, self.staged.into_log(), &self.options)
@@ -60,31 +60,31 @@ impl Stage {
     }
 
     /// Settles if further changes might not fit the log. The volume must be consistent.
-    pub(super) fn settle_if_large(&mut self) -> Result<()> {
+    pub(super) fn commit_if_large(&mut self) -> Result<()> {
         self.volume.journal().sync()?;
         if self.staged.is_large() {
-            self.settle()?;
+            self.commit_step()?;
         }
         Ok(())
     }
 
     /// Writes the changes home as one transaction. The volume must be consistent.
-    pub(super) fn settle(&mut self) -> Result<()> {
-        self.volume.settle_superblock()?;
+    pub(super) fn commit_step(&mut self) -> Result<()> {
+        self.volume.update_superblock()?;
         self.volume.journal().sync()?;
         let now = self.volume.environment().now();
         let now = (u64::try_from(now.sec).unwrap_or(0), now.nsec);
-        self.staged.settle(self.volume.geometry().blocks_count(), now)
+        self.staged.commit_step(self.volume.geometry().blocks_count(), now)
     }
 
     /// Settles what is left, empties the log, and marks the volume as recovered.
     pub(super) fn finish(mut self) -> Result<()> {
         // After this the superblock differs from the one at home only in a flag: see `torn.rs`.
-        self.settle()?;
+        self.commit_step()?;
         self.staged.empty_log()?;
         // The last write is the superblock alone: it takes effect as a whole.
         self.volume.context().superblock().write().features.incompat.remove(Incompat::LIVE);
-        self.volume.settle_superblock()?;
+        self.volume.update_superblock()?;
         self.volume.journal().sync()?;
         let mut bytes = [0; SUPERBLOCK_SIZE];
         let at = ByteOffset(SUPERBLOCK_OFFSET);

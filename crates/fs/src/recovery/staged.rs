@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   the change ──► Overlay ──read only──► home
-//!                     │ settle: blocks that differ
+//!                     │ commit: blocks that differ
 //!                     ▼
 //!          one transaction of the log ──► home, flush ──► overlay drops them
 //! ```
@@ -12,8 +12,8 @@
 //! holds more than the step that is written home. So blocks that an earlier step freed need no
 //! revokes.
 //!
-//! Rule: at each settling the volume is consistent. Between settlings, only blocks that were free
-//! after the last step may be written past the overlay.
+//! Rule: at each commit of a step the volume is consistent. Between these, only blocks that were
+//! free after the last step may be written past the overlay.
 
 use extant_base::{BlockNr, BlockSize, ByteOffset, Error, Result};
 use extant_blockdev::{BlockDevice, Overlay};
@@ -47,7 +47,7 @@ impl Staged {
         &self.home
     }
 
-    /// The device with the changes: writes to it stay in memory until they are settled.
+    /// The device with the changes: writes to it stay in memory until a step is committed.
     pub(crate) fn device(&self) -> Arc<dyn BlockDevice> {
         Arc::clone(&self.over) as Arc<dyn BlockDevice>
     }
@@ -89,7 +89,7 @@ impl Staged {
     ///
     /// A step that is larger than the log is written home directly and is not atomic. Errors:
     /// `Device`.
-    pub(crate) fn settle(&mut self, block_count: u64, now: (u64, u32)) -> Result<()> {
+    pub(crate) fn commit_step(&mut self, block_count: u64, now: (u64, u32)) -> Result<()> {
         let blocks = self.changed_blocks(block_count)?;
         if !self.append(&blocks, now)? {
             self.write_home(&blocks)?;
@@ -98,15 +98,16 @@ impl Staged {
         Ok(())
     }
 
-    /// As [`Staged::settle`], but refuses a step that is larger than the log. Then nothing changes.
+    /// As [`Staged::commit_step`], but refuses a step that is larger than the log. Then nothing
+    /// changes.
     ///
     /// Errors: `NotSupported` then; `Device`.
-    pub(crate) fn settle_whole(&mut self, block_count: u64, now: (u64, u32)) -> Result<()> {
+    pub(crate) fn commit_whole_step(&mut self, block_count: u64, now: (u64, u32)) -> Result<()> {
         let blocks = self.changed_blocks(block_count)?;
         if !self.append(&blocks, now)? {
             if self.log.is_some() {
                 return Err(Error::NotSupported(
-                    "the change is larger than the journal: give the volume a larger one first",
+                    "the change is larger than the journal: make the journal larger first",
                 ));
             }
             self.write_home(&blocks)?;
@@ -129,8 +130,8 @@ impl Staged {
     /// The step is written to the new log. Then `switch`, one write that cannot be torn, makes the
     /// volume name that log. Only then is the step written home. After a power cut before the
     /// switch the volume is as it was. After a power cut later, the new log holds the whole step.
-    /// Errors: as [`Staged::settle_whole`].
-    pub(crate) fn settle_into(
+    /// Errors: as [`Staged::commit_whole_step`].
+    pub(crate) fn commit_into(
         &mut self,
         mut log: Log,
         mut recovery: Recovery,
@@ -144,7 +145,7 @@ impl Staged {
         self.failed |= done.is_err();
         if !done? {
             return Err(Error::NotSupported(
-                "the change is larger than the journal: give the volume a larger one first",
+                "the change is larger than the journal: make the journal larger first",
             ));
         }
         self.log = Some((log, recovery));
@@ -155,15 +156,15 @@ impl Staged {
     /// Settles the waiting changes as the last step of the log, which the step removes. `switch`,
     /// one write that cannot be torn, makes the log valid. Later steps are written home directly.
     ///
-    /// Errors: as [`Staged::settle_whole`].
-    pub(crate) fn settle_and_leave(
+    /// Errors: as [`Staged::commit_whole_step`].
+    pub(crate) fn commit_and_leave_log(
         &mut self,
         block_count: u64,
         now: (u64, u32),
         switch: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
         let (log, recovery) = self.log.take().ok_or(Error::NotFound)?;
-        self.settle_into(log, recovery, block_count, now, switch)?;
+        self.commit_into(log, recovery, block_count, now, switch)?;
         self.log = None;
         Ok(())
     }
@@ -206,13 +207,15 @@ impl Staged {
         Ok(changed)
     }
 
-    /// Marks the log empty. Everything is durable at home. Changes that still wait are not settled.
+    /// Marks the log empty. Everything is durable at home. Changes that still wait are dropped.
     ///
     /// Errors: `NotSupported` if a step was only partly written home: the log is needed to repair
     /// that.
     pub(crate) fn empty_log(&mut self) -> Result<()> {
         if self.failed {
-            return Err(Error::NotSupported("a change did not come home: recover the volume"));
+            return Err(Error::NotSupported(
+                "a change was logged and not checkpointed: recover the volume",
+            ));
         }
         match &mut self.log {
             Some((log, recovery)) => log.finish(&self.home, recovery),

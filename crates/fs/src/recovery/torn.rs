@@ -14,7 +14,7 @@
 
 use crate::context::superblock::{raw_superblock, read_superblock};
 use crate::recovery::saved_errors::SavedErrors;
-use crate::recovery::{Wish, limits, log_of};
+use crate::recovery::{Request, limits, log_of};
 use crate::volume::{Volume, VolumeOptions};
 use extant_base::{ByteOffset, Result, Site, What};
 use extant_ondisk::features::{Incompat, RoCompat};
@@ -36,10 +36,10 @@ const FLAGS: [(Incompat, RoCompat, VolumeState); 7] = [
 /// Rewrites a superblock that a power cut tore, or reports that it is damaged.
 ///
 /// Errors: `SuperblockChecksum` when it was not torn in one of these ways; those of the log.
-pub(crate) fn mend_superblock(wish: &Wish<'_>) -> Result<Superblock> {
-    let home = &wish.home;
+pub(crate) fn repair_superblock(request: &Request<'_>) -> Result<Superblock> {
+    let home = &request.home;
     let raw = raw_superblock(&**home, SUPERBLOCK_OFFSET)?;
-    if let Some(whole) = FLAGS.iter().find_map(|flags| with_flags_turned(&raw, *flags)) {
+    if let Some(whole) = FLAGS.iter().find_map(|flags| with_flags_flipped(&raw, *flags)) {
         home.write_fua(ByteOffset(SUPERBLOCK_OFFSET), whole.as_bytes())?;
         return read_superblock(&**home, None);
     }
@@ -50,9 +50,9 @@ pub(crate) fn mend_superblock(wish: &Wish<'_>) -> Result<Superblock> {
     }
     // The place of the log does not change during its replay, and the log has its own checksums.
     let limits = limits(&torn);
-    let options = VolumeOptions { read_only: true, ..wish.options.clone() };
+    let options = VolumeOptions { read_only: true, ..request.options.clone() };
     let volume = Volume::with_superblock(Arc::clone(home), torn, &options)?;
-    let Ok(Some(log)) = log_of(&volume, wish) else { return Err(damaged()) };
+    let Ok(Some(log)) = log_of(&volume, request) else { return Err(damaged()) };
     if !log.needs_recovery() {
         return Err(damaged());
     }
@@ -62,13 +62,13 @@ pub(crate) fn mend_superblock(wish: &Wish<'_>) -> Result<Superblock> {
 }
 
 /// The superblock with these flags inverted, if that makes its checksum right.
-fn with_flags_turned(
+fn with_flags_flipped(
     raw: &RawSuperblock,
     (incompat, ro_compat, state): (Incompat, RoCompat, VolumeState),
 ) -> Option<RawSuperblock> {
-    let mut turned = raw.clone();
-    turned.s_feature_incompat = (raw.s_feature_incompat.get() ^ incompat.bits()).into();
-    turned.s_feature_ro_compat = (raw.s_feature_ro_compat.get() ^ ro_compat.bits()).into();
-    turned.s_state = (raw.s_state.get() ^ state.bits()).into();
-    turned.checksum_is_right().then_some(turned)
+    let mut flipped = raw.clone();
+    flipped.s_feature_incompat = (raw.s_feature_incompat.get() ^ incompat.bits()).into();
+    flipped.s_feature_ro_compat = (raw.s_feature_ro_compat.get() ^ ro_compat.bits()).into();
+    flipped.s_state = (raw.s_state.get() ^ state.bits()).into();
+    flipped.checksum_is_right().then_some(flipped)
 }

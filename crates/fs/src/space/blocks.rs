@@ -1,7 +1,7 @@
 //! Allocating and freeing blocks.
 //!
 //! ```text
-//!   allocate   ladder (which group) ─► one group: check, flip, count ─► a run
+//!   allocate   search (which group) ─► one group: check, flip, count ─► a run
 //!   free       group by group: check, flip, count ─► usable at once, or pending until the commit
 //! ```
 //!
@@ -10,10 +10,10 @@
 //! Policy".
 
 use crate::space::Space;
-use crate::space::claims::Claim;
 use crate::space::free_extents::Span;
 use crate::space::group_edit::{GroupBlocks, GroupEdit, Map};
 use crate::space::preallocation::Growth;
+use crate::space::reservations::Allowance;
 use extant_base::{BlockNr, Error, GroupNr, Ino, Result, Site, What};
 use extant_journal::Handle;
 use std::ops::Range;
@@ -39,7 +39,7 @@ pub(crate) struct Request {
     /// How to search.
     pub(crate) search: Search,
     /// Which free clusters the request may take.
-    pub(crate) claim: Claim,
+    pub(crate) allowance: Allowance,
     /// The regular file that gets the blocks, and may grow further.
     pub(crate) growth: Option<Growth>,
 }
@@ -52,7 +52,7 @@ pub(crate) struct BlockRun {
 }
 
 /// Most groups whose freed clusters one allocation returns to the free extents.
-const ABSORB_AT_ONCE: usize = 32;
+const RELEASE_AT_ONCE: usize = 32;
 
 impl Space {
     /// Allocates blocks and marks them as used.
@@ -62,18 +62,18 @@ impl Space {
     /// once and skipped. Errors: `NoSpace`, which [`Space::with_space_retry`] may cure; `Device`.
     /// Locks: takes `Group`.
     pub(crate) fn allocate(&self, handle: &Handle<'_>, request: Request) -> Result<BlockRun> {
-        self.absorb_durable(ABSORB_AT_ONCE);
+        self.release_durable(RELEASE_AT_ONCE);
         self.drop_excess_trees();
         let ratio = self.context.geometry().cluster_ratio();
-        let (want, _own) = self.grant(request.claim, request.want.div_ceil(ratio).max(1));
+        let (want, _own) = self.grant(request.allowance, request.want.div_ceil(ratio).max(1));
         if want == 0 {
             return Err(Error::NoSpace);
         }
         let mut found = self.find_clusters(handle, &request, want)?;
         if found.is_none() {
-            let absorbed = self.absorb_durable(usize::MAX) > 0;
-            if self.discard_all_preallocations() || absorbed {
-                found = self.climb(handle, &request, want, None)?;
+            let released = self.release_durable(usize::MAX) > 0;
+            if self.discard_all_preallocations() || released {
+                found = self.search_groups(handle, &request, want, None)?;
             }
         }
         // By the counters some clusters are free. Other threads may be moving them between lists,
@@ -91,10 +91,10 @@ impl Space {
                 return Err(Error::NoSpace);
             }
         };
-        if let Claim::Held { .. } = request.claim {
+        if let Allowance::Held { .. } = request.allowance {
             // Counted while another reservation still covers the clusters, so that they are never
             // uncovered.
-            self.promise_held(span.len.into());
+            self.reserve_held(span.len.into());
         }
         let run = self.run_of(nr, span);
         if request.search == Search::Next {
@@ -116,7 +116,7 @@ impl Space {
         {
             return Ok(Some(found));
         }
-        self.climb(handle, request, want, hold)
+        self.search_groups(handle, request, want, hold)
     }
 
     fn run_of(&self, nr: GroupNr, span: Span) -> BlockRun {
@@ -162,7 +162,7 @@ impl Space {
             if self.group(nr).is_bad(Map::Blocks) {
                 continue;
             }
-            self.context.pass_over(self.free_in(handle, nr, span))?;
+            self.context.skip_damage(self.free_in(handle, nr, span))?;
         }
         Ok(())
     }

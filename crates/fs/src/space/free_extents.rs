@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn taking_whatever_is_free_leaves_the_rest() {
+    fn taking_any_free_clusters_leaves_the_rest() {
         let mut free = FreeExtents::from_bitmap(&[0; 8], 64);
         free.take(Span { start: 8, len: 8 });
         free.take_any(Span { start: 4, len: 16 });
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn it_agrees_with_a_plain_bitmap_whatever_is_done() {
+    fn free_extents_agree_with_a_bitmap_after_random_changes() {
         const CLUSTERS: u32 = 700;
         let mut map = vec![0u8; 96];
         bitmap::fill_padding(&mut map, CLUSTERS);

@@ -146,11 +146,11 @@ pub(crate) enum Bitmap {
 }
 
 impl Bitmap {
-    /// Calls `look` with the bitmap's bytes, one whole block. Locks: takes `Leaf` around it.
-    pub(crate) fn with<T>(&self, look: impl FnOnce(&[u8]) -> T) -> T {
+    /// Calls `visit` with the bitmap's bytes, one whole block. Locks: takes `Leaf` around it.
+    pub(crate) fn with<T>(&self, visit: impl FnOnce(&[u8]) -> T) -> T {
         match self {
-            Bitmap::Stored(block) => look(&block.read()),
-            Bitmap::Computed(bytes) => look(bytes),
+            Bitmap::Stored(block) => visit(&block.read()),
+            Bitmap::Computed(bytes) => visit(bytes),
         }
     }
 }
@@ -414,7 +414,7 @@ impl Space {
             return Ok(());
         }
         for (run, offset) in self.places(desc).into_iter().zip([0x00, 0x04, 0x08]) {
-            let meets = |other: &Range<u64>| run.start.max(other.start) < run.end.min(other.end);
+            let overlaps = |other: &Range<u64>| run.start.max(other.start) < run.end.min(other.end);
             let groups = [run.start, run.end - 1]
                 .map(|nr| self.context.geometry().group_of_block(BlockNr(nr)));
             let [Some(first), Some(last)] = groups else { continue };
@@ -423,7 +423,8 @@ impl Space {
             let named = [first, last].into_iter().flat_map(|g| self.flex_groups(g));
             // A group with a bad descriptor names no places.
             let others = named.filter(|g| *g != nr).filter_map(|g| self.descriptor(g).ok());
-            if bases.chain(others.flat_map(|desc| self.places(&desc))).any(|other| meets(&other)) {
+            if bases.chain(others.flat_map(|desc| self.places(&desc))).any(|other| overlaps(&other))
+            {
                 return Err(Site::of_group(nr).offset(offset).corrupt(What::DescriptorOverlap));
             }
         }
@@ -526,7 +527,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_made_when_asked_for() {
+    fn groups_are_made_when_first_used() {
         let table = GroupTable::new(u32::MAX);
         table.get(GroupNr(u32::MAX - 1));
         assert!(table.chunks.last().is_some_and(|chunk| chunk.get().is_some()));

@@ -11,7 +11,7 @@
 use crate::space::Space;
 use crate::space::free_extents::{FreeExtents, Span};
 use crate::space::group::{Bitmap, GroupState};
-use crate::space::ladder::Pick;
+use crate::space::group_search::Pick;
 use crate::space::preallocation::{Hold, Owner};
 use crate::space::stripes::Stripes;
 use extant_base::lock::MutexGuard;
@@ -89,7 +89,12 @@ impl GroupBlocks {
 
     /// Whether `pick` finds nothing in a group that is UNINIT. Such a group stays UNINIT: a search
     /// may visit many of them, and should write none in vain. Locks: takes `Group`.
-    pub(super) fn disappoints(&self, space: &Space, pick: Pick, stripes: Option<Stripes>) -> bool {
+    pub(super) fn finds_nothing(
+        &self,
+        space: &Space,
+        pick: Pick,
+        stripes: Option<Stripes>,
+    ) -> bool {
         let Some(map) = &self.computed else { return false };
         let clusters = space.context.geometry().clusters_in_group(self.nr).unwrap_or(0);
         if pick.scan(map, clusters, stripes).is_some() {
@@ -160,21 +165,21 @@ impl<'a> GroupEdit<'a> {
 
     /// Holds the free clusters right after `span` for the owner, and releases the owner's older
     /// hold in this group. Returns whether the owner holds anything now.
-    pub(super) fn hold_behind(&mut self, span: Span, hold: Hold) -> bool {
+    pub(super) fn hold_after(&mut self, span: Span, hold: Hold) -> bool {
         let GroupState { free: Some(free), held, .. } = &mut *self.state else { return false };
-        if !held.has_room_for(hold.owner) {
+        if !held.may_hold(hold.owner) {
             return false;
         }
-        let behind = free.at(span.end(), hold.room);
-        let behind = behind.unwrap_or(Span { start: span.end(), len: 0 });
-        if behind.len > 0 {
-            free.take(behind);
+        let after = free.at(span.end(), hold.spare);
+        let after = after.unwrap_or(Span { start: span.end(), len: 0 });
+        if after.len > 0 {
+            free.take(after);
         }
-        if let Some(old) = held.put(hold.owner, behind) {
+        if let Some(old) = held.put(hold.owner, after) {
             free.release(old);
             self.space.pending_groups.count_release();
         }
-        behind.len > 0
+        after.len > 0
     }
 
     /// What `pick` finds by reading the bitmap, if the short cuts are off. `None` if part of the
@@ -185,9 +190,9 @@ impl<'a> GroupEdit<'a> {
         }
         let clusters = self.space.context.geometry().clusters_in_group(self.nr).unwrap_or(0);
         let span = pick.scan(&self.bitmap.read(), clusters, stripes)?;
-        let apart = |other: Span| other.end() <= span.start || span.end() <= other.start;
+        let is_separate = |other: Span| other.end() <= span.start || span.end() <= other.start;
         let kept = self.state.pending.spans().chain(self.state.held.spans());
-        kept.into_iter().all(apart).then_some(span)
+        kept.into_iter().all(is_separate).then_some(span)
     }
 
     fn miscounted(&self) -> Error {
@@ -242,7 +247,7 @@ impl<'a> GroupEdit<'a> {
 
     /// Returns the group's preallocations, and freed clusters that no longer wait, to the free
     /// extents.
-    pub(super) fn let_go_kept(&mut self) {
+    pub(super) fn release_kept(&mut self) {
         let space = self.space;
         while let Some(span) = next_durable(space, self.nr, &mut self.state, |tid| {
             space.context.journal().is_durable(tid)
@@ -290,17 +295,17 @@ impl<'a> GroupEdit<'a> {
         let flipped = self.change(span, used, handle)?;
         assert_eq!(flipped, span.len, "every bit of a flipped range changes");
         if !self.space.options.short_cuts {
-            self.sum_anew();
+            self.recompute_checksum();
         } else if self.space.context.checksums().seed().is_some() {
             let bits = u64::from(self.covered_bits());
             let delta = flip_delta(bits, u64::from(span.start), u64::from(span.len));
-            let sum = self.sum() ^ delta;
+            let checksum = self.checksum() ^ delta;
             debug_assert!(
-                self.sum_agrees(sum),
+                self.checksum_agrees(checksum),
                 "a short-cut checksum equals the full one (group {})",
                 self.nr
             );
-            self.set_sum(sum);
+            self.set_checksum(checksum);
         }
         Ok(())
     }
@@ -309,7 +314,7 @@ impl<'a> GroupEdit<'a> {
     /// and repair: computes the whole checksum again.
     pub(crate) fn force(&mut self, span: Span, used: bool, handle: &Handle<'_>) -> Result<u32> {
         let flipped = self.change(span, used, handle)?;
-        self.sum_anew();
+        self.recompute_checksum();
         if self.map == Map::Blocks {
             self.state.free = None;
             self.state.held.clear();
@@ -335,33 +340,33 @@ impl<'a> GroupEdit<'a> {
         }
     }
 
-    fn full_sum(&self) -> Option<u32> {
+    fn full_checksum(&self) -> Option<u32> {
         let seed = self.space.context.checksums().seed()?;
         Some(crc32c(seed, &self.bitmap.read()[..self.covered_bits() as usize / 8]))
     }
 
-    fn sum_anew(&mut self) {
-        if let Some(sum) = self.full_sum() {
-            self.set_sum(sum);
+    fn recompute_checksum(&mut self) {
+        if let Some(checksum) = self.full_checksum() {
+            self.set_checksum(checksum);
         }
     }
 
-    fn sum_agrees(&self, sum: u32) -> bool {
+    fn checksum_agrees(&self, checksum: u32) -> bool {
         let mask = if self.space.context.geometry().desc_size() < 64 { 0xFFFF } else { u32::MAX };
-        self.full_sum().is_none_or(|full| (full ^ sum) & mask == 0)
+        self.full_checksum().is_none_or(|full| (full ^ checksum) & mask == 0)
     }
 
-    fn sum(&self) -> u32 {
+    fn checksum(&self) -> u32 {
         match self.map {
             Map::Blocks => self.desc.block_bitmap_csum,
             Map::Inodes => self.desc.inode_bitmap_csum,
         }
     }
 
-    fn set_sum(&mut self, sum: u32) {
+    fn set_checksum(&mut self, checksum: u32) {
         match self.map {
-            Map::Blocks => self.desc.block_bitmap_csum = sum,
-            Map::Inodes => self.desc.inode_bitmap_csum = sum,
+            Map::Blocks => self.desc.block_bitmap_csum = checksum,
+            Map::Inodes => self.desc.inode_bitmap_csum = checksum,
         }
     }
 
@@ -431,7 +436,7 @@ pub(super) fn release_pending(space: &Space, nr: GroupNr, is_durable: impl Fn(Ti
 }
 
 /// Releases the clusters that `owner` holds in `nr`. Locks: takes `Group`.
-pub(super) fn release_held(space: &Space, nr: GroupNr, owner: Owner) {
+pub(super) fn release_preallocation(space: &Space, nr: GroupNr, owner: Owner) {
     give_back(space, nr, |state| state.held.remove(owner));
 }
 
@@ -482,7 +487,7 @@ fn release(space: &Space, state: &mut GroupState, span: Span) {
 
 impl Space {
     /// Marks the block bitmap of `nr` as unusable. Locks: takes `Group`.
-    pub(super) fn give_up_block_map(&self, nr: GroupNr) {
+    pub(super) fn set_block_map_bad(&self, nr: GroupNr) {
         let desc = self.descriptor(nr).unwrap_or_default();
         let mut state = self.group(nr).state.lock();
         set_bad(self, nr, Map::Blocks, &mut state, &desc);
@@ -516,7 +521,7 @@ fn fill_uninit(
         Map::Blocks => space.context.geometry().clusters_per_group(),
         Map::Inodes => space.context.geometry().inodes_per_group(),
     };
-    let sum =
+    let checksum =
         space.context.checksums().seed().map(|seed| crc32c(seed, &content[..covered as usize / 8]));
     match map {
         Map::Blocks => {
@@ -526,13 +531,13 @@ fn fill_uninit(
             let before = i64::from(desc.free_clusters);
             space.free_clusters.fetch_add(i64::from(free) - before, Ordering::Relaxed);
             desc.free_clusters = free;
-            desc.block_bitmap_csum = sum.unwrap_or(0);
+            desc.block_bitmap_csum = checksum.unwrap_or(0);
             block.set_verified_as(crate::context::role::Role::BlockBitmap(nr).kind());
         }
         Map::Inodes => {
             desc.flags.remove(GroupFlags::INODE_UNINIT);
             desc.itable_unused = space.context.geometry().inodes_per_group();
-            desc.inode_bitmap_csum = sum.unwrap_or(0);
+            desc.inode_bitmap_csum = checksum.unwrap_or(0);
             block.set_verified_as(crate::context::role::Role::InodeBitmap(nr).kind());
         }
     }

@@ -1,10 +1,10 @@
 //! Held runs: blocks that receive data before they are marked as used.
 //!
 //! ```text
-//!   hold_run   free extents ──► held, in memory          on disk: free       a crash loses nothing
-//!              data is written there, without a handle
-//!   use_held   under the handle that maps them ──► bits, counters, checksum   on disk: used
-//!   let_go     back to the free extents: the data did not arrive
+//!   hold_run      free extents ──► held, in memory          on disk: free    a crash loses nothing
+//!                 data is written there, without a handle
+//!   use_held      under the handle that maps them ──► bits, counters, checksum    on disk: used
+//!   release_held  back to the free extents: the data did not arrive
 //! ```
 //!
 //! The search for a file's next run starts after its last one and prefers a place where much is
@@ -17,8 +17,8 @@
 
 use crate::space::Space;
 use crate::space::blocks::{BlockRun, Request, Search};
-use crate::space::claims::Claim;
 use crate::space::group_edit::{GroupBlocks, GroupEdit, Map, release_run};
+use crate::space::reservations::Allowance;
 use extant_base::{BlockNr, Result};
 use extant_journal::Handle;
 use std::sync::atomic::AtomicU64;
@@ -26,20 +26,20 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// The block after the last held run of a file; 0: it had none yet.
 #[derive(Debug, Default)]
-pub(crate) struct HeldBehind(AtomicU64);
+pub(crate) struct HeldGoal(AtomicU64);
 
-impl Clone for HeldBehind {
-    fn clone(&self) -> HeldBehind {
-        HeldBehind(AtomicU64::new(self.0.load(Relaxed)))
+impl Clone for HeldGoal {
+    fn clone(&self) -> HeldGoal {
+        HeldGoal(AtomicU64::new(self.0.load(Relaxed)))
     }
 }
 
-impl HeldBehind {
+impl HeldGoal {
     /// The goal of the next held run, for blocks of a file that are at `old` now.
     pub(crate) fn goal(&self, old: BlockNr) -> BlockNr {
         match self.0.load(Relaxed) {
             0 => old,
-            behind => BlockNr(behind),
+            next => BlockNr(next),
         }
     }
 
@@ -50,7 +50,7 @@ impl HeldBehind {
 }
 
 impl Space {
-    /// Holds up to `want` free blocks near `goal`, in one run. `promised`: the caller has a
+    /// Holds up to `want` free blocks near `goal`, in one run. `reserved`: the caller has a
     /// reservation for them. Spends 2 credits if the group was never used.
     ///
     /// Errors: as [`Space::allocate`]. Locks: takes `Group`.
@@ -59,11 +59,11 @@ impl Space {
         handle: &Handle<'_>,
         goal: BlockNr,
         want: u32,
-        promised: bool,
+        reserved: bool,
     ) -> Result<BlockRun> {
-        let (search, claim) = (Search::Near, Claim::Held { promised });
-        let wish = Request { goal, want, below: u64::MAX, search, claim, growth: None };
-        self.allocate(handle, wish)
+        let (search, allowance) = (Search::Near, Allowance::Held { reserved });
+        let request = Request { goal, want, below: u64::MAX, search, allowance, growth: None };
+        self.allocate(handle, request)
     }
 
     /// Marks `len` held blocks from `start` on as used. Spends 2 credits a group.
@@ -85,7 +85,7 @@ impl Space {
 
     /// Releases `len` held blocks from `start` on. Does nothing for block 0, which is never held.
     /// Locks: takes `Group`.
-    pub(crate) fn let_go_held(&self, start: BlockNr, len: u32) {
+    pub(crate) fn release_held(&self, start: BlockNr, len: u32) {
         for (nr, span) in self.spans(start, len.into()) {
             if release_run(self, nr, span) {
                 self.forget_held(span.len.into());

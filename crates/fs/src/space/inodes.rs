@@ -145,11 +145,11 @@ impl Space {
     fn count_inode(&self, edit: &mut GroupEdit<'_>, slot: u32, directory: bool) {
         edit.desc.free_inodes = edit.desc.free_inodes.saturating_sub(1);
         self.free_inodes.fetch_sub(1, Ordering::Relaxed);
-        self.count_life(edit, slot, directory);
+        self.count_use(edit, slot, directory);
     }
 
     /// Counts an inode that is created in `slot`, whatever its bit was.
-    fn count_life(&self, edit: &mut GroupEdit<'_>, slot: u32, directory: bool) {
+    fn count_use(&self, edit: &mut GroupEdit<'_>, slot: u32, directory: bool) {
         let inodes = self.context.geometry().inodes_per_group();
         let desc = &mut edit.desc;
         if self.context.checksums().groups_may_be_uninit()
@@ -219,7 +219,7 @@ impl Space {
         if fresh {
             self.count_inode(&mut edit, place.slot, directory);
         } else {
-            self.count_life(&mut edit, place.slot, directory);
+            self.count_use(&mut edit, place.slot, directory);
         }
         edit.finish(&blocks, handle)?;
         if self.descriptor(place.group)?.block_uninit(self.context.checksums()) {

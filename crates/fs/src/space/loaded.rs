@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Runs in memory, counted when they are read: about 50 MB.
 const RUNS_MAX: usize = 2 << 20;
 /// The fixed memory of a group, in runs: two nodes of a tree, however few runs they hold.
-const RUNS_BESIDES: usize = 12;
+const FIXED_RUNS: usize = 12;
 
 /// The groups whose free extents are in memory. See the module's picture.
 pub(crate) struct LoadedTrees {
@@ -31,7 +31,7 @@ impl LoadedTrees {
 
     /// Notes that `runs` runs of `nr` were read. Locks: takes `Leaf`.
     pub(crate) fn note(&self, nr: GroupNr, runs: usize) {
-        let runs = runs + RUNS_BESIDES;
+        let runs = runs + FIXED_RUNS;
         self.queue.lock().push_back((nr, runs));
         self.runs.fetch_add(runs, Ordering::Relaxed);
     }
@@ -69,8 +69,8 @@ mod tests {
         assert_eq!(trees.pop_excess(50), None, "alone");
         trees.note(GroupNr(2), 30);
         trees.note(GroupNr(7), 10);
-        assert_eq!(trees.pop_excess(100 + 3 * RUNS_BESIDES), None);
-        assert_eq!(trees.pop_excess(50 + 2 * RUNS_BESIDES), Some(GroupNr(4)));
-        assert_eq!(trees.pop_excess(50 + 2 * RUNS_BESIDES), None);
+        assert_eq!(trees.pop_excess(100 + 3 * FIXED_RUNS), None);
+        assert_eq!(trees.pop_excess(50 + 2 * FIXED_RUNS), Some(GroupNr(4)));
+        assert_eq!(trees.pop_excess(50 + 2 * FIXED_RUNS), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Which blocks and inodes are free, and their allocation.
 //!
 //! ```text
-//!   request (goal, want) ─► ladder ──group index──► one group, under its lock:
+//!   request (goal, want) ─► search ──group index──► one group, under its lock:
 //!                                                     free extents   find, take
 //!                                                     bitmap         set bits        ┐ one unit:
 //!                                                     descriptor     count, checksum ┘ all or none
@@ -17,30 +17,30 @@
 
 pub(crate) mod blocks;
 pub(crate) mod bulk;
-pub(crate) mod claims;
 pub(crate) mod free_extents;
 pub(crate) mod group;
 pub(crate) mod group_edit;
 pub(crate) mod group_index;
+pub(crate) mod group_search;
 pub(crate) mod held_runs;
 pub(crate) mod inodes;
-pub(crate) mod ladder;
 pub(crate) mod loaded;
 pub(crate) mod mark;
 pub(crate) mod pending;
 pub(crate) mod preallocation;
 mod recount;
+pub(crate) mod reservations;
 pub(crate) mod stripes;
 mod trim;
 
 use crate::context::Context;
 use crate::space::bulk::BulkCursor;
-use crate::space::claims::Reserved;
 use crate::space::group::GroupTable;
 use crate::space::group_index::GroupIndex;
 use crate::space::loaded::LoadedTrees;
 use crate::space::pending::PendingGroups;
 use crate::space::preallocation::Preallocations;
+use crate::space::reservations::Reserved;
 use crate::space::stripes::stripe_clusters;
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{BlockNr, CachePadded, GroupNr};

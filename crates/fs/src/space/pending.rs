@@ -163,7 +163,7 @@ impl Space {
 
     /// Returns freed clusters whose transaction became durable to the free extents, in at most
     /// `most` groups. Returns the number of groups. Locks: takes `Group`.
-    pub(crate) fn absorb_durable(&self, most: usize) -> usize {
+    pub(crate) fn release_durable(&self, most: usize) -> usize {
         let is_durable = |tid| self.context.journal().is_durable(tid);
         (0..most)
             .map_while(|_| self.pending_groups.next_durable(is_durable))
@@ -189,7 +189,7 @@ impl Space {
         }
         // Another thread may have made the pending clusters usable meanwhile. Retrying pays then,
         // too.
-        Ok(self.absorb_durable(usize::MAX) > 0 || newest.is_some() || discarded)
+        Ok(self.release_durable(usize::MAX) > 0 || newest.is_some() || discarded)
     }
 
     /// Runs `operation`, which starts and stops its own handle. Runs it once more if it found no
@@ -206,16 +206,16 @@ impl Space {
         }
     }
 
-    /// As [`Space::with_space_retry`], for an operation on reserved clusters. These are normally at
-    /// hand (see `claims`): only blocks that were freed back to dirty data wait for a commit. One
-    /// commit makes all of them free, and no request without a reservation gets them before.
-    /// Further commits are for the blocks that other threads freed meanwhile because their
+    /// As [`Space::with_space_retry`], for an operation on reserved clusters. These are normally
+    /// free now (see `reservations`): only blocks that were freed back to dirty data wait for a
+    /// commit. One commit makes all of them free, and no request without a reservation gets them
+    /// before. Further commits are for the blocks that other threads freed meanwhile because their
     /// write-back failed.
-    pub(crate) fn with_promised_space<T>(
+    pub(crate) fn with_reserved_space<T>(
         &self,
         mut operation: impl FnMut() -> Result<T>,
     ) -> Result<T> {
-        for _ in 0..PROMISE_COMMITS {
+        for _ in 0..RESERVED_SPACE_COMMITS {
             match operation() {
                 Err(Error::NoSpace) if self.reclaim_pending()? => {}
                 done => return done,
@@ -226,7 +226,7 @@ impl Space {
 }
 
 /// Most commits for one reservation. So a volume whose counters are wrong does not commit for ever.
-const PROMISE_COMMITS: u32 = 8;
+const RESERVED_SPACE_COMMITS: u32 = 8;
 
 #[cfg(test)]
 mod tests {
@@ -242,7 +242,7 @@ mod tests {
         assert!(pending.push(Tid(7), span(10, 2)));
         assert!(!pending.push(Tid(7), span(12, 1)), "joined with the one before");
         assert!(!pending.push(Tid(7), span(30, 1)));
-        assert!(!pending.push(Tid(7), span(28, 2)), "joined with the one behind");
+        assert!(!pending.push(Tid(7), span(28, 2)), "joined with the one after it");
         assert!(pending.push(Tid(8), span(40, 1)));
         assert_eq!(pending.spans().count(), 3);
         let durable = |tid: Tid| tid == Tid(7);

@@ -17,7 +17,7 @@
 use crate::space::Space;
 use crate::space::blocks::Request;
 use crate::space::free_extents::Span;
-use crate::space::group_edit::{GroupBlocks, GroupEdit, Map, release_held};
+use crate::space::group_edit::{GroupBlocks, GroupEdit, Map, release_preallocation};
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{GroupNr, Ino, Result};
 use extant_journal::Handle;
@@ -52,7 +52,7 @@ pub(crate) enum Owner {
 pub(super) struct Hold {
     pub(super) owner: Owner,
     /// Most clusters to hold.
-    pub(super) room: u32,
+    pub(super) spare: u32,
 }
 
 /// The growth of a regular file.
@@ -82,7 +82,7 @@ struct Holds {
 
 impl Holds {
     fn remove(&mut self, owner: Owner) -> Option<Span> {
-        let n = self.spans.iter().position(|(who, _)| *who == owner)?;
+        let n = self.spans.iter().position(|(other, _)| *other == owner)?;
         Some(self.spans.swap_remove(n).1)
     }
 }
@@ -91,11 +91,11 @@ impl Held {
     /// The clusters that `owner` holds here.
     pub(super) fn of(&self, owner: Owner) -> Option<Span> {
         let spans = &self.0.as_ref()?.spans;
-        spans.iter().find(|(who, _)| *who == owner).map(|&(_, span)| span)
+        spans.iter().find(|(other, _)| *other == owner).map(|&(_, span)| span)
     }
 
     /// Whether `owner` may hold clusters here.
-    pub(super) fn has_room_for(&self, owner: Owner) -> bool {
+    pub(super) fn may_hold(&self, owner: Owner) -> bool {
         let held = self.0.as_ref().map_or(0, |holds| holds.spans.len());
         held < HOLDS_A_GROUP || self.of(owner).is_some()
     }
@@ -141,8 +141,8 @@ impl Held {
         let holds = |run: &Span| run.start <= span.start && span.end() <= run.end();
         let Some(n) = runs.iter().position(holds) else { return false };
         let run = runs.swap_remove(n);
-        let (before, behind) = (run.start..span.start, span.end()..run.end());
-        let rest = [before, behind].into_iter().filter(|rest| !rest.is_empty());
+        let (before, after) = (run.start..span.start, span.end()..run.end());
+        let rest = [before, after].into_iter().filter(|rest| !rest.is_empty());
         runs.extend(rest.map(|rest| Span { start: rest.start, len: rest.end - rest.start }));
         self.shrink();
         true
@@ -276,14 +276,14 @@ impl Space {
         let growth = request.growth.filter(|_| request.below == u64::MAX)?;
         let group = self.context.geometry().clusters_per_group();
         if growth.is_first && growth.end <= SMALL_BLOCKS {
-            let room = SMALL_RUN.min(group / 16).saturating_sub(want);
-            return Some(Hold { owner: Owner::Small(small_run()), room });
+            let spare = SMALL_RUN.min(group / 16).saturating_sub(want);
+            return Some(Hold { owner: Owner::Small(small_run()), spare });
         }
         let size = self.context.block_size();
         let cluster_log2 = size.log2() + self.context.geometry().log_cluster_ratio();
         let chunk = chunk_bytes(u64::from(growth.end) << size.log2()) >> cluster_log2;
-        let room = (chunk.min(u64::from(group / 4)) as u32).saturating_sub(want);
-        Some(Hold { owner: Owner::Stream(growth.ino), room })
+        let spare = (chunk.min(u64::from(group / 4)) as u32).saturating_sub(want);
+        Some(Hold { owner: Owner::Stream(growth.ino), spare })
     }
 
     /// Takes up to `want` clusters from `owner`'s hold if it is where the request wants them:
@@ -333,8 +333,8 @@ impl Space {
     ///
     /// Locks: takes `Group`.
     pub(super) fn note_hold(&self, owner: Owner, nr: GroupNr) {
-        if let Some((other, whose)) = self.preallocations.note(owner, nr) {
-            release_held(self, other, whose);
+        if let Some((other, owner)) = self.preallocations.note(owner, nr) {
+            release_preallocation(self, other, owner);
         }
     }
 
@@ -342,7 +342,7 @@ impl Space {
     pub(crate) fn discard_preallocation(&self, ino: Ino) {
         let owner = Owner::Stream(ino);
         if let Some(nr) = self.preallocations.forget(owner) {
-            release_held(self, nr, owner);
+            release_preallocation(self, nr, owner);
         }
     }
 
@@ -350,7 +350,7 @@ impl Space {
     pub(crate) fn discard_all_preallocations(&self) -> bool {
         let all = self.preallocations.take_all();
         for &(nr, owner) in &all {
-            release_held(self, nr, owner);
+            release_preallocation(self, nr, owner);
         }
         !all.is_empty()
     }
@@ -373,9 +373,9 @@ mod tests {
         assert_eq!(known.note(stream(16), GroupNr(1)), None);
         assert_eq!(known.note(stream(16), GroupNr(1)), None);
         assert_eq!(known.note(stream(16), GroupNr(2)), Some((GroupNr(1), stream(16))));
-        let let_go = (2..2000).filter_map(|n| known.note(stream(16 * n), GroupNr(3))).count();
+        let released = (2..2000).filter_map(|n| known.note(stream(16 * n), GroupNr(3))).count();
         let kept = SHARDS * STREAMS_A_SHARD;
-        assert_eq!(let_go, 1999 - kept);
+        assert_eq!(released, 1999 - kept);
         assert_eq!(known.note(Owner::Small(3), GroupNr(7)), None);
         assert_eq!(known.take_all().len(), kept + 1);
         assert_eq!(known.group_of(Owner::Small(3)), None);

@@ -104,7 +104,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     #[test]
-    fn groups_take_memory_when_somebody_works_in_them() {
+    fn groups_take_memory_when_they_are_first_changed() {
         let device = Arc::new(MemoryDevice::new(1 << 40));
         let options = MkfsOptions::new().zeroed(true);
         format(device.clone(), &options, &Environment::default()).unwrap();

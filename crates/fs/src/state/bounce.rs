@@ -86,7 +86,7 @@ pub(crate) enum CopyTo {
 pub(crate) struct Chunk {
     pub(crate) buf: PooledBuf,
     /// One checksum for each block, in the form that the volume stores; empty unless requested.
-    pub(crate) sums: Vec<u32>,
+    pub(crate) checksums: Vec<u32>,
     pub(crate) charge: Charge,
 }
 
@@ -128,7 +128,7 @@ impl Chunks {
         loop {
             if let Some((buf, charge)) = self.try_take(len) {
                 self.stats.chunks.fetch_add(1, Relaxed);
-                return Ok(Chunk { buf, sums: Vec::new(), charge });
+                return Ok(Chunk { buf, checksums: Vec::new(), charge });
             }
             if len <= least {
                 return Err(Error::NoMemory);
@@ -160,7 +160,7 @@ impl Chunks {
         to: CopyTo,
     ) -> usize {
         let mut done = 0;
-        chunk.sums.clear();
+        chunk.checksums.clear();
         'blocks: for bytes in chunk.buf.chunks_mut(block.unwrap_or(usize::MAX)) {
             let mut crc = !0;
             let is_near = block.is_some() || to == CopyTo::Near;
@@ -175,7 +175,7 @@ impl Chunks {
                     crc = crc32c(crc, piece);
                 }
             }
-            chunk.sums.extend(block.map(|_| crc));
+            chunk.checksums.extend(block.map(|_| crc));
         }
         self.stats.copied.fetch_add(done as u64, Relaxed);
         done
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_fits_its_block_whatever_others_do_to_the_callers_memory() {
+    fn a_checksum_matches_its_block_while_the_callers_memory_changes() {
         let chunks = Chunks::new(1 << 20);
         let memory = Arc::new(SharedMemory::zeroed(65_536));
         let ends = AtomicUsize::new(0);
@@ -231,14 +231,14 @@ mod tests {
                 );
                 let want: Vec<u32> =
                     chunk.buf.chunks(4096).map(|block| crc32c(!0, block)).collect();
-                assert_eq!(chunk.sums, want);
+                assert_eq!(chunk.checksums, want);
             }
             ends.store(1, Relaxed);
         });
     }
 
     #[test]
-    fn blocks_are_summed_as_they_are_copied_and_each_byte_is_copied_once() {
+    fn blocks_are_checksummed_during_the_only_copy() {
         let chunks = Chunks::new(1 << 20);
         let bytes: Vec<u8> = (0..65_536u32).map(|n| (n * 31) as u8).collect();
         for block in [1024, 4096, 65_536] {
@@ -248,7 +248,7 @@ mod tests {
             let n = chunks.fill(&mut chunk, &mut source, Faults::Off, Some(block), CopyTo::Past);
             assert_eq!((n, &chunk.buf[..]), (65_536, &bytes[..]));
             let want: Vec<u32> = bytes.chunks(block).map(|block| crc32c(!0, block)).collect();
-            assert_eq!(chunk.sums, want);
+            assert_eq!(chunk.checksums, want);
             assert_eq!(chunks.stats().copied_bytes - before, 65_536);
         }
     }

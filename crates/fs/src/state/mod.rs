@@ -1,8 +1,8 @@
 //! What the threads of an open volume share in memory about inodes, files and quota.
 
 pub(crate) mod bounce;
+pub(crate) mod checksum_file;
 pub(crate) mod file_cache;
 pub(crate) mod inode;
 pub(crate) mod quota;
 pub(crate) mod shared_xattrs;
-pub(crate) mod sums_file;

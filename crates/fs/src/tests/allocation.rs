@@ -12,8 +12,8 @@ use crate::context::environment::Environment;
 use crate::offline::mkfs::MkfsOptions;
 use crate::open::OpenOptions;
 use crate::space::blocks::{BlockRun, Request, Search};
-use crate::space::claims::Claim;
 use crate::space::preallocation::Growth;
+use crate::space::reservations::Allowance;
 use crate::state::inode::Body;
 use crate::tree::names::NewFile;
 use crate::volume::Volume;
@@ -27,13 +27,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-fn wish(goal: u64, want: u32) -> Request {
-    let (search, claim, growth) = (Search::Near, Claim::Promised, None);
-    Request { goal: BlockNr(goal), want, below: u64::MAX, search, claim, growth }
+fn request(goal: u64, want: u32) -> Request {
+    let (search, allowance, growth) = (Search::Near, Allowance::Reserved, None);
+    Request { goal: BlockNr(goal), want, below: u64::MAX, search, allowance, growth }
 }
 
-fn small_groups(block_bytes: u32, wish: &str) -> MkfsOptions {
-    features(wish).block_size(BlockSize::from_bytes(block_bytes).unwrap())
+fn small_groups(block_bytes: u32, names: &str) -> MkfsOptions {
+    features(names).block_size(BlockSize::from_bytes(block_bytes).unwrap())
 }
 
 /// The state of each block, for any number of threads: 0 never used, 1 in use, else 2^32 plus the
@@ -45,9 +45,9 @@ impl Model {
         Model((0..volume.geometry().blocks_count()).map(|_| AtomicU64::new(0)).collect())
     }
 
-    fn swap(&self, run: BlockRun, value: u64, look: impl Fn(u64, u64)) {
+    fn swap(&self, run: BlockRun, value: u64, visit: impl Fn(u64, u64)) {
         for block in run.start.0..run.start.0 + u64::from(run.len) {
-            look(block, self.0[block as usize].swap(value, Ordering::SeqCst));
+            visit(block, self.0[block as usize].swap(value, Ordering::SeqCst));
         }
     }
 
@@ -57,12 +57,12 @@ impl Model {
             let freed = (before != 0).then_some(Tid(before as u32));
             assert!(
                 freed.is_none_or(|tid| volume.journal().is_durable(tid)),
-                "block {block} is handed out before the transaction that freed it is durable"
+                "block {block} is allocated before the transaction that freed it is durable"
             );
         });
     }
 
-    fn give(&self, handle: &Handle<'_>, run: BlockRun) {
+    fn free(&self, handle: &Handle<'_>, run: BlockRun) {
         self.swap(run, 1 << 32 | u64::from(handle.tid().0), |_, before| assert_eq!(before, 1));
     }
 }
@@ -76,7 +76,7 @@ fn churn(volume: &Volume, model: &Model, seed: u64, steps: usize) -> Result<()> 
         if random.below(5) < 3 {
             let goal = random.next() % volume.geometry().blocks_count();
             let want = 1 + random.below([1, 8, 300][step % 3]) as u32;
-            match volume.space().allocate(&handle, wish(goal, want)) {
+            match volume.space().allocate(&handle, request(goal, want)) {
                 Ok(run) => {
                     model.take(volume, run);
                     held.push(run);
@@ -86,14 +86,14 @@ fn churn(volume: &Volume, model: &Model, seed: u64, steps: usize) -> Result<()> 
             }
         } else if !held.is_empty() {
             let run = held.swap_remove(random.below(held.len()));
-            model.give(&handle, run);
+            model.free(&handle, run);
             volume.space().free(&handle, run.start, run.len.into())?;
         }
         handle.stop()?;
     }
     for run in held {
         let handle = volume.journal().start(Credits::blocks(16))?;
-        model.give(&handle, run);
+        model.free(&handle, run);
         volume.space().free(&handle, run.start, run.len.into())?;
         handle.stop()?;
     }
@@ -101,7 +101,7 @@ fn churn(volume: &Volume, model: &Model, seed: u64, steps: usize) -> Result<()> 
 }
 
 #[test]
-fn no_cluster_is_handed_out_twice_and_all_come_back() {
+fn no_cluster_is_allocated_twice_and_all_are_freed() {
     for (seed, (mib, options)) in [
         (12, small_groups(1024, "")),
         (40, small_groups(4096, "^64bit")),
@@ -123,7 +123,7 @@ fn no_cluster_is_handed_out_twice_and_all_come_back() {
 }
 
 #[test]
-fn searching_the_bitmap_hands_out_the_same_way() {
+fn searching_the_bitmap_allocates_the_same_clusters() {
     let mut bench = Bench::made(12, small_groups(1024, ""));
     bench.volume.space_mut().set_short_cuts(false);
     churn(&bench.volume, &Model::of(&bench.volume), 5, 500).unwrap();
@@ -145,13 +145,13 @@ fn threads_in_the_same_groups_do_not_disturb_each_other() {
 }
 
 #[test]
-fn every_cluster_can_be_had_before_space_runs_out() {
+fn every_cluster_is_allocated_before_space_runs_out() {
     let bench = Bench::made(9, small_groups(1024, ""));
     let volume = &bench.volume;
     let mut runs = Vec::new();
     let mut blocks = 0;
     loop {
-        match bench.with(|volume, handle| volume.space().allocate(handle, wish(5000, 700))) {
+        match bench.with(|volume, handle| volume.space().allocate(handle, request(5000, 700))) {
             Ok(run) => {
                 blocks += i64::from(run.len);
                 runs.push(run);
@@ -163,8 +163,8 @@ fn every_cluster_can_be_had_before_space_runs_out() {
         }
     }
     assert_eq!(volume.space().free_clusters(), 0);
-    let asked = runs.first().unwrap();
-    assert_eq!((asked.start, asked.len), (BlockNr(5000), 700), "the goal is free and is hit");
+    let first = runs.first().unwrap();
+    assert_eq!((first.start, first.len), (BlockNr(5000), 700), "the goal is free and is hit");
     assert!(runs.len() < blocks as usize / 300, "runs stay long to the end: {}", runs.len());
     for run in runs {
         bench
@@ -187,14 +187,14 @@ fn a_full_volume_is_not_walked() {
         let goal = bench.volume.geometry().first_block(GroupNr(nr)).unwrap().0;
         while free_in(&bench.volume, nr) > 0 {
             let run = bench
-                .with(|volume, handle| volume.space().allocate(handle, wish(goal, 1)))
+                .with(|volume, handle| volume.space().allocate(handle, request(goal, 1)))
                 .unwrap();
             assert_eq!(bench.volume.geometry().group_of_block(run.start), Some(GroupNr(nr)));
             let rest = free_in(&bench.volume, nr);
             runs.push(run);
             if rest > 0 {
                 let run = bench.with(|volume, handle| {
-                    volume.space().allocate(handle, wish(run.start.0 + 1, rest))
+                    volume.space().allocate(handle, request(run.start.0 + 1, rest))
                 });
                 runs.push(run.unwrap());
             }
@@ -202,7 +202,7 @@ fn a_full_volume_is_not_walked() {
     }
     bench.reopen();
     let read_before = bench.volume.journal().cache().stats().blocks_read;
-    let run = bench.with(|volume, handle| volume.space().allocate(handle, wish(0, 4))).unwrap();
+    let run = bench.with(|volume, handle| volume.space().allocate(handle, request(0, 4))).unwrap();
     assert_eq!(bench.volume.geometry().group_of_block(run.start), Some(GroupNr(spare)));
     let read = bench.volume.journal().cache().stats().blocks_read - read_before;
     assert!(read <= 2, "one bitmap is read, of {groups}: {read} blocks");
@@ -215,7 +215,7 @@ fn a_full_volume_is_not_walked() {
 }
 
 #[test]
-fn a_damaged_bitmap_is_noticed_once_and_passed_over() {
+fn a_damaged_bitmap_is_reported_once_and_skipped() {
     let mut bench = Bench::made(24, small_groups(1024, ""));
     let nr = GroupNr(1);
     let goal = bench.volume.geometry().first_block(nr).unwrap().0 + 4000;
@@ -235,7 +235,7 @@ fn a_damaged_bitmap_is_noticed_once_and_passed_over() {
     let lost = u64::from(bench.volume.space().descriptor(nr).unwrap().free_clusters);
     for _ in 0..3 {
         let run =
-            bench.with(|volume, handle| volume.space().allocate(handle, wish(goal, 5))).unwrap();
+            bench.with(|volume, handle| volume.space().allocate(handle, request(goal, 5))).unwrap();
         assert_ne!(bench.volume.geometry().group_of_block(run.start), Some(nr));
         bench
             .with(|volume, handle| volume.space().free(handle, run.start, run.len.into()))
@@ -253,7 +253,8 @@ fn a_damaged_bitmap_is_noticed_once_and_passed_over() {
 #[test]
 fn freeing_what_is_free_changes_no_counter() {
     let bench = Bench::made(12, small_groups(1024, ""));
-    let run = bench.with(|volume, handle| volume.space().allocate(handle, wish(6000, 8))).unwrap();
+    let run =
+        bench.with(|volume, handle| volume.space().allocate(handle, request(6000, 8))).unwrap();
     let nr = bench.volume.geometry().group_of_block(run.start).unwrap();
     let before = bench.volume.space().descriptor(nr).unwrap().free_clusters;
     bench.with(|volume, handle| volume.space().free(handle, run.start, 9)).unwrap();
@@ -266,7 +267,7 @@ fn freeing_what_is_free_changes_no_counter() {
 
 /// Appends blocks to each of some files in turns. Returns how many extents each file has at the
 /// end.
-fn grow_in_turns(bench: &Bench, blocks: u32, step: u32) -> Vec<usize> {
+fn grow_alternately(bench: &Bench, blocks: u32, step: u32) -> Vec<usize> {
     let inos: Vec<Ino> = (0..4).map(|_| bench.file(Ino::ROOT, 1)).collect();
     let mut bodies: Vec<_> =
         inos.iter().map(|ino| bench.volume.read_inode(*ino).unwrap()).collect();
@@ -301,10 +302,10 @@ fn grow_in_turns(bench: &Bench, blocks: u32, step: u32) -> Vec<usize> {
 }
 
 #[test]
-fn files_that_grow_in_turns_stay_in_few_pieces() {
+fn files_that_grow_alternately_stay_in_few_pieces() {
     let bench = Bench::made(64, small_groups(4096, ""));
     let free = bench.volume.space().free_clusters();
-    let extents = grow_in_turns(&bench, 1024, 1);
+    let extents = grow_alternately(&bench, 1024, 1);
     assert!(extents.iter().all(|count| *count <= 10), "{extents:?} pieces");
     assert_eq!(bench.volume.space().free_clusters(), free);
     // Nothing is kept for files that are gone.
@@ -319,13 +320,13 @@ fn files_that_grow_in_turns_stay_in_few_pieces() {
 #[test]
 fn files_that_grow_large_hold_up_to_a_quarter_of_a_group() {
     let bench = Bench::made(64, small_groups(1024, ""));
-    let extents = grow_in_turns(&bench, 8192, 64);
+    let extents = grow_alternately(&bench, 8192, 64);
     assert!(extents.iter().all(|count| *count <= 12), "{extents:?} pieces");
     bench.judge();
 }
 
 #[test]
-fn what_is_held_is_let_go_before_space_runs_out() {
+fn held_clusters_are_released_before_space_runs_out() {
     let bench = Bench::made(9, small_groups(1024, ""));
     let volume = &bench.volume;
     let ino = bench.file(Ino::ROOT, 1);
@@ -352,18 +353,19 @@ fn what_is_held_is_let_go_before_space_runs_out() {
 }
 
 #[test]
-fn a_reservation_keeps_others_off() {
+fn reserved_clusters_are_not_allocated_to_others() {
     let bench = Bench::made(9, small_groups(1024, ""));
     let volume = &bench.volume;
     let free = volume.space().free_clusters();
     let mut first = volume.space().reserve_clusters(free - 10).unwrap();
     assert!(volume.space().reserve_clusters(11).is_err());
-    let data = |want| Request { claim: Claim::Data, ..wish(0, want) };
+    let data = |want| Request { allowance: Allowance::Data, ..request(0, want) };
     let run = bench.with(|volume, handle| volume.space().allocate(handle, data(100))).unwrap();
     assert_eq!(run.len, 10, "what is left for others");
     let none = bench.with(|volume, handle| volume.space().allocate(handle, data(1)));
     assert!(matches!(none, Err(Error::NoSpace)));
-    let own = bench.with(|volume, handle| volume.space().allocate(handle, wish(0, 100))).unwrap();
+    let own =
+        bench.with(|volume, handle| volume.space().allocate(handle, request(0, 100))).unwrap();
     first.give_back(own.len.into());
     drop(first);
     let more = bench.with(|volume, handle| volume.space().allocate(handle, data(5))).unwrap();
@@ -400,7 +402,7 @@ fn freed_clusters_wait_for_their_commit() {
     let volume = fs.volume();
     let allocate = |goal, want| {
         let handle = volume.journal().start(Credits::blocks(16)).unwrap();
-        volume.space().allocate(&handle, wish(goal, want))
+        volume.space().allocate(&handle, request(goal, want))
     };
     let free = |run: BlockRun| {
         let handle = volume.journal().start(Credits::blocks(16)).unwrap();
@@ -422,12 +424,12 @@ fn freed_clusters_wait_for_their_commit() {
 }
 
 #[test]
-fn space_that_waits_for_a_commit_is_had_by_trying_once_more() {
+fn a_retry_gets_the_space_that_waits_for_a_commit() {
     let (_device, fs, dir) = logged(12, small_groups(1024, ""));
     let volume = fs.volume();
     let allocate = |want| {
         let handle = volume.journal().start(Credits::blocks(16))?;
-        volume.space().allocate(&handle, wish(0, want))
+        volume.space().allocate(&handle, request(0, want))
     };
     let mut runs: Vec<BlockRun> = std::iter::from_fn(|| allocate(3000).ok()).collect();
     assert_eq!(volume.space().free_clusters(), 0);
@@ -478,7 +480,7 @@ fn threads_allocate_while_others_commit() {
 fn take_all_but(volume: &Volume, left: u64) {
     let take = |want: u32| {
         let handle = volume.journal().start(Credits::blocks(16)).unwrap();
-        volume.space().allocate(&handle, Request { claim: Claim::Data, ..wish(0, want) })
+        volume.space().allocate(&handle, Request { allowance: Allowance::Data, ..request(0, want) })
     };
     let mut last = None;
     while let Ok(run) = take(1000) {
@@ -493,62 +495,63 @@ fn take_all_but(volume: &Volume, left: u64) {
         freed += len;
     }
     volume.journal().sync().unwrap();
-    volume.space().absorb_durable(usize::MAX);
+    volume.space().release_durable(usize::MAX);
 }
 
 #[test]
-fn what_waits_for_a_commit_is_promised_to_nobody_before_it() {
+fn space_that_waits_for_a_commit_is_not_reserved_before_it() {
     let (_device, fs, dir) = logged(12, small_groups(1024, ""));
     let volume = fs.volume();
     take_all_but(volume, 40);
     let some = volume.space().reserve_clusters(30).unwrap();
     let run = {
         let handle = volume.journal().start(Credits::blocks(16)).unwrap();
-        volume.space().allocate(&handle, wish(0, 30)).unwrap()
+        volume.space().allocate(&handle, request(0, 30)).unwrap()
     };
     drop(some);
     {
         let handle = volume.journal().start(Credits::blocks(16)).unwrap();
         volume.space().free(&handle, run.start, run.len.into()).unwrap();
     }
-    assert!(volume.space().reserve_clusters(20).is_err(), "10 are at hand, the others wait");
+    assert!(volume.space().reserve_clusters(20).is_err(), "10 are free now, the others wait");
     assert!(volume.space().reserve_clusters(10).is_ok());
-    let promise = volume.space().with_space_retry(|| volume.space().reserve_clusters(20)).unwrap();
+    let reservation =
+        volume.space().with_space_retry(|| volume.space().reserve_clusters(20)).unwrap();
     // The allocation finds space without another commit.
     let mut got = 0;
     let handle = volume.journal().start(Credits::blocks(64)).unwrap();
     while got < 20 {
-        got += volume.space().allocate(&handle, wish(0, 20 - got)).unwrap().len;
+        got += volume.space().allocate(&handle, request(0, 20 - got)).unwrap().len;
     }
     handle.stop().unwrap();
-    drop(promise);
+    drop(reservation);
     drop(fs);
     drop(dir);
 }
 
 #[test]
-fn what_maps_data_keeps_off_what_is_promised_and_has_the_pool() {
+fn map_blocks_come_from_the_pool_and_not_from_reserved_space() {
     let bench = Bench::made(9, small_groups(1024, ""));
     let volume = &bench.volume;
     let free = volume.space().free_clusters();
-    let promise = volume.space().reserve_clusters(free - volume.space().pool() - 5).unwrap();
-    let of = |claim, want| Request { claim, ..wish(0, want) };
+    let reservation = volume.space().reserve_clusters(free - volume.space().pool() - 5).unwrap();
+    let of = |allowance, want| Request { allowance, ..request(0, want) };
     let allocate = |request| bench.with(|volume, handle| volume.space().allocate(handle, request));
     let map = volume.space().reserve_with_map(0, 3).unwrap();
     let mut runs = Vec::new();
-    let left = volume.space().free_clusters() - promise.clusters() - 3;
+    let left = volume.space().free_clusters() - reservation.clusters() - 3;
     let mut got = 0;
-    while let Ok(run) = allocate(of(Claim::Metadata, 4)) {
+    while let Ok(run) = allocate(of(Allowance::Metadata, 4)) {
         got += u64::from(run.len);
         runs.push(run);
     }
-    assert_eq!(got, left, "all but what is promised");
-    assert!(matches!(allocate(of(Claim::Data, 1)), Err(Error::NoSpace)));
-    assert!(matches!(allocate(of(Claim::Held { promised: false }, 1)), Err(Error::NoSpace)));
+    assert_eq!(got, left, "all but what is reserved");
+    assert!(matches!(allocate(of(Allowance::Data, 1)), Err(Error::NoSpace)));
+    assert!(matches!(allocate(of(Allowance::Held { reserved: false }, 1)), Err(Error::NoSpace)));
     drop(map);
-    runs.push(allocate(of(Claim::Metadata, 3)).unwrap());
-    runs.push(allocate(of(Claim::Promised, 1)).unwrap());
-    drop(promise);
+    runs.push(allocate(of(Allowance::Metadata, 3)).unwrap());
+    runs.push(allocate(of(Allowance::Reserved, 1)).unwrap());
+    drop(reservation);
     for run in runs {
         bench
             .with(|volume, handle| volume.space().free(handle, run.start, run.len.into()))
@@ -559,21 +562,22 @@ fn what_maps_data_keeps_off_what_is_promised_and_has_the_pool() {
 
 /// Reserves, allocates and frees at random. An allocation from a reservation must always succeed
 /// without a commit.
-fn keep_promises(volume: &Volume, seed: u64, steps: usize) -> Result<usize> {
+fn allocate_reserved(volume: &Volume, seed: u64, steps: usize) -> Result<usize> {
     let (mut random, mut kept) = (Random::new(seed), 0);
     for _ in 0..steps {
         let want = 1 + random.below(12) as u64;
-        let promise = volume.space().with_space_retry(|| volume.space().reserve_clusters(want));
-        let mut promise = match promise {
+        let reservation = volume.space().with_space_retry(|| volume.space().reserve_clusters(want));
+        let mut reservation = match reservation {
             Err(Error::NoSpace) => continue,
-            promise => promise?,
+            reservation => reservation?,
         };
         let handle = volume.journal().start(Credits::blocks(64))?;
         let mut runs = Vec::new();
-        while promise.clusters() > 0 {
+        while reservation.clusters() > 0 {
             let goal = random.next() % volume.geometry().blocks_count();
-            let run = volume.space().allocate(&handle, wish(goal, promise.clusters() as u32))?;
-            promise.give_back(run.len.into());
+            let run =
+                volume.space().allocate(&handle, request(goal, reservation.clusters() as u32))?;
+            reservation.give_back(run.len.into());
             runs.push(run);
         }
         handle.stop()?;
@@ -588,14 +592,14 @@ fn keep_promises(volume: &Volume, seed: u64, steps: usize) -> Result<usize> {
 }
 
 /// Files that grow, keep preallocated space, and are removed.
-fn grow_and_go(volume: &Volume, seed: u64, done: &AtomicBool) -> Result<()> {
+fn grow_and_truncate(volume: &Volume, seed: u64, done: &AtomicBool) -> Result<()> {
     let mut random = Random::new(seed);
     let ino = Ino::new(1000 + seed as u32).unwrap();
     while !done.load(Ordering::Relaxed) {
         let growth = Some(Growth { ino, end: 64, is_first: random.below(3) == 0 });
         let goal = random.next() % volume.geometry().blocks_count();
         let want = 1 + random.below(6) as u32;
-        let request = Request { claim: Claim::Data, growth, ..wish(goal, want) };
+        let request = Request { allowance: Allowance::Data, growth, ..request(goal, want) };
         let handle = volume.journal().start(Credits::blocks(32))?;
         let got = match volume.space().allocate(&handle, request) {
             Err(Error::NoSpace) => None,
@@ -617,7 +621,7 @@ fn grow_and_go(volume: &Volume, seed: u64, done: &AtomicBool) -> Result<()> {
 }
 
 #[test]
-fn what_is_promised_is_found_while_others_hold_free_and_commit() {
+fn reserved_space_is_found_while_other_threads_hold_free_and_commit() {
     let (_device, fs, dir) = logged(40, small_groups(1024, ""));
     let volume = fs.volume();
     take_all_but(volume, 60);
@@ -625,10 +629,10 @@ fn what_is_promised_is_found_while_others_hold_free_and_commit() {
     let kept: usize = std::thread::scope(|scope| {
         let done = &done;
         let growers: Vec<_> = (0..3)
-            .map(|seed| scope.spawn(move || grow_and_go(volume, 300 + seed, done).unwrap()))
+            .map(|seed| scope.spawn(move || grow_and_truncate(volume, 300 + seed, done).unwrap()))
             .collect();
         let keepers: Vec<_> = (0..3)
-            .map(|seed| scope.spawn(move || keep_promises(volume, 400 + seed, 400).unwrap()))
+            .map(|seed| scope.spawn(move || allocate_reserved(volume, 400 + seed, 400).unwrap()))
             .collect();
         let kept = keepers.into_iter().map(|keeper| keeper.join()).collect::<Vec<_>>();
         done.store(true, Ordering::Relaxed);

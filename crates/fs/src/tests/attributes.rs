@@ -199,7 +199,7 @@ fn value_inodes_are_shared_and_freed_with_the_last_name() {
 }
 
 #[test]
-fn modes_of_setting_are_kept() {
+fn attributes_are_created_or_replaced_as_the_mode_demands() {
     let bench = Bench::made(64, MkfsOptions::new());
     let (ino, mut body) = file(&bench, "f");
     let mut set = |value: Option<&[u8]>, mode| {
@@ -296,12 +296,12 @@ fn symlinks_devices_and_pipes_are_clean_and_read_back() {
 fn inline_files_hold_what_fits_and_move_out() {
     for inode_size in [256, 1024] {
         let bench = Bench::made(64, features("inline_data").inode_size(inode_size));
-        let room = usize::from(inode_size) - 128 - 32 - 4 - 20 - 4 + 60;
-        for len in [0, 1, 59, 60, 61, room - 1, room, room + 1] {
+        let capacity = usize::from(inode_size) - 128 - 32 - 4 - 20 - 4 + 60;
+        for len in [0, 1, 59, 60, 61, capacity - 1, capacity, capacity + 1] {
             let (ino, mut body) = file(&bench, &format!("f{len}"));
             let content = value(len, len);
             let held = bench.volume.inline_write(ino, &mut body, &content).unwrap();
-            assert_eq!(held, len <= room, "{len}");
+            assert_eq!(held, len <= capacity, "{len}");
             bench.store(ino, &mut body);
             if !held {
                 continue;

@@ -58,8 +58,8 @@ fn damaged_directories_and_attributes_are_errors() {
     let small = BlockSize::from_bytes(1024).unwrap();
     for seed in 0..120 {
         let mut random = Random::new(seed);
-        let wish = ["^metadata_csum", "^metadata_csum,inline_data", "^metadata_csum,ea_inode"];
-        let options = features(wish[random.below(3)]).block_size(small);
+        let names = ["^metadata_csum", "^metadata_csum,inline_data", "^metadata_csum,ea_inode"];
+        let options = features(names[random.below(3)]).block_size(small);
         let bench = Bench::made(8, options);
         let (dir, mut body) = bench.mkdir("d", InodeFlags::empty());
         let target = bench.file(dir, 1);

@@ -4,17 +4,18 @@ use super::Bench;
 use extant_base::{BlockNr, Error, Ino, Site, What};
 use extant_testkit::e2fsprogs;
 
-fn met(bench: &Bench, what: What, at: Site) {
-    let error = bench.volume.context().noting(|| Err::<(), Error>(at.corrupt(what))).unwrap_err();
+fn report(bench: &Bench, what: What, at: Site) {
+    let error =
+        bench.volume.context().recording_errors(|| Err::<(), Error>(at.corrupt(what))).unwrap_err();
     assert_eq!(error.errno(), 117);
 }
 
 #[test]
-fn the_first_and_the_last_error_are_written_down() {
+fn the_first_and_the_last_error_are_recorded() {
     let bench = Bench::mke2fs(8, "-b 1024");
-    met(&bench, What::InodeChecksum, Site::of_ino(Ino::new(12).unwrap()));
-    met(&bench, What::ExtentEmpty, Site::of_ino(Ino::ROOT).block(BlockNr(99)));
-    let other: Result<(), Error> = bench.volume.context().noting(|| Err(Error::NotFound));
+    report(&bench, What::InodeChecksum, Site::of_ino(Ino::new(12).unwrap()));
+    report(&bench, What::ExtentEmpty, Site::of_ino(Ino::ROOT).block(BlockNr(99)));
+    let other: Result<(), Error> = bench.volume.context().recording_errors(|| Err(Error::NotFound));
     assert!(other.is_err());
     bench.volume.sync().unwrap();
     let says = e2fsprogs::dumpe2fs(&bench.path).unwrap();
@@ -34,11 +35,11 @@ fn the_first_and_the_last_error_are_written_down() {
 }
 
 #[test]
-fn a_volume_that_says_so_takes_no_changes_after_an_error() {
+fn a_volume_with_errors_remount_ro_takes_no_changes_after_an_error() {
     for policy in ["remount-ro", "panic"] {
         let bench = Bench::mke2fs(8, &format!("-b 1024 -e {policy}"));
         bench.volume.context().check_writable().unwrap();
-        met(&bench, What::DirentLength, Site::of_ino(Ino::ROOT));
+        report(&bench, What::DirentLength, Site::of_ino(Ino::ROOT));
         assert!(matches!(bench.volume.context().check_writable(), Err(Error::ReadOnly)));
         bench.volume.sync().unwrap();
         let says = e2fsprogs::dumpe2fs(&bench.path).unwrap();

@@ -157,8 +157,8 @@ fn judge(bench: &Bench) {
     assert!(report.findings.is_empty(), "{:?}", report.findings);
 }
 
-fn volume(block: u32, wish: &str) -> MkfsOptions {
-    let options = if wish.is_empty() { MkfsOptions::new() } else { features(wish) };
+fn volume(block: u32, names: &str) -> MkfsOptions {
+    let options = if names.is_empty() { MkfsOptions::new() } else { features(names) };
     options.block_size(BlockSize::from_bytes(block).unwrap())
 }
 

@@ -4,6 +4,7 @@
 mod allocation;
 mod attributes;
 mod damage;
+mod data_csum;
 mod errors;
 mod features;
 mod files;
@@ -12,7 +13,6 @@ mod maps;
 mod names;
 mod pack;
 mod quota;
-mod sums;
 
 use crate::context::environment::Environment;
 use crate::inodes::create::NewInode;
@@ -64,7 +64,7 @@ impl Bench {
 
     /// Checkpoints everything and reopens the volume, so that nothing of it is in memory.
     pub(super) fn reopen(&mut self) {
-        self.volume.settle_superblock().unwrap();
+        self.volume.update_superblock().unwrap();
         self.volume.journal().sync().unwrap();
         self.volume = open(Arc::clone(self.volume.device()));
     }
@@ -144,7 +144,7 @@ impl Bench {
     /// Checkpoints everything and runs e2fsck, which must find nothing. The volume stays usable.
     #[track_caller]
     pub(super) fn judge(&self) {
-        self.volume.settle_superblock().unwrap();
+        self.volume.update_superblock().unwrap();
         self.volume.journal().sync().unwrap();
         if let Err(report) = e2fsprogs::e2fsck(&self.path, None).expect_clean() {
             self.keep();
@@ -182,8 +182,8 @@ fn open(device: Arc<dyn BlockDevice>) -> Volume {
 }
 
 /// Options with these features.
-pub(super) fn features(wish: &str) -> MkfsOptions {
-    MkfsOptions::new().features(wish).unwrap()
+pub(super) fn features(names: &str) -> MkfsOptions {
+    MkfsOptions::new().features(names).unwrap()
 }
 
 /// A small random generator: the same seed gives the same run.

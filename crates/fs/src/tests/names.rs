@@ -83,8 +83,8 @@ fn run(bench: &Bench, steps: usize, range: usize, seed: u64, flags: InodeFlags) 
         model.len() + 2
     );
     // Without checksums, debugfs still looks for them and complains.
-    let summed = bench.volume.checksums().seed().is_some();
-    if summed && body.disk.flags.contains(InodeFlags::INDEX) {
+    let has_checksums = bench.volume.checksums().seed().is_some();
+    if has_checksums && body.disk.flags.contains(InodeFlags::INDEX) {
         assert!(!bench.debugfs("htree_dump /d").contains("orrupt"));
     }
 }
@@ -300,7 +300,7 @@ fn names_of_one_hash_fill_several_leaves() {
 }
 
 #[test]
-fn another_parent_stands_in_every_form() {
+fn dotdot_is_changed_in_every_form_of_directory() {
     for options in [MkfsOptions::new(), features("inline_data"), features("^metadata_csum")] {
         let bench = Bench::made(64, options);
         for count in [0, 3, 300] {
@@ -369,7 +369,7 @@ fn a_removed_directory_gives_everything_back() {
 }
 
 #[test]
-fn names_that_may_not_stand_there_are_refused() {
+fn invalid_names_are_refused() {
     let bench = Bench::made(64, MkfsOptions::new());
     let (dir, mut body) = bench.mkdir("d", InodeFlags::empty());
     let mut put = |name: &[u8]| {

@@ -72,7 +72,7 @@ fn many_names_need_two_levels_and_are_clean() {
 }
 
 #[test]
-fn order_does_not_matter_and_a_name_stands_once() {
+fn the_order_does_not_matter_and_a_repeated_name_is_refused() {
     let bench = Bench::made(64, MkfsOptions::new());
     let names = names(700);
     let ino = bench.file(Ino::ROOT, 1);
@@ -101,8 +101,8 @@ fn order_does_not_matter_and_a_name_stands_once() {
 fn a_third_level_is_packed_with_large_dir_only() {
     let count = 62_000;
     let names: Vec<Vec<u8>> = (0..count).map(|n| format!("{n:->240}").into_bytes()).collect();
-    for (wish, fits) in [("large_dir", true), ("^large_dir", false)] {
-        let bench = Bench::made(128, features(wish).block_size(block(1024)));
+    for (large_dir, fits) in [("large_dir", true), ("^large_dir", false)] {
+        let bench = Bench::made(128, features(large_dir).block_size(block(1024)));
         let (dir, mut body) = bench.mkdir("d", InodeFlags::empty());
         let ino = bench.file(dir, count);
         let entries: Vec<PackEntry<'_>> =
@@ -126,7 +126,7 @@ fn a_third_level_is_packed_with_large_dir_only() {
 }
 
 #[test]
-fn folded_names_are_packed_and_stand_once() {
+fn casefolded_names_are_packed_and_repeated_ones_refused() {
     let bench = Bench::made(64, features("casefold").block_size(block(1024)));
     let (dir, mut body) = bench.mkdir("d", InodeFlags::CASEFOLD);
     let mut names: Vec<Vec<u8>> =

@@ -180,7 +180,7 @@ fn entries_are_there_before_they_are_needed() {
 }
 
 #[test]
-fn limits_hold_when_asked_for() {
+fn limits_hold_when_they_are_enforced() {
     let mut bench = Bench::mke2fs(24, MKE2FS);
     let volume = &mut bench.volume;
     let quota = Quota::of(volume.at_open(), QuotaPolicy::Enforce);
@@ -230,7 +230,7 @@ fn limits_hold_when_asked_for() {
 }
 
 #[test]
-fn a_damaged_file_is_left_alone_and_the_rest_goes_on() {
+fn a_damaged_quota_file_is_left_alone_and_the_others_are_kept() {
     let bench = Bench::mke2fs(24, MKE2FS);
     bench
         .with(|volume, handle| {
@@ -245,14 +245,14 @@ fn a_damaged_file_is_left_alone_and_the_rest_goes_on() {
         .unwrap();
     let mut run = Run::new(&bench, 3, &[9]);
     (0..3).for_each(|_| run.create());
-    assert_eq!(bench.volume.context().errors_seen(), 1, "noted once");
+    assert_eq!(bench.volume.context().errors_seen(), 1, "reported once");
     assert_eq!(entry(&bench, QuotaKind::Group, 9).map(|entry| entry.inodes), Some(3));
     let (ino, flags) = (run.files[0].1, InodeFlags::empty());
     assert_eq!(bench.volume.read_inode(ino).unwrap().flags & InodeFlags::IMMUTABLE, flags);
 }
 
 #[test]
-fn a_count_of_all_inodes_is_what_the_files_say() {
+fn a_count_of_all_inodes_agrees_with_the_quota_files() {
     let bench = Bench::mke2fs(24, MKE2FS);
     let mut run = Run::new(&bench, 11, &[0, 77]);
     (0..80).for_each(|_| run.step());
@@ -260,7 +260,7 @@ fn a_count_of_all_inodes_is_what_the_files_say() {
     for (_, ino, body) in &run.files {
         usage.charge(&bench.volume, *ino, body).unwrap();
     }
-    let sum = usage.sums(QuotaKind::Group)[&77];
+    let total = usage.totals(QuotaKind::Group)[&77];
     let says = entry(&bench, QuotaKind::Group, 77).unwrap();
-    assert_eq!((says.inodes, says.space), (sum.inodes, sum.bytes));
+    assert_eq!((says.inodes, says.space), (total.inodes, total.bytes));
 }

@@ -118,8 +118,8 @@ impl Volume {
     /// The file has no blocks yet. The caller stores the inode. Attributes set before stay, so the
     /// capacity is the space that they leave; those set later come after it. Errors: `Corrupt`.
     pub(crate) fn inline_write(&self, ino: Ino, body: &mut Body, content: &[u8]) -> Result<bool> {
-        let room = I_BLOCK_SIZE + self.inline_value_max(ino, body)?;
-        if content.len() > room || !self.inline_begin(ino, body)? {
+        let capacity = I_BLOCK_SIZE + self.inline_value_max(ino, body)?;
+        if content.len() > capacity || !self.inline_begin(ino, body)? {
             return Ok(false);
         }
         let (head, tail) = content.split_at(content.len().min(I_BLOCK_SIZE));
@@ -186,16 +186,17 @@ impl Volume {
         let saved = body.clone();
         let flagged = &saved;
         self.inline_end(ino, body)?;
-        let is_summed = self.covers(ino, body);
+        let has_checksums = self.has_data_checksums(ino, body);
         let filled = self.fill(ino, body, handle, 0..blocks, ExtentState::Written, &mut |run| {
             let Target::Written(first) = run.target else { return Ok(()) };
             let LogicalBlock(at) = run.logical;
             let part = at as usize * size.bytes()..(at + run.len) as usize * size.bytes();
             let path = self.data_path(flagged, handle);
             let content = &content[part];
-            if is_summed {
-                let sums: Vec<u32> = content.chunks(size.bytes()).map(data_sums::sum_of).collect();
-                self.store_sums(handle, first, &sums)?;
+            if has_checksums {
+                let checksums: Vec<u32> =
+                    content.chunks(size.bytes()).map(data_sums::sum_of).collect();
+                self.store_checksums(handle, first, &checksums)?;
             }
             self.write_data(path, first, 0, &[IoSlice::new(content)])
         });

@@ -124,7 +124,7 @@ struct Walk<'v, 'n> {
 impl<'v> Walk<'v, '_> {
     fn new(volume: &'v Volume, path: &[u8]) -> Result<Self> {
         if path.contains(&0) {
-            return Err(Error::Invalid("a path holds no NUL"));
+            return Err(Error::Invalid("a path contains NUL"));
         }
         let root = Held::new(volume, volume.inode(Ino::ROOT)?);
         let (rest, own) = (path.to_vec(), path.len());

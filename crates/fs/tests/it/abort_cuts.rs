@@ -94,9 +94,9 @@ fn each_cut(run: &Run, seed: u64, mut judge: impl FnMut(Arc<MemoryDevice>, &str)
     for state in plan.cuts(run.began..=log.len()).states() {
         // Without a journal, the superblock's block is written like others, and can be lost or torn
         // like them.
-        let is_asked = |op: &usize| log[*op].is_fua() || log[*op].range().0 != ByteOffset(1024);
-        let is_promised = run.journaled || state.torn.iter().chain(&state.lost).all(is_asked);
-        if state.completed >= run.began && is_promised {
+        let is_required = |op: &usize| log[*op].is_fua() || log[*op].range().0 != ByteOffset(1024);
+        let can_happen = run.journaled || state.torn.iter().chain(&state.lost).all(is_required);
+        if state.completed >= run.began && can_happen {
             let what = state.to_string();
             judge(Arc::new(state.image), &what);
         }
@@ -168,16 +168,16 @@ fn the_superblock_of_a_volume_without_a_journal_is_not_torn_by_an_abort() {
 }
 
 #[test]
-fn a_cut_anywhere_while_an_abort_is_taken_over_loses_neither_volume_nor_record() {
+fn a_cut_anywhere_while_an_abort_is_recovered_loses_neither_volume_nor_record() {
     require!(E2fsprogs);
-    let (mut states, mut told) = (0, 0);
+    let (mut states, mut recorded) = (0, 0);
     for kind in ["-b 1024 -J size=1", "-b 4096 -J size=4"] {
         each_run(kind, |run, name, nth| {
             let aborted = MemoryDevice::copy_of(&*run.device).unwrap();
             if record(&aborted) != "JournalAborted" {
                 return;
             }
-            told += 1;
+            recorded += 1;
             let recorder = Arc::new(Recorder::new(aborted.clone()));
             let device = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
             OpenOptions::new().recover_device_in_place(device).unwrap();
@@ -195,7 +195,7 @@ fn a_cut_anywhere_while_an_abort_is_taken_over_loses_neither_volume_nor_record()
             }
         });
     }
-    assert!(states > 200 && told > 10, "{states} states of {told}");
+    assert!(states > 200 && recorded > 10, "{states} states of {recorded}");
 }
 
 /// Errors that were recorded before the abort are in the log, and newer than those on the volume.

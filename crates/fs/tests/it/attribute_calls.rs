@@ -59,24 +59,24 @@ fn attributes_are_those_of_the_system_calls() {
     let times = [-1, 0, 1 << 31, (1 << 33) + 5, (3 << 32) + 1];
     for sec in times {
         let time = Timestamp { sec, nsec: 123_456_789 };
-        let wish = SetAttributes { atime: Some(time), mtime: Some(time), ..Default::default() };
-        file.set_attributes(&wish).unwrap();
+        let changes = SetAttributes { atime: Some(time), mtime: Some(time), ..Default::default() };
+        file.set_attributes(&changes).unwrap();
         assert_eq!(file.metadata().modified(), time);
     }
-    let wish = SetAttributes { mode: Some(0o6755), ..Default::default() };
-    file.set_attributes(&wish).unwrap();
-    let wish = SetAttributes { uid: Some(70_000), gid: Some(5), ..Default::default() };
-    file.set_attributes(&wish).unwrap();
+    let changes = SetAttributes { mode: Some(0o6755), ..Default::default() };
+    file.set_attributes(&changes).unwrap();
+    let changes = SetAttributes { uid: Some(70_000), gid: Some(5), ..Default::default() };
+    file.set_attributes(&changes).unwrap();
     // A change of owner removes the set-id bits.
     assert_eq!(file.metadata().permissions(), 0o755);
-    let wish = SetAttributes { projid: Some(9), size: Some(100), ..Default::default() };
-    file.set_attributes(&wish).unwrap();
+    let changes = SetAttributes { projid: Some(9), size: Some(100), ..Default::default() };
+    file.set_attributes(&changes).unwrap();
     let metadata = file.metadata();
     assert_eq!((metadata.uid(), metadata.gid(), metadata.project()), (70_000, 5, 9));
     assert_eq!(metadata.len(), 100);
-    let wish = SetAttributes { mode: Some(0o700), ..Default::default() };
+    let changes = SetAttributes { mode: Some(0o700), ..Default::default() };
     fs.root().unwrap().symlink("link", "f", &NewFile::default()).unwrap();
-    assert!(matches!(fs.set_symlink_attributes("link", &wish), Err(Error::NotSupported(_))));
+    assert!(matches!(fs.set_symlink_attributes("link", &changes), Err(Error::NotSupported(_))));
     drop(file);
     fs.close().unwrap();
     image.judge();
@@ -89,9 +89,9 @@ fn a_volume_without_projects_refuses_them() {
     let image = Image::mke2fs(16, "-O ^project -I 128");
     let fs = image.open();
     let file = new_file(&fs, "f");
-    let wish = |projid| SetAttributes { projid: Some(projid), ..Default::default() };
-    assert!(matches!(file.set_attributes(&wish(1)), Err(Error::NotSupported(_))));
-    file.set_attributes(&wish(0)).unwrap();
+    let changes = |projid| SetAttributes { projid: Some(projid), ..Default::default() };
+    assert!(matches!(file.set_attributes(&changes(1)), Err(Error::NotSupported(_))));
+    file.set_attributes(&changes(0)).unwrap();
     let late = Timestamp { sec: 1 << 33, nsec: 5 };
     file.set_attributes(&SetAttributes { mtime: Some(late), ..Default::default() }).unwrap();
     drop(file);

@@ -60,7 +60,7 @@ fn assert_files(fs: &Filesystem, names: impl Iterator<Item = usize>) {
 }
 
 #[test]
-fn the_feature_stands_while_the_volume_is_written_and_no_longer() {
+fn the_feature_is_set_only_while_the_volume_is_open_for_writing() {
     require!(E2fsprogs);
     let (_, device, fs) = volume(FAST);
     assert!(incompat(&device).contains(Incompat::LIVE));
@@ -116,8 +116,8 @@ fn a_small_fsync_writes_five_lines_and_flushes_nothing() {
     file.append(&[1; 100]).unwrap();
     file.sync_all().unwrap();
     let touch = |mode| {
-        let wish = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
-        fs.set_attributes("/file", &wish).unwrap();
+        let changes = SetAttributes { mode: Some(mode), ..SetAttributes::default() };
+        fs.set_attributes("/file", &changes).unwrap();
     };
     // The first fast commit of the epoch.
     touch(0o600);
@@ -155,8 +155,8 @@ fn a_full_ring_takes_a_full_commit_and_nothing_is_lost() {
     while !has_overflowed(&fs) || mode % 100 < 50 {
         mode += 1;
         assert!(mode < 5000, "{:?}", fs.stats().journal);
-        let wish = SetAttributes { mode: Some(mode & 0o777), ..SetAttributes::default() };
-        fs.set_attributes("/file", &wish).unwrap();
+        let changes = SetAttributes { mode: Some(mode & 0o777), ..SetAttributes::default() };
+        fs.set_attributes("/file", &changes).unwrap();
         file.sync_all().unwrap();
     }
     sync_files(&fs, 30..35);
@@ -169,7 +169,7 @@ fn a_full_ring_takes_a_full_commit_and_nothing_is_lost() {
 }
 
 #[test]
-fn cut_after_any_line_what_was_synced_is_there() {
+fn synced_data_survives_a_cut_after_any_cache_line() {
     require!(E2fsprogs);
     let (base, device, fs) = volume(FAST);
     // An older epoch is in the ring, longer than the next one.
@@ -207,7 +207,7 @@ fn cut_after_any_line_what_was_synced_is_there() {
 }
 
 #[test]
-fn where_it_cannot_be_used_force_says_so_and_on_goes_on() {
+fn where_it_cannot_be_used_force_fails_and_on_continues_without() {
     require!(E2fsprogs);
     let image = Image::mke2fs(32, FAST);
     let without = Image::mke2fs(32, "-b 4096");
@@ -240,7 +240,7 @@ fn where_it_cannot_be_used_force_says_so_and_on_goes_on() {
 }
 
 #[test]
-fn what_an_fsync_promises_is_said() {
+fn the_sync_way_is_reported() {
     let (_, _device, fs) = volume(FAST);
     let way = fs.sync_way();
     assert!(matches!(way, SyncWay::ByteLog { persistence_domain: PersistenceDomain::Power, .. }));
@@ -254,7 +254,7 @@ fn what_an_fsync_promises_is_said() {
 }
 
 #[test]
-fn a_killed_process_leaves_what_it_synced() {
+fn synced_data_survives_a_killed_process() {
     const PATH: &str = "EXTANT_TEST_BYTE_LOG_PATH";
     require!(E2fsprogs);
     let open = |path: &std::path::Path| options().dax(DaxMode::Always).open(path);
@@ -271,7 +271,7 @@ fn a_killed_process_leaves_what_it_synced() {
     }
     let mut child = Command::new(std::env::current_exe().unwrap());
     child
-        .args(["--exact", "byte_log::a_killed_process_leaves_what_it_synced"])
+        .args(["--exact", "byte_log::synced_data_survives_a_killed_process"])
         .env(PATH, &image.path);
     assert!(!child.output().unwrap().status.success(), "it aborts");
     let report = OpenOptions::new().recover_in_place(&image.path).unwrap();

@@ -5,7 +5,7 @@ use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
 use extant_testkit::scratch::Scratch;
 
 #[test]
-fn lent_bytes_are_the_files() {
+fn borrowed_folios_are_the_files_bytes() {
     extant_testkit::require!(E2fsprogs);
     let scratch = Scratch::new();
     for options in ["-b 1024", "-b 4096 -O ^has_journal", "-b 4096 -O inline_data -I 256"] {

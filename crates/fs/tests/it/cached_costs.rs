@@ -101,7 +101,7 @@ fn a_long_sequential_write_is_few_large_device_writes_and_few_pieces() {
 }
 
 #[test]
-fn small_appends_to_many_files_are_laid_out_one_behind_the_other() {
+fn small_appends_to_many_files_are_laid_out_one_after_the_other() {
     let (_device, fs) = counted(96, "-b 4096", 64);
     let files: Vec<_> = (0..4)
         .map(|n| fs.root().unwrap().create(format!("f{n}"), &NewFile::default()).unwrap())
@@ -122,14 +122,14 @@ fn small_appends_to_many_files_are_laid_out_one_behind_the_other() {
 }
 
 #[test]
-fn what_nobody_syncs_is_written_back_by_its_age() {
+fn dirty_data_is_written_back_at_a_certain_age() {
     let (device, fs) = counted(32, "-b 4096", 16);
     let file = new_file(&fs, "f");
     file.append(&[1; 50_000]).unwrap();
     let before = device.position();
     let waited = std::time::Instant::now();
     while device.counts_since(before).written_bytes < 50_000 {
-        assert!(waited.elapsed() < Duration::from_secs(30), "nobody wrote it");
+        assert!(waited.elapsed() < Duration::from_secs(30), "the flusher wrote nothing");
         std::thread::sleep(Duration::from_millis(50));
     }
     while fs.cache_stats().unwrap().dirty > 0 {

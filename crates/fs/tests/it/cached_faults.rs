@@ -40,8 +40,8 @@ fn on_device(device: &MemoryDevice, name: &str) -> Vec<u8> {
 /// Runs `work` in a thread of its own. Panics if it takes too long.
 #[track_caller]
 fn without_hanging<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    let (tell, done) = mpsc::channel();
-    let thread = std::thread::spawn(move || tell.send(work()));
+    let (send, done) = mpsc::channel();
+    let thread = std::thread::spawn(move || send.send(work()));
     match done.recv_timeout(PATIENCE) {
         Ok(answer) => answer,
         Err(mpsc::RecvTimeoutError::Timeout) => panic!("it hangs"),
@@ -57,18 +57,18 @@ fn is_device_error(done: Result<(), Error>) -> bool {
 }
 
 #[test]
-fn a_write_that_the_device_refuses_is_told_of_whoever_asked() {
+fn a_write_that_the_device_refuses_is_reported_whichever_thread_wrote() {
     let device = Arc::new(Faulty::new(mke2fs(24, "-b 4096")));
-    let (tell, told) = mpsc::channel();
+    let (send, reported) = mpsc::channel();
     let mut options = options(8);
-    options.on_error(Arc::new(move |error| drop(tell.send(error.again()))));
+    options.on_error(Arc::new(move |error| drop(send.send(error.again()))));
     let fs = options.open_device(device.clone()).unwrap();
     let file = new_file(&fs, "f");
     fs.sync().unwrap();
     file.write_all_at(0, &[1; 100_000]).unwrap();
     device.fail_from(IoOp::Write, 0);
     // The error of the flusher, for which no caller waits.
-    let first = told.recv_timeout(PATIENCE).unwrap();
+    let first = reported.recv_timeout(PATIENCE).unwrap();
     assert!(matches!(first, Error::Device { op: IoOp::Write, .. }), "{first}");
     device.heal();
     fs.sync().unwrap();
@@ -86,7 +86,7 @@ const KINDS: [&str; 5] = [
 ];
 
 #[test]
-fn an_error_is_told_once_to_each_opener_and_the_bytes_get_there_later() {
+fn each_opening_gets_an_error_once_and_the_bytes_are_written_later() {
     for kind in KINDS {
         let (device, fs) = volume(24, kind, 8);
         let file = new_file(&fs, "f");
@@ -105,7 +105,7 @@ fn an_error_is_told_once_to_each_opener_and_the_bytes_get_there_later() {
         device.heal();
         let later = fs.open_file("f").unwrap();
         later.sync_all().unwrap();
-        assert!(is_device_error(other.sync_all()), "{kind}: the other opener is told");
+        assert!(is_device_error(other.sync_all()), "{kind}: the other opener gets the error");
         other.sync_all().unwrap();
         file.sync_all().unwrap();
         later.sync_all().unwrap();
@@ -158,7 +158,7 @@ fn after_each_failing_write_nothing_stale_is_read_and_nothing_is_lost() {
 }
 
 #[test]
-fn a_flush_that_fails_is_told_and_no_later_sync_says_that_all_is_well() {
+fn a_flush_that_fails_is_reported_and_no_later_sync_succeeds() {
     for kind in KINDS {
         let (device, fs) = volume(24, kind, 8);
         let file = new_file(&fs, "f");
@@ -176,7 +176,7 @@ fn a_flush_that_fails_is_told_and_no_later_sync_says_that_all_is_well() {
 }
 
 #[test]
-fn a_device_that_is_gone_is_told_and_nobody_waits_for_it() {
+fn a_device_that_is_gone_is_reported_and_no_thread_waits_for_it() {
     for kind in KINDS {
         without_hanging(move || {
             let (device, fs) = volume(24, kind, 4);
@@ -256,7 +256,7 @@ fn writers_at_the_limit_of_memory_get_the_error_of_a_failing_device() {
 }
 
 #[test]
-fn who_changes_bytes_in_place_beside_a_failing_device_is_told_before_memory_is_full() {
+fn changes_in_place_fail_before_memory_is_full_if_the_device_fails() {
     let (device, fs) = volume(64, "-b 4096", 8);
     let file = new_file(&fs, "f");
     file.set_len(48 << 20).unwrap();
@@ -369,7 +369,7 @@ fn fill(kind: &str, mib: u64, cache_mib: u64, open: impl Fn(&mut OpenOptions)) {
 }
 
 #[test]
-fn a_write_that_was_taken_finds_its_space_on_a_full_volume() {
+fn an_accepted_write_finds_its_space_on_a_full_volume() {
     for kind in [
         "-b 4096 -m 0",
         "-b 1024 -m 0 -O ^has_journal",
@@ -386,7 +386,7 @@ fn a_write_that_was_taken_finds_its_space_on_a_full_volume() {
 }
 
 #[test]
-fn a_write_that_was_taken_finds_its_space_beside_the_reserve() {
+fn an_accepted_write_finds_its_space_beside_root_reserved_blocks() {
     fill("-b 1024 -m 20", 12, 64, |options| {
         options.use_reserve(false);
     });
@@ -409,7 +409,7 @@ fn fill_file(fs: &Filesystem, name: &str) -> Taken {
 }
 
 #[test]
-fn what_was_promised_stays_so_after_a_write_that_failed() {
+fn reservations_stay_after_a_failed_write() {
     for kind in [
         "-b 1024 -m 0",
         "-b 1024 -m 0 -O bigalloc -C 8192",
@@ -475,7 +475,7 @@ const ATTEMPTS: [(&str, u64, Attempt); 4] = [
 ];
 
 #[test]
-fn what_a_write_was_promised_that_failed_is_given_back() {
+fn the_reservations_of_a_failed_write_are_returned() {
     for kind in [
         "-b 1024 -m 0",
         "-b 4096 -m 0",
@@ -521,7 +521,7 @@ fn what_a_write_was_promised_that_failed_is_given_back() {
 }
 
 #[test]
-fn what_others_wrote_beside_a_write_that_failed_keeps_its_promise() {
+fn a_failed_write_does_not_take_the_reservations_of_concurrent_writes() {
     let (device, fs) = with_bad_block("-b 1024 -m 0");
     let file = fs.open_file("f").unwrap();
     let rest = fill_file(&fs, "rest");
@@ -558,7 +558,7 @@ fn what_others_wrote_beside_a_write_that_failed_keeps_its_promise() {
 }
 
 #[test]
-fn a_write_that_was_taken_is_not_refused_for_its_owners_limit_later() {
+fn an_accepted_write_is_not_refused_later_for_a_quota_limit() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("img");
     e2fsprogs::mke2fs(&path, 24 << 20, "-b 1024 -O quota", None).unwrap();

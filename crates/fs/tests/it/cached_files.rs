@@ -245,7 +245,7 @@ fn any_use(rng: &mut Rng) -> CacheUse {
 }
 
 /// Runs writers, readers and syncing threads concurrently.
-fn storm(options: &str, bytes: usize, cache_kib: u64, policy: DontCachePolicy) {
+fn read_while_writing(options: &str, bytes: usize, cache_kib: u64, policy: DontCachePolicy) {
     let (_dir, path) = volume(48, options);
     let fs = open(&path, cache_kib, policy);
     let file = create(&fs, "f");
@@ -296,16 +296,16 @@ fn storm(options: &str, bytes: usize, cache_kib: u64, policy: DontCachePolicy) {
 
 #[test]
 fn readers_see_whole_blocks_of_the_newest_write() {
-    storm("-b 4096", 4096, 512, DontCachePolicy::Flusher);
-    storm("-b 1024", 1024, 256, DontCachePolicy::RateLimited);
-    storm("-b 4096", 4096, 64 << 10, DontCachePolicy::Inline);
+    read_while_writing("-b 4096", 4096, 512, DontCachePolicy::Flusher);
+    read_while_writing("-b 1024", 1024, 256, DontCachePolicy::RateLimited);
+    read_while_writing("-b 4096", 4096, 64 << 10, DontCachePolicy::Inline);
 }
 
 #[test]
 fn readers_see_whole_blocks_on_other_kinds_of_map() {
-    storm("-b 1024 -O ^extents,^64bit", 1024, 256, DontCachePolicy::Flusher);
-    storm("-b 1024 -O bigalloc", 1024, 512, DontCachePolicy::Flusher);
-    storm("-b 1024 -O ^has_journal", 1024, 256, DontCachePolicy::Inline);
+    read_while_writing("-b 1024 -O ^extents,^64bit", 1024, 256, DontCachePolicy::Flusher);
+    read_while_writing("-b 1024 -O bigalloc", 1024, 512, DontCachePolicy::Flusher);
+    read_while_writing("-b 1024 -O ^has_journal", 1024, 256, DontCachePolicy::Inline);
 }
 
 #[test]
@@ -338,7 +338,7 @@ fn a_write_between_two_stats_is_seen_in_their_times() {
 }
 
 #[test]
-fn space_that_is_promised_is_counted_and_given_back() {
+fn reserved_space_is_counted_and_returned() {
     for options in [
         "-b 4096",
         "-b 1024 -O ^extents,^64bit",

@@ -27,7 +27,7 @@ fn volume(mib: u64, mke2fs_options: &str) -> (Arc<MemoryDevice>, Filesystem) {
 }
 
 /// A volume with 1 KiB blocks and data checksums.
-fn summed(mib: u64) -> (Arc<MemoryDevice>, Filesystem) {
+fn with_data_csum(mib: u64) -> (Arc<MemoryDevice>, Filesystem) {
     let device = Arc::new(MemoryDevice::new(mib << 20));
     let options = MkfsOptions::new()
         .block_size(BlockSize::from_bytes(1024).unwrap())
@@ -82,7 +82,7 @@ fn expect_every_other(fs: &Filesystem, name: &str, files: u32, blocks: u64) {
 }
 
 #[test]
-fn many_small_files_in_pieces_have_room_for_what_maps_them() {
+fn many_small_fragmented_files_have_space_for_their_maps() {
     let (device, fs) = volume(64, "-b 1024 -m 0 -N 8192");
     for n in 0..4000 {
         new_file(&fs, &format!("f{n}"));
@@ -98,7 +98,7 @@ fn many_small_files_in_pieces_have_room_for_what_maps_them() {
 }
 
 #[test]
-fn unwritten_blocks_that_are_written_in_pieces_have_room_for_what_maps_them() {
+fn unwritten_blocks_that_are_written_in_pieces_have_space_for_their_map() {
     let (device, fs) = volume(64, "-b 1024 -m 0 -N 8192");
     for n in 0..2000 {
         new_file(&fs, &format!("f{n}")).allocate(FallocateMode::Allocate, 0, 12 << 10).unwrap();
@@ -114,7 +114,7 @@ fn unwritten_blocks_that_are_written_in_pieces_have_room_for_what_maps_them() {
 }
 
 #[test]
-fn clusters_that_are_written_in_pieces_have_room_for_what_maps_them() {
+fn clusters_that_are_written_in_pieces_have_space_for_their_map() {
     let (device, fs) = volume(64, "-b 1024 -m 0 -O bigalloc -C 16384");
     let file = new_file(&fs, "f0");
     file.allocate(FallocateMode::Allocate, 0, 30 << 20).unwrap();
@@ -127,8 +127,8 @@ fn clusters_that_are_written_in_pieces_have_room_for_what_maps_them() {
 }
 
 #[test]
-fn summed_blocks_that_are_written_over_in_pieces_have_room_for_what_maps_them() {
-    let (device, fs) = summed(96);
+fn covered_blocks_that_are_overwritten_in_pieces_have_space_for_their_map() {
+    let (device, fs) = with_data_csum(96);
     for n in 0..4000 {
         new_file(&fs, &format!("f{n}")).write_all_at(0, &[n as u8; 12 << 10]).unwrap();
     }
@@ -143,8 +143,8 @@ fn summed_blocks_that_are_written_over_in_pieces_have_room_for_what_maps_them() 
 }
 
 #[test]
-fn a_write_that_is_too_long_keeps_no_promise_for_what_it_leaves_out() {
-    let (device, fs) = summed(24);
+fn a_short_write_reserves_nothing_for_the_bytes_that_it_leaves_out() {
+    let (device, fs) = with_data_csum(24);
     let file = new_file(&fs, "f");
     // A hole, then blocks whose overwrite needs new blocks.
     file.write_all_at(60 << 10, &[1; 40 << 10]).unwrap();
@@ -161,7 +161,7 @@ fn a_write_that_is_too_long_keeps_no_promise_for_what_it_leaves_out() {
 }
 
 #[test]
-fn what_a_removal_freed_is_had_by_the_next_write_and_its_sync() {
+fn space_freed_by_a_removal_is_available_to_the_next_write_and_its_sync() {
     for kind in ["-b 1024 -m 0", "-b 4096 -m 0", "-b 1024 -m 0 -O ^extents,^64bit"] {
         let (device, fs) = volume(32, kind);
         new_file(&fs, "old").write_all_at(0, &vec![1; 3 << 20]).unwrap();
@@ -222,7 +222,7 @@ fn random_step(fs: &Filesystem, rng: &mut Rng, files: &mut [Bytes]) -> extant::R
 }
 
 #[test]
-fn whatever_was_taken_on_a_full_volume_can_be_synced() {
+fn every_accepted_write_on_a_full_volume_can_be_synced() {
     let kinds = [
         "-b 1024 -m 0",
         "-b 4096 -m 0",
@@ -230,11 +230,11 @@ fn whatever_was_taken_on_a_full_volume_can_be_synced() {
         "-b 1024 -m 0 -I 256 -O quota,inline_data",
         "-b 1024 -m 0 -O ^has_journal",
         "-b 1024 -m 0 -O ^extents,^64bit",
-        "sums",
+        "data_csum",
     ];
     for (number, kind) in kinds.into_iter().enumerate() {
         let (device, fs) = match kind {
-            "sums" => summed(16),
+            "data_csum" => with_data_csum(16),
             kind => volume(16, kind),
         };
         let mut files: Vec<Bytes> = (0..24).map(|_| Some(Vec::new())).collect();

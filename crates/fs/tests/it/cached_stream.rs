@@ -121,7 +121,7 @@ fn after_a_crash(device: &Gate, fs: &Filesystem, n: u32) -> Vec<u8> {
 }
 
 #[test]
-fn the_size_on_disk_waits_for_the_part_that_is_late() {
+fn the_size_on_disk_waits_for_the_slowest_part() {
     for late in 0..PARTS {
         let (device, fs, file) = volume();
         device.set(|state| state.held = Some(late));
@@ -159,7 +159,7 @@ fn the_size_on_disk_waits_for_the_part_that_is_late() {
 }
 
 #[test]
-fn a_part_that_fails_takes_along_what_is_behind_it_and_nothing_before() {
+fn a_part_that_fails_fails_the_parts_after_it_and_none_before() {
     for bad in 0..PARTS {
         let (device, fs, file) = volume();
         device.set(|state| state.fails = Some(bad));

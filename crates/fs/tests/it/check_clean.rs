@@ -104,7 +104,7 @@ fn nothing_is_found_in_a_clean_volume() {
 }
 
 #[test]
-fn what_is_counted_is_what_was_put_in() {
+fn the_counts_agree_with_the_content() {
     require!(E2fsprogs);
     let scratch = Scratch::new();
     let tree = scratch.file("tree");
@@ -120,7 +120,7 @@ fn what_is_counted_is_what_was_put_in() {
 }
 
 #[test]
-fn the_files_that_are_counted_are_those_that_were_put_in() {
+fn the_counted_files_are_those_that_were_made() {
     use extant::mkfs::{self, MkfsOptions};
     use extant::{Environment, MemoryDevice, NewFile, OpenOptions};
     for features in ["quota", "data_csum,quota", "ea_inode,^orphan_file"] {

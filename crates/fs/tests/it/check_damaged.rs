@@ -245,7 +245,7 @@ const DAMAGED_ALL_THE_SAME: [(&str, &str); 6] = [
 ];
 
 #[test]
-fn what_e2fsck_finds_damaged_is_found_damaged() {
+fn volumes_that_e2fsck_finds_damaged_are_found_damaged() {
     let Some(images) = damaged::images() else { return };
     let scratch = Scratch::new();
     let img = scratch.file("damaged.img");
@@ -277,7 +277,7 @@ fn what_e2fsck_finds_damaged_is_found_damaged() {
 }
 
 #[test]
-fn chance_does_no_harm() {
+fn random_damage_does_no_harm() {
     require!(E2fsprogs);
     let scratch = Scratch::new();
     for (n, options) in ["-b 1024", "-b 1024 -O ^metadata_csum", "-t ext2", "-O inline_data -I 512"]
@@ -337,7 +337,7 @@ fn name_contexts(img: &Path) {
 }
 
 #[test]
-fn a_tree_under_an_encryption_policy_is_judged_as_e2fsck_judges_it() {
+fn a_tree_under_an_encryption_policy_has_the_findings_of_e2fsck() {
     require!(E2fsprogs);
     use What::{DirentEncryption, EncryptionContext, InodeEncryption};
     const NAME: &str = "a-name-of-20-letters";
@@ -414,11 +414,11 @@ fn a_tree_under_an_encryption_policy_is_judged_as_e2fsck_judges_it() {
         let done = Command::new("debugfs").arg("-w").arg("-f").arg(&script).arg(&img).output();
         assert!(done.unwrap().status.success());
         name_contexts(&img);
-        let theirs = e2fsck(&img, None);
+        let verdict = e2fsck(&img, None);
         let report = check(&img);
         let found: Vec<What> = report.findings.iter().map(|finding| finding.what).collect();
-        if found != wanted || theirs.clean() != wanted.is_empty() {
-            bad.push(format!("{dir}, {kind}, {child}: {found:?}; {}", theirs.text));
+        if found != wanted || verdict.clean() != wanted.is_empty() {
+            bad.push(format!("{dir}, {kind}, {child}: {found:?}; {}", verdict.text));
         }
     }
     assert!(bad.is_empty(), "{}", bad.join("\n"));

@@ -26,7 +26,7 @@ pub fn by(bounce: Bounce) -> DirectOptions {
 type Kind = fn(usize, Option<u64>) -> (Arc<MemoryDevice>, Filesystem);
 
 /// The kinds for which every rule holds.
-pub const VOLUMES: [Kind; 2] = [volume, volume_with_sums];
+pub const VOLUMES: [Kind; 2] = [volume, volume_with_data_csum];
 
 /// A volume in memory with blocks of `block` bytes and `cache_mib` MiB of page cache. Its free
 /// blocks contain garbage.
@@ -36,14 +36,17 @@ pub fn volume(block: usize, cache_mib: Option<u64>) -> (Arc<MemoryDevice>, Files
 }
 
 /// The same, with data checksums.
-pub fn volume_with_sums(block: usize, cache_mib: Option<u64>) -> (Arc<MemoryDevice>, Filesystem) {
+pub fn volume_with_data_csum(
+    block: usize,
+    cache_mib: Option<u64>,
+) -> (Arc<MemoryDevice>, Filesystem) {
     let mib = if block > 4096 { 144 } else { 24 };
     let words =
         format!("-b {block} -O ^resize_inode -J size={}", if block > 4096 { 64 } else { 4 });
     let device = Arc::new(crate::common::mke2fs(mib, &words));
-    let wish = extant::tune::Tune::default().features("data_csum").unwrap();
+    let changes = extant::tune::Tune::default().features("data_csum").unwrap();
     let dynamic: Arc<dyn extant::BlockDevice> = device.clone();
-    extant::tune::tune_device(&OpenOptions::new(), &dynamic, &wish).unwrap();
+    extant::tune::tune_device(&OpenOptions::new(), &dynamic, &changes).unwrap();
     full_of_garbage(device, cache_mib)
 }
 

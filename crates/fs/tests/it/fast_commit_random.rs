@@ -35,28 +35,33 @@ struct Kind {
     mke2fs: &'static str,
     cache_kib: u64,
     /// How many of a thousand operations no record can express.
-    untold: usize,
+    ineligible: usize,
 }
 
 const KINDS: &[Kind] = &[
-    Kind { name: "4k", mke2fs: "-b 4096 -O fast_commit", cache_kib: 0, untold: 5 },
-    Kind { name: "byte-log", mke2fs: "-b 4096 -O fast_commit", cache_kib: 0, untold: 5 },
-    Kind { name: "byte-log-1k", mke2fs: "-b 1024 -O fast_commit", cache_kib: 512, untold: 20 },
-    Kind { name: "1k", mke2fs: "-b 1024 -O fast_commit", cache_kib: 0, untold: 5 },
-    Kind { name: "untold", mke2fs: "-b 4096 -O fast_commit", cache_kib: 0, untold: 150 },
-    Kind { name: "cached", mke2fs: "-b 4096 -O fast_commit", cache_kib: 512, untold: 5 },
+    Kind { name: "4k", mke2fs: "-b 4096 -O fast_commit", cache_kib: 0, ineligible: 5 },
+    Kind { name: "byte-log", mke2fs: "-b 4096 -O fast_commit", cache_kib: 0, ineligible: 5 },
+    Kind { name: "byte-log-1k", mke2fs: "-b 1024 -O fast_commit", cache_kib: 512, ineligible: 20 },
+    Kind { name: "1k", mke2fs: "-b 1024 -O fast_commit", cache_kib: 0, ineligible: 5 },
+    Kind { name: "ineligible", mke2fs: "-b 4096 -O fast_commit", cache_kib: 0, ineligible: 150 },
+    Kind { name: "cached", mke2fs: "-b 4096 -O fast_commit", cache_kib: 512, ineligible: 5 },
     Kind {
         name: "no-csum",
         mke2fs: "-b 1024 -I 128 -O fast_commit,^metadata_csum",
         cache_kib: 0,
-        untold: 5,
+        ineligible: 5,
     },
-    Kind { name: "inline", mke2fs: "-b 4096 -O fast_commit,inline_data", cache_kib: 0, untold: 5 },
+    Kind {
+        name: "inline",
+        mke2fs: "-b 4096 -O fast_commit,inline_data",
+        cache_kib: 0,
+        ineligible: 5,
+    },
     Kind {
         name: "block-map",
         mke2fs: "-b 1024 -O fast_commit,^extent,^64bit",
         cache_kib: 0,
-        untold: 5,
+        ineligible: 5,
     },
 ];
 
@@ -77,7 +82,7 @@ struct Run {
     /// Files whose content may be only in memory, by number.
     unsynced: BTreeSet<u32>,
     cached: bool,
-    untold: usize,
+    ineligible: usize,
     log: Vec<String>,
 }
 
@@ -100,8 +105,8 @@ impl Run {
             fs.create_dir(dir, &NewFile::directory()).unwrap();
         }
         let (unsynced, log) = Default::default();
-        let (cached, untold) = (kind.cache_kib > 0, kind.untold);
-        Run { device, fs, rng: Rng::new(seed), unsynced, cached, untold, log }
+        let (cached, ineligible) = (kind.cache_kib > 0, kind.ineligible);
+        Run { device, fs, rng: Rng::new(seed), unsynced, cached, ineligible, log }
     }
 
     fn path(&mut self) -> PathBuf {
@@ -128,7 +133,7 @@ impl Run {
     }
 
     /// One operation that records can express.
-    fn told(&mut self) -> extant::Result<()> {
+    fn eligible(&mut self) -> extant::Result<()> {
         let what = self.rng.below(100);
         if what < 12 {
             let path = self.path();
@@ -154,13 +159,13 @@ impl Run {
             }
             37..45 => {
                 self.log.push(format!("attributes {shown}"));
-                let wish = SetAttributes {
+                let changes = SetAttributes {
                     mode: (what < 40).then(|| self.rng.below(0o1000) as u16),
                     uid: (what > 42).then(|| self.rng.below(9) as u32),
                     mtime: what.is_multiple_of(2).then(|| self.time()),
                     ..SetAttributes::default()
                 };
-                self.fs.set_attributes(&path, &wish)
+                self.fs.set_attributes(&path, &changes)
             }
             _ => self.content(&path, what),
         }
@@ -190,10 +195,10 @@ impl Run {
     }
 
     /// One operation that no record can express.
-    fn untold(&mut self) -> extant::Result<()> {
+    fn ineligible(&mut self) -> extant::Result<()> {
         let (what, path) = (self.rng.below(8), self.path());
         let file = self.file();
-        self.log.push(format!("untold {what} {} {file:?}", path.display()));
+        self.log.push(format!("ineligible {what} {} {file:?}", path.display()));
         match (what, file) {
             (0, _) => self.fs.create_dir(&path, &NewFile::directory()).map(drop),
             (1, _) => self.fs.remove_dir(&path),
@@ -212,8 +217,8 @@ impl Run {
                 file.allocate(FallocateMode::Insert, 4096, 8192)
             }
             (6, _) => {
-                let wish = SetAttributes { mode: Some(0o711), ..SetAttributes::default() };
-                self.fs.set_attributes("/a", &wish)
+                let changes = SetAttributes { mode: Some(0o711), ..SetAttributes::default() };
+                self.fs.set_attributes("/a", &changes)
             }
             (_, Some(file)) => self.fs.rename(&file, &path),
             _ => Ok(()),
@@ -221,8 +226,8 @@ impl Run {
     }
 
     fn step(&mut self) {
-        let is_untold = self.rng.below(1000) < self.untold;
-        match if is_untold { self.untold() } else { self.told() } {
+        let is_ineligible = self.rng.below(1000) < self.ineligible;
+        match if is_ineligible { self.ineligible() } else { self.eligible() } {
             Ok(())
             | Err(
                 Error::Exists
@@ -257,10 +262,10 @@ impl Run {
         if self.cached {
             self.ignore_unsynced(&mut want, &mut found);
         }
-        let told = differences(&want, &found);
+        let found_differences = differences(&want, &found);
         assert!(
-            told.is_empty(),
-            "{told:#?} after {:#?}",
+            found_differences.is_empty(),
+            "{found_differences:#?} after {:#?}",
             &self.log[self.log.len().saturating_sub(80)..]
         );
         recovered.close().unwrap();
@@ -301,13 +306,13 @@ fn run(kind: &Kind) {
     println!("{}: {syncs} syncs, {stats:?}", kind.name);
     let is_off = ["inline", "block-map"].contains(&kind.name);
     let enough = stats.fast_commits * 2 > stats.commits || is_off;
-    assert!(enough || kind.untold > 50, "few fast commits: {stats:?}");
+    assert!(enough || kind.ineligible > 50, "few fast commits: {stats:?}");
     run.fs.close().unwrap();
     crate::common::judge(&*run.device);
 }
 
 #[test]
-fn what_a_fast_commit_told_comes_back_whole() {
+fn all_that_a_fast_commit_recorded_is_recovered() {
     require!(E2fsprogs);
     std::thread::scope(|scope| {
         for half in KINDS.chunks(KINDS.len().div_ceil(2)) {

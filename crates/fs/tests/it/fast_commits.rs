@@ -21,7 +21,7 @@ fn commits(fs: &Filesystem) -> (u64, u64) {
 }
 
 #[test]
-fn a_sync_of_a_directory_is_in_full_unless_a_file_s_told_all() {
+fn a_sync_of_a_directory_is_a_full_commit_unless_the_sync_of_a_file_recorded_all() {
     require!(E2fsprogs);
     let (_, fs, file) = live("-b 4096 -O fast_commit");
     assert_eq!(commits(&fs), (1, 0));
@@ -55,7 +55,7 @@ fn an_append_and_a_sync_write_the_data_and_one_block() {
 }
 
 #[test]
-fn where_they_cannot_be_or_are_not_wanted_they_are_off() {
+fn fast_commits_are_off_where_they_are_impossible_or_not_wanted() {
     require!(E2fsprogs);
     for options in [
         "-b 4096",

@@ -139,7 +139,7 @@ fn bytes_through_the_journal_come_back() {
 }
 
 #[test]
-fn linux_reads_what_is_written_here_and_the_reverse() {
+fn linux_and_extant_read_each_others_files() {
     if !judge::require(&[Judge::Root, Judge::Loop, Judge::E2fsprogs]) {
         return;
     }
@@ -147,21 +147,21 @@ fn linux_reads_what_is_written_here_and_the_reverse() {
         let image = Image::mke2fs(48, options);
         let (a, b) = (pattern(3_000_000, 5), pattern(100, 6));
         let mount = LoopMount::rw(&image.path, "").unwrap();
-        std::fs::write(mount.path().join("theirs"), &a).unwrap();
+        std::fs::write(mount.path().join("by_linux"), &a).unwrap();
         std::fs::write(mount.path().join("small"), &b).unwrap();
         mount.unmount().unwrap();
 
         let fs = image.open();
-        let theirs = fs.open_file("theirs").unwrap();
-        theirs.write_all_at(1_000_001, &b).unwrap();
-        theirs.allocate(FallocateMode::PunchHole, 500_000, 70_001).unwrap();
-        theirs.set_len(2_500_000).unwrap();
-        theirs.append(&a[..123_456]).unwrap();
+        let by_linux = fs.open_file("by_linux").unwrap();
+        by_linux.write_all_at(1_000_001, &b).unwrap();
+        by_linux.allocate(FallocateMode::PunchHole, 500_000, 70_001).unwrap();
+        by_linux.set_len(2_500_000).unwrap();
+        by_linux.append(&a[..123_456]).unwrap();
         fs.open_file("small").unwrap().append(&b).unwrap();
-        let ours = new_file(&fs, "ours");
-        ours.write_all_at(5_000_000, &a).unwrap();
-        fs.set_xattr("ours", "user.name", &[1; 300], XattrMode::Any).unwrap();
-        drop((theirs, ours));
+        let by_extant = new_file(&fs, "by_extant");
+        by_extant.write_all_at(5_000_000, &a).unwrap();
+        fs.set_xattr("by_extant", "user.name", &[1; 300], XattrMode::Any).unwrap();
+        drop((by_linux, by_extant));
         fs.close().unwrap();
         image.judge();
 
@@ -171,21 +171,21 @@ fn linux_reads_what_is_written_here_and_the_reverse() {
         expected.truncate(2_500_000);
         expected.extend(&a[..123_456]);
         let mount = LoopMount::rw(&image.path, "").unwrap();
-        assert!(std::fs::read(mount.path().join("theirs")).unwrap() == expected, "{options}");
+        assert!(std::fs::read(mount.path().join("by_linux")).unwrap() == expected, "{options}");
         assert_eq!(std::fs::read(mount.path().join("small")).unwrap(), [&b[..], &b].concat());
-        let path = mount.path().join("ours");
-        let ours = std::fs::File::options().read(true).write(true).open(path).unwrap();
+        let path = mount.path().join("by_extant");
+        let by_extant = std::fs::File::options().read(true).write(true).open(path).unwrap();
         let mut back = vec![1; 8_000_000];
-        ours.read_exact_at(&mut back, 0).unwrap();
+        by_extant.read_exact_at(&mut back, 0).unwrap();
         assert!(back[..5_000_000].iter().all(|byte| *byte == 0) && back[5_000_000..] == a);
         // Linux continues where this engine stopped.
-        ours.write_all_at(&b, 4_999_990).unwrap();
-        drop(ours);
+        by_extant.write_all_at(&b, 4_999_990).unwrap();
+        drop(by_extant);
         mount.unmount().unwrap();
         image.judge();
         let fs = image.open();
         let mut back = [0; 100];
-        fs.open_file("ours").unwrap().read_at(4_999_990, &mut back).unwrap();
+        fs.open_file("by_extant").unwrap().read_at(4_999_990, &mut back).unwrap();
         assert_eq!(back[..], b[..]);
         fs.close().unwrap();
     }

@@ -67,7 +67,7 @@ fn a_large_write_is_few_large_device_writes() {
 }
 
 #[test]
-fn what_the_device_did_not_take_is_not_read() {
+fn data_that_the_device_refused_is_not_read() {
     for options in ["-b 4096", "-b 1024", "-b 1024 -O ^extents,^64bit", "-b 1024 -O bigalloc"] {
         let device = Arc::new(Faulty::new(mke2fs(24, options)));
         let fs = OpenOptions::new()

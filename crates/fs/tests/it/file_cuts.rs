@@ -104,7 +104,7 @@ const SMALL: [(&str, u64, u64); 2] = [
 ];
 
 #[test]
-fn a_truncation_goes_on_where_it_was_cut() {
+fn an_interrupted_truncation_is_finished() {
     for (options, blocks, stride) in SMALL {
         let full = ((blocks - 1) * stride + 1) as usize * 1024;
         let judge = |bytes: Option<Vec<u8>>| {
@@ -119,7 +119,7 @@ fn a_truncation_goes_on_where_it_was_cut() {
 }
 
 #[test]
-fn a_release_goes_on_where_it_was_cut() {
+fn an_interrupted_release_is_finished() {
     let (options, blocks, stride) = SMALL[1];
     let full = ((blocks - 1) * stride + 1) as usize * 1024;
     let judge = |bytes: Option<Vec<u8>>| {
@@ -134,7 +134,7 @@ fn a_release_goes_on_where_it_was_cut() {
 }
 
 #[test]
-fn ranges_taken_out_and_put_in_leave_a_whole_volume() {
+fn collapsed_and_inserted_ranges_leave_a_consistent_volume() {
     let modes = [
         FallocateMode::PunchHole,
         FallocateMode::ZeroRange,
@@ -154,7 +154,7 @@ fn ranges_taken_out_and_put_in_leave_a_whole_volume() {
 }
 
 #[test]
-fn what_left_the_journal_is_not_brought_back() {
+fn data_that_is_no_longer_journaled_is_not_replayed() {
     let flags = |file: &File, on: bool| {
         let mut flags = file.metadata().flags();
         flags.set(InodeFlags::JOURNAL_DATA, on);
@@ -205,7 +205,7 @@ fn a_write_through_the_journal_is_whole_or_absent() {
 const WHOLE: usize = 512 << 10;
 
 #[test]
-fn space_is_discarded_only_once_it_is_free_for_good() {
+fn space_is_discarded_only_after_the_commit_that_freed_it() {
     let base = mke2fs(16, "-b 1024 -J size=1");
     let device = Arc::new(Recorder::new(MemoryDevice::copy_of(&base).unwrap()));
     let mut options = OpenOptions::new();
@@ -291,8 +291,8 @@ const FLAGGED: &[Step] = &[
     (
         "set a mode",
         |fs| {
-            let wish = SetAttributes { mode: Some(0o600), ..Default::default() };
-            fs.set_attributes("/f", &wish).unwrap();
+            let changes = SetAttributes { mode: Some(0o600), ..Default::default() };
+            fs.set_attributes("/f", &changes).unwrap();
         },
         |fs| fs.symlink_metadata("/f").unwrap().permissions() == 0o600,
     ),
@@ -344,7 +344,7 @@ const FLAGGED: &[Step] = &[
 ];
 
 #[test]
-fn a_change_that_the_flags_of_an_inode_ask_to_be_durable_outlives_a_cut_at_its_return() {
+fn a_change_of_an_inode_with_the_sync_flag_is_durable_when_it_returns() {
     for (options, cache) in [("", 0), ("", 1 << 20), ("-O fast_commit", 1 << 20)] {
         let device = Arc::new(mke2fs(16, options));
         let fs = open(device.clone(), DataMode::Ordered);
@@ -382,7 +382,7 @@ fn a_change_that_the_flags_of_an_inode_ask_to_be_durable_outlives_a_cut_at_its_r
                 }
                 seen += 1;
             }
-            assert!(seen > 0, "{name}: a state behind the last operation");
+            assert!(seen > 0, "{name}: a state after the last operation");
         }
         fs.close().unwrap();
     }
@@ -407,7 +407,7 @@ const WRITES: &[Write] = &[
 ];
 
 #[test]
-fn what_files_held_when_they_were_closed_is_durable_after_a_sync_of_another_file() {
+fn data_of_closed_files_is_durable_after_a_sync_of_another_file() {
     let kinds = [("", 0), ("", 1 << 20), ("-O fast_commit", 1 << 20)];
     let ways = WRITES.iter().flat_map(|way| [(way, "/new"), (way, "/f")]);
     for ((options, cache), ((name, write), path)) in
@@ -448,7 +448,7 @@ fn what_files_held_when_they_were_closed_is_durable_after_a_sync_of_another_file
             }
             seen += 1;
         }
-        assert!(seen > 0, "a state behind the last operation");
+        assert!(seen > 0, "a state after the last operation");
         fs.close().unwrap();
     }
 }

@@ -131,7 +131,7 @@ fn a_file_mapped_onto_the_journal_is_neither_written_nor_freed() {
 }
 
 #[test]
-fn blocks_of_the_journal_that_are_marked_as_free_are_given_to_nobody() {
+fn blocks_of_the_journal_that_are_marked_as_free_are_not_allocated() {
     require!(E2fsprogs);
     let (image, journal) = volume("-O ^flex_bg");
     let group = journal / 32_768;
@@ -169,8 +169,8 @@ fn set_data_csum(img: &Path) -> Arc<MemoryDevice> {
     let mut sb = [0; 1024];
     device.read_at(ByteOffset(1024), &mut sb).unwrap();
     sb[0x64 + 3] |= 0x40;
-    let sum = extant_crc32c::crc32c(!0, &sb[..1020]).to_le_bytes();
-    sb[1020..].copy_from_slice(&sum);
+    let checksum = extant_crc32c::crc32c(!0, &sb[..1020]).to_le_bytes();
+    sb[1020..].copy_from_slice(&checksum);
     device.write_at(ByteOffset(1024), &sb).unwrap();
     Arc::new(device)
 }
@@ -196,7 +196,7 @@ fn a_forged_checksum_file_is_refused() {
     };
     made();
     let journal = number(&img, "bmap <8> 100");
-    let sums = number(&img, "bmap <5> 0");
+    let checksum_block = number(&img, "bmap <5> 0");
     // 16384 blocks of 1023 checksums: 17 blocks.
     let forgeries = [
         (format!("sif <5> block[5] {}", journal + 7), Some(journal + 7)),
@@ -204,9 +204,9 @@ fn a_forged_checksum_file_is_refused() {
             format!(
                 "sif <5> block[0] 0x2f30a; sif <5> block[4] 8; sif <5> block[6] 8; sif <5> block[7] 9; \
                  sif <5> block[8] {}",
-                sums + 4
+                checksum_block + 4
             ),
-            Some(sums + 4),
+            Some(checksum_block + 4),
         ),
         ("sif <5> size 69633".to_owned(), None),
         ("sif <5> size 73727".to_owned(), None),
@@ -239,8 +239,8 @@ fn a_forged_checksum_file_is_refused() {
         let as_device: Arc<dyn BlockDevice> = device.clone();
         tune::tune_device(&OpenOptions::new(), &as_device, &off).unwrap();
         std::fs::write(&img, image_of(&*device)).unwrap();
-        let mended = Command::new("e2fsck").arg("-fy").arg(&img).output().unwrap();
-        assert!(mended.status.code().is_some_and(|code| code <= 1), "{forgery}: {mended:?}");
+        let repaired = Command::new("e2fsck").arg("-fy").arg(&img).output().unwrap();
+        assert!(repaired.status.code().is_some_and(|code| code <= 1), "{forgery}: {repaired:?}");
         let fs = OpenOptions::new().open(&img).unwrap();
         assert_eq!(fs.read("/file").unwrap(), pattern(40_960, 1), "{forgery}");
     }

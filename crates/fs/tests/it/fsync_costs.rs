@@ -133,7 +133,7 @@ fn small_synced_changes_cost_no_more_than_with_linux() {
 }
 
 #[test]
-fn those_who_sync_while_a_commit_runs_share_the_next_one() {
+fn syncs_during_a_commit_share_the_next_one() {
     const THREADS: usize = 8;
     let (device, fs) = volume();
     let files: Vec<_> = (0..THREADS)

@@ -81,7 +81,7 @@ fn make_tree(root: &Path) {
 }
 
 /// Reads everything that can be read, and ignores errors.
-fn look_at_all(device: &Arc<Counting>) {
+fn read_all(device: &Arc<Counting>) {
     let shared = Arc::clone(device) as Arc<dyn BlockDevice>;
     let opened = OpenOptions::new().cache_bytes(1 << 20).open_device(shared);
     device.end_of("open");
@@ -207,7 +207,7 @@ fn damaged_volumes_are_read_without_harm() {
                         reads: AtomicU64::new(0),
                     };
                     let device = Arc::new(device);
-                    let done = catch_unwind(AssertUnwindSafe(|| look_at_all(&device)));
+                    let done = catch_unwind(AssertUnwindSafe(|| read_all(&device)));
                     assert!(done.is_ok(), "{name}: EXTANT_SEED={seed}");
                 }
             });

@@ -25,14 +25,14 @@ use std::time::Duration;
 const NAMES: usize = 80;
 
 fn kinds() -> Vec<(&'static str, MkfsOptions)> {
-    let wish = |wish: &str| MkfsOptions::new().features(wish).unwrap();
+    let features = |names: &str| MkfsOptions::new().features(names).unwrap();
     let small = |options: MkfsOptions| options.block_size(BlockSize::from_bytes(1024).unwrap());
     // The smallest log, so that it wraps around.
     let log = |options: MkfsOptions| options.journal(JournalSize::Blocks(1024));
     vec![
         ("modern", log(MkfsOptions::new())),
         ("ext3", log(small(MkfsOptions::of_type("ext3").unwrap()))),
-        ("plain", log(small(wish("^metadata_csum,^64bit,^orphan_file")))),
+        ("plain", log(small(features("^metadata_csum,^64bit,^orphan_file")))),
     ]
 }
 
@@ -99,7 +99,7 @@ fn names(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn e2fsck_and_linux_replay_what_we_logged() {
+fn e2fsck_and_linux_replay_the_log() {
     require!(E2fsprogs, Uml);
     let scratch = Scratch::new();
     let mut linux = Vec::new();
@@ -107,19 +107,20 @@ fn e2fsck_and_linux_replay_what_we_logged() {
         let image = crashed(&scratch, name, &options);
         let want = names(&image);
         assert!(want.len() > 3 * NAMES / 2, "{name}: {} names", want.len());
-        let ours = scratch.file("ours");
-        let theirs = scratch.file("theirs");
-        copy_sparse(&image, &ours).unwrap();
-        copy_sparse(&image, &theirs).unwrap();
-        let report = OpenOptions::new().recover_in_place(&ours).unwrap();
+        let by_extant = scratch.file("by_extant");
+        let by_e2fsck = scratch.file("by_e2fsck");
+        copy_sparse(&image, &by_extant).unwrap();
+        copy_sparse(&image, &by_e2fsck).unwrap();
+        let report = OpenOptions::new().recover_in_place(&by_extant).unwrap();
         assert!(report.transactions > 1, "{name}: {report:?}");
-        let replayed = run_args("e2fsck", &["-E", "journal_only", "-p", theirs.to_str().unwrap()]);
+        let replayed =
+            run_args("e2fsck", &["-E", "journal_only", "-p", by_e2fsck.to_str().unwrap()]);
         replayed.unwrap().success().unwrap();
-        for (who, path) in [("ours", &ours), ("e2fsck", &theirs)] {
+        for (by, path) in [("extant", &by_extant), ("e2fsck", &by_e2fsck)] {
             if let Err(report) = e2fsck(path, None).expect_clean() {
-                panic!("{name}, {who}: {report}");
+                panic!("{name}, {by}: {report}");
             }
-            assert_eq!(names(path), want, "{name}, {who}");
+            assert_eq!(names(path), want, "{name}, {by}");
         }
         linux.push((name, image, want));
     }
@@ -166,12 +167,12 @@ fn superblock_of(path: &Path) -> String {
 /// Wherever the journal aborts, the volume records it at once and for everything that opens it
 /// next: e2fsck then checks all of it without being forced to, and finds only that.
 #[test]
-fn a_journal_that_gave_up_marks_the_volume() {
+fn an_aborted_journal_marks_the_volume() {
     require!(E2fsprogs);
     let scratch = Scratch::new();
     let (fresh, path) = (scratch.file("fresh"), scratch.file("image"));
     mke2fs(&fresh, 8 << 20, "-b 1024 -O quota -J size=1", None).unwrap();
-    let mut told = 0;
+    let mut recorded = 0;
     for op in [IoOp::Write, IoOp::Flush] {
         for nth in 1.. {
             std::fs::copy(&fresh, &path).unwrap();
@@ -187,19 +188,21 @@ fn a_journal_that_gave_up_marks_the_volume() {
                 assert!(matches!(error, Error::Device { .. }), "{op} {nth}: {error}");
                 continue;
             }
-            told += 1;
+            recorded += 1;
             assert!(
                 says.contains("Last error function:      JournalAborted"),
                 "{op} {nth}: {says}"
             );
             assert!(says.contains("Last error err:           EIO"), "{op} {nth}: {says}");
-            let ours = scratch.file("ours");
-            std::fs::copy(&path, &ours).unwrap();
-            OpenOptions::new().write(true).open(&ours).unwrap().close().unwrap();
-            let says = superblock_of(&ours);
+            let by_extant = scratch.file("by_extant");
+            std::fs::copy(&path, &by_extant).unwrap();
+            OpenOptions::new().write(true).open(&by_extant).unwrap().close().unwrap();
+            let says = superblock_of(&by_extant);
             assert!(says.contains("with errors"), "{op} {nth}: {says}");
             assert!(!says.contains("Journal errno"), "{op} {nth}: {says}");
-            e2fsck(&ours, None).expect_clean().unwrap_or_else(|why| panic!("{op} {nth}: {why}"));
+            e2fsck(&by_extant, None)
+                .expect_clean()
+                .unwrap_or_else(|why| panic!("{op} {nth}: {why}"));
             let mut fsck = Command::new("e2fsck");
             let done = run(fsck.arg("-p").arg(&path), Duration::from_secs(60)).unwrap();
             let said = done.out();
@@ -207,5 +210,5 @@ fn a_journal_that_gave_up_marks_the_volume() {
             e2fsck(&path, None).expect_clean().unwrap_or_else(|why| panic!("{op} {nth}: {why}"));
         }
     }
-    assert!(told > 10, "{told}");
+    assert!(recorded > 10, "{recorded}");
 }

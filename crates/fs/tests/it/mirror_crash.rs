@@ -117,15 +117,15 @@ fn a_damaged_log_block_on_one_mirror_loses_nothing_that_was_synced() {
         assert!(log.len() > 10, "{}", log.len());
         let few = log.len().div_ceil(14);
         for at in log.into_iter().step_by(few) {
-            for sick in [0, 1] {
+            for bad in [0, 1] {
                 for zeros in [false, true] {
                     let context =
-                        format!("{block} {features}: log block at {at} of {sick}, {zeros}");
+                        format!("{block} {features}: log block at {at} of {bad}, {zeros}");
                     let devices = copies(&left);
-                    damage(&devices[sick], at, block.into(), zeros);
+                    damage(&devices[bad], at, block.into(), zeros);
                     expect_whole(&devices, &want, &context);
                     if zeros {
-                        judge(&*devices[sick]);
+                        judge(&*devices[bad]);
                     }
                 }
             }
@@ -278,7 +278,7 @@ fn synced_files(
 /// A request fails on one member, the power is cut, a request of the recovery fails, and the power
 /// is cut again.
 #[test]
-fn members_are_alike_after_one_failed_request_a_cut_and_a_recovery() {
+fn members_are_equal_after_one_failed_request_a_cut_and_a_recovery() {
     let seed = std::env::var("EXTANT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1u64);
     let (mut out, mut in_line) = (0, 0);
     let record = MEMBER_OFFSET..MEMBER_OFFSET + MEMBER_SIZE as u64;
@@ -293,8 +293,8 @@ fn members_are_alike_after_one_failed_request_a_cut_and_a_recovery() {
             let device = mirror(&members);
             let fs = options().open_device(device.clone()).unwrap();
             let op = [IoOp::Write, IoOp::Write, IoOp::Flush][draw.below(3)];
-            let (sick, nth) = (draw.below(2), 1 + draw.below(90) as u64);
-            members[sick].fail(op, nth);
+            let (bad, nth) = (draw.below(2), 1 + draw.below(90) as u64);
+            members[bad].fail(op, nth);
             let (durable, alone) = synced_files(&fs, &device, &recorder);
             fs.close().unwrap();
             for n in 0..3 {
@@ -306,8 +306,8 @@ fn members_are_alike_after_one_failed_request_a_cut_and_a_recovery() {
                 let (image, completed) = cut(&recorder, &base, at, &mut draw);
                 let kept = durable.iter().filter(|at| **at <= completed).count();
                 let (again, members) = members_of(&image);
-                let (op, sick) = ([IoOp::Write, IoOp::Flush][draw.below(2)], draw.below(2));
-                members[sick].fail(op, 1 + draw.below(30) as u64);
+                let (op, bad) = ([IoOp::Write, IoOp::Flush][draw.below(2)], draw.below(2));
+                members[bad].fail(op, 1 + draw.below(30) as u64);
                 let context = format!("{block} {features}: seed {seed}, round {round}");
                 // The only member that is up to date may be the one that fails: then a later
                 // recovery must succeed.

@@ -39,37 +39,37 @@ fn used_blocks(device: &MemoryDevice, block: u64) -> Vec<u64> {
 }
 
 #[test]
-fn a_bit_that_flips_anywhere_on_one_mirror_is_mended_or_leaves_no_trace() {
+fn a_flipped_bit_anywhere_on_one_mirror_is_repaired_or_has_no_effect() {
     for (block, features) in [(4096, "data_csum"), (1024, "data_csum,quota")] {
         let devices = made(block, features);
         let want = tree(&open(mirror(&copies(&devices)), 0)).unwrap();
         let blocks = used_blocks(&devices[0], block.into());
         let mut rng = Rng::new(seed());
-        let (mut mended, mut found, mut unread) = (0, 0, 0);
+        let (mut repaired, mut found, mut unread) = (0, 0, 0);
         for round in 0..80 {
             let devices = copies(&devices);
-            let (sick, n) = (rng.below(2), blocks[rng.below(blocks.len())]);
+            let (bad, n) = (rng.below(2), blocks[rng.below(blocks.len())]);
             let mut at = n * u64::from(block) + rng.below(block as usize) as u64;
             while at < 1536 {
                 // The member record, and the sector that reveals foreign changes: the layout's own
                 // tests cover them.
                 at += 512;
             }
-            if byte(&devices[sick], at) == b't' {
+            if byte(&devices[bad], at) == b't' {
                 // Perhaps in the link's target, which has no checksum.
                 continue;
             }
-            let flipped = byte(&devices[sick], at) ^ 1 << rng.below(8);
-            devices[sick].write_at(ByteOffset(at), &[flipped]).unwrap();
-            let context = format!("round {round}: member {sick}, block {n}, byte {at}");
+            let flipped = byte(&devices[bad], at) ^ 1 << rng.below(8);
+            devices[bad].write_at(ByteOffset(at), &[flipped]).unwrap();
+            let context = format!("round {round}: member {bad}, block {n}, byte {at}");
 
             let device = mirror(&devices);
             let fs = open(device.clone(), [0, 8][round % 2]);
             expect_same(&fs, &want, &context);
             // Changes next to it must not include the damage.
             let name = format!("/file{}", rng.below(40));
-            let wish = extant::SetAttributes { uid: Some(77), ..Default::default() };
-            fs.set_attributes(&name, &wish).unwrap();
+            let changes = extant::SetAttributes { uid: Some(77), ..Default::default() };
+            fs.set_attributes(&name, &changes).unwrap();
             fs.create_file("/new", &NewFile::default()).unwrap();
             fs.sync().unwrap();
             let after = tree(&fs).unwrap();
@@ -84,24 +84,26 @@ fn a_bit_that_flips_anywhere_on_one_mirror_is_mended_or_leaves_no_trace() {
 
             let same = byte(&devices[0], at) == byte(&devices[1], at);
             if same {
-                mended += 1;
+                repaired += 1;
                 continue;
             }
             // Nothing read it: a check of this member alone finds it, or nothing uses the byte.
             let options = Options { data: true, ..Options::default() };
-            let report = check_device(devices[sick].clone(), &options, &()).unwrap();
+            let report = check_device(devices[bad].clone(), &options, &()).unwrap();
             match report.clean {
                 true => unread += 1,
                 false => found += 1,
             }
         }
-        println!("{features}: {mended} mended, {found} found by a check, {unread} without meaning");
-        assert!(mended + found > 40, "{mended} mended, {found} found");
+        println!(
+            "{features}: {repaired} repaired, {found} found by a check, {unread} without meaning"
+        );
+        assert!(repaired + found > 40, "{repaired} repaired, {found} found");
     }
 }
 
 #[test]
-fn each_place_that_is_mended_is_told_of() {
+fn each_repaired_place_is_reported() {
     let devices = made(4096, "data_csum");
     let dir = tempfile::tempdir().unwrap();
     let paths = ["a", "b"].map(|name| dir.path().join(name));
@@ -118,28 +120,28 @@ fn each_place_that_is_mended_is_told_of() {
         }
         std::fs::write(path, bytes).unwrap();
     }
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let hears = Arc::clone(&told);
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let report = Arc::clone(&reported);
     let mut options = OpenOptions::new();
     options.write(true).commit_interval(None).member(&paths[1]);
     options.on_error(Arc::new(move |error| match error {
-        Error::Member(error) => hears.lock().unwrap().push(MemberError::clone(error)),
+        Error::Member(error) => report.lock().unwrap().push(MemberError::clone(error)),
         error => panic!("{error}"),
     }));
     let fs = options.open(&paths[0]).unwrap();
     expect_same(&fs, &tree(&open(mirror(&devices), 0)).unwrap(), "");
-    let told = std::mem::take(&mut *told.lock().unwrap());
+    let reported = std::mem::take(&mut *reported.lock().unwrap());
     let [a, b] = paths.each_ref().map(|path| std::fs::read(path).unwrap());
     let mut places = BTreeSet::new();
-    for error in &told {
+    for error in &reported {
         assert_eq!(Path::new(&error.member), paths[1], "{error}");
         let MemberProblem::Mended { at, len } = error.problem else { panic!("{error}") };
         let range = at as usize..(at + len) as usize;
         assert!(a[range.clone()] == b[range.clone()], "{error}");
-        assert!(places.insert(at), "told of twice: {error}");
+        assert!(places.insert(at), "reported twice: {error}");
     }
     // The mirror decides how many of them are read from this member.
-    assert!(told.len() > 3, "{}", told.len());
+    assert!(reported.len() > 3, "{}", reported.len());
     fs.close().unwrap();
 }
 
@@ -154,7 +156,7 @@ fn inode_block(image: &Path, name: &str) -> u64 {
 fn a_block_that_is_zeroed_on_one_mirror_is_taken_from_the_other() {
     let devices = made(4096, "data_csum");
     let want = tree(&open(mirror(&copies(&devices)), 0)).unwrap();
-    for sick in [0, 1] {
+    for bad in [0, 1] {
         let devices = copies(&devices);
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("img");
@@ -162,10 +164,11 @@ fn a_block_that_is_zeroed_on_one_mirror_is_taken_from_the_other() {
         devices[0].read_at(ByteOffset(0), &mut bytes).unwrap();
         std::fs::write(&path, &bytes).unwrap();
         let inodes = inode_block(&path, "/file5");
-        let sums = e2fsprogs::debugfs(&path, "blocks <5>").unwrap();
-        let sums = sums.split_whitespace().skip(1).map(|n| n.parse::<u64>().unwrap());
-        for block in sums.chain([inodes]) {
-            devices[sick].write_at(ByteOffset(block * 4096), &[0; 4096]).unwrap();
+        let checksum_block = e2fsprogs::debugfs(&path, "blocks <5>").unwrap();
+        let checksum_block =
+            checksum_block.split_whitespace().skip(1).map(|n| n.parse::<u64>().unwrap());
+        for block in checksum_block.chain([inodes]) {
+            devices[bad].write_at(ByteOffset(block * 4096), &[0; 4096]).unwrap();
         }
         let fs = open(mirror(&devices), 0);
         expect_same(&fs, &want, "zeroed");
@@ -180,7 +183,7 @@ fn a_block_that_is_zeroed_on_one_mirror_is_taken_from_the_other() {
 }
 
 #[test]
-fn entries_of_a_block_that_are_wrong_on_different_mirrors_are_each_taken_where_they_are_right() {
+fn entries_of_a_block_are_each_taken_from_the_mirror_where_they_are_right() {
     let devices = made(4096, "");
     let want = tree(&open(mirror(&copies(&devices)), 0)).unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -196,8 +199,8 @@ fn entries_of_a_block_that_are_wrong_on_different_mirrors_are_each_taken_where_t
     }
     let fs = open(mirror(&devices), 0);
     expect_same(&fs, &want, "mixed");
-    let wish = extant::SetAttributes { uid: Some(77), ..Default::default() };
-    fs.set_attributes("/file5", &wish).unwrap();
+    let changes = extant::SetAttributes { uid: Some(77), ..Default::default() };
+    fs.set_attributes("/file5", &changes).unwrap();
     fs.sync().unwrap();
     let after = tree(&fs).unwrap();
     fs.close().unwrap();
@@ -208,9 +211,9 @@ fn entries_of_a_block_that_are_wrong_on_different_mirrors_are_each_taken_where_t
 type Member = Arc<Faulty<MemoryDevice>>;
 
 /// Uses a volume in every way. Returns what it shows then.
-fn worked(fs: &Filesystem, summed: Bounce) -> extant::Result<Tree> {
+fn worked(fs: &Filesystem, bounce: Bounce) -> extant::Result<Tree> {
     let root = fs.root()?;
-    let direct = DirectOptions { bounce: summed, ..DirectOptions::default() };
+    let direct = DirectOptions { bounce, ..DirectOptions::default() };
     for round in 0..3u8 {
         let file = fs.open_file("/file30")?;
         file.write_all_at(10_000, &pattern(20_000, round))?;
@@ -238,9 +241,8 @@ fn requests_that_one_mirror_fails_cost_nothing() {
         let base = made(4096, features);
         for op in [IoOp::Read, IoOp::Write, IoOp::Flush] {
             for nth in [1, 2, 3, 5, 8, 13, 21, 34, 55, 89] {
-                for (sick, for_good) in [(0, false), (1, false), (0, true), (1, true)] {
-                    let context =
-                        format!("{features} {bounce:?}: {op} {nth} of {sick}, {for_good}");
+                for (bad, for_good) in [(0, false), (1, false), (0, true), (1, true)] {
+                    let context = format!("{features} {bounce:?}: {op} {nth} of {bad}, {for_good}");
                     let members: Vec<Member> = base
                         .iter()
                         .map(|d| Arc::new(Faulty::new(MemoryDevice::clone(d))))
@@ -248,8 +250,8 @@ fn requests_that_one_mirror_fails_cost_nothing() {
                     let device = mirror(&members);
                     let fs = open(device.clone(), 1);
                     match for_good {
-                        true => members[sick].fail_from(op, nth),
-                        false => members[sick].fail(op, nth),
+                        true => members[bad].fail_from(op, nth),
+                        false => members[bad].fail(op, nth),
                     }
                     let want = worked(&fs, bounce).unwrap_or_else(|e| panic!("{context}: {e}"));
                     fs.close().unwrap_or_else(|e| panic!("{context}: {e}"));

@@ -36,7 +36,7 @@ fn e2fsck(path: &Path) -> Option<(i32, String)> {
 #[test]
 fn volumes_of_every_kind_are_clean() {
     let dir = tempfile::tempdir().unwrap();
-    let features = |wish: &str| MkfsOptions::new().features(wish).unwrap();
+    let features = |names: &str| MkfsOptions::new().features(names).unwrap();
     let sized = |bytes: u32| MkfsOptions::new().block_size(block(bytes));
     let kinds: Vec<(&str, u64, MkfsOptions)> = vec![
         ("default", 64, MkfsOptions::new()),

@@ -69,16 +69,17 @@ fn the_resize_inode_names_the_blocks_that_mke2fs_names() {
         |row| (*row).to_owned(),
         |row| {
             let scratch = Scratch::new();
-            let (ours, theirs) = (scratch.file("ours.img"), scratch.file("theirs.img"));
-            make(&ours, 200 * MIB, row)?;
-            mke2fs(&theirs, 200 * MIB, row, None)?;
-            let (ours, theirs) = (reserve(&ours)?, reserve(&theirs)?);
-            match ours.iter().zip(&theirs).find(|(a, b)| a != b) {
-                Some((ours, theirs)) => Err(format!("{ours}, mke2fs has {theirs}")),
-                None if ours.len() != theirs.len() || ours.is_empty() => {
-                    Err(format!("{} blocks, mke2fs has {}", ours.len(), theirs.len()))
+            let (by_extant, by_mke2fs) =
+                (scratch.file("by_extant.img"), scratch.file("by_mke2fs.img"));
+            make(&by_extant, 200 * MIB, row)?;
+            mke2fs(&by_mke2fs, 200 * MIB, row, None)?;
+            let (by_extant, by_mke2fs) = (reserve(&by_extant)?, reserve(&by_mke2fs)?);
+            match by_extant.iter().zip(&by_mke2fs).find(|(a, b)| a != b) {
+                Some((by_extant, by_mke2fs)) => Err(format!("{by_extant}, mke2fs has {by_mke2fs}")),
+                None if by_extant.len() != by_mke2fs.len() || by_extant.is_empty() => {
+                    Err(format!("{} blocks, mke2fs has {}", by_extant.len(), by_mke2fs.len()))
                 }
-                None => Ok(format!(" {} blocks", ours.len())),
+                None => Ok(format!(" {} blocks", by_extant.len())),
             }
         },
     );

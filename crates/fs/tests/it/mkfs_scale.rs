@@ -63,7 +63,7 @@ fn make(bytes: u64, options: &MkfsOptions) -> (Arc<Counting>, mkfs::Made, u64, u
 }
 
 #[test]
-fn a_volume_of_a_tebibyte_takes_a_few_mebibytes_of_writes() {
+fn making_a_volume_of_a_tebibyte_writes_a_few_mebibytes() {
     let usual = MkfsOptions::new();
     // Beyond 16 TiB, nearly all that is written are backups of the descriptor table.
     let spread = MkfsOptions::new().features("meta_bg,^resize_inode").unwrap();

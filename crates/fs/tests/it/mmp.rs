@@ -25,7 +25,7 @@ fn shown(img: &Path) -> String {
 }
 
 #[test]
-fn the_second_writer_is_refused_and_told_who_holds_it() {
+fn the_second_writer_is_refused_and_gets_the_holder() {
     require!(E2fsprogs);
     let scratch = Scratch::new();
     let img = protected(&scratch);
@@ -46,7 +46,7 @@ fn the_second_writer_is_refused_and_told_who_holds_it() {
 
 /// A system reports a lost write once, to the first caller: here to the heartbeat thread.
 #[test]
-fn nothing_is_acknowledged_behind_a_beat_that_failed() {
+fn no_sync_succeeds_after_a_heartbeat_that_failed() {
     require!(E2fsprogs);
     let scratch = Scratch::new();
     let img = protected(&scratch);

@@ -44,13 +44,13 @@ impl Scratch {
     }
 }
 
-fn features(wish: &str) -> MkfsOptions {
-    MkfsOptions::new().features(wish).unwrap()
+fn features(names: &str) -> MkfsOptions {
+    MkfsOptions::new().features(names).unwrap()
 }
 
 /// Without checksums, a leaf that has lost all its names looks like a node of the index.
 #[test]
-fn leaves_that_lost_their_names_take_new_ones() {
+fn emptied_directory_leaves_are_reused() {
     let small = BlockSize::from_bytes(1024).unwrap();
     let scratch = Scratch::made(16, features("^metadata_csum,^has_journal").block_size(small));
     let name = |round: u32, n: u32| format!("d/round {round} of a name, number {n}");
@@ -212,7 +212,7 @@ fn renames_move_replace_and_exchange() {
 /// Debug builds count the blocks of each handle: the splits at every level must stay within their
 /// credits.
 #[test]
-fn a_directory_of_three_levels_grows_and_goes_within_the_promises_of_its_handles() {
+fn a_directory_of_three_levels_grows_and_shrinks_within_the_credits_of_its_handles() {
     const NAMES: usize = 36_000;
     let small = BlockSize::from_bytes(1024).unwrap();
     let scratch = Scratch::made(64, features("large_dir").block_size(small));
@@ -264,14 +264,14 @@ fn a_file_has_65000_names_and_no_more() {
 }
 
 #[test]
-fn a_new_file_takes_from_its_directory_what_linux_hands_on() {
+fn a_new_file_inherits_from_its_directory_as_in_linux() {
     let scratch = Scratch::made(16, features("project,quota"));
     scratch.with(|fs| {
         let dir = fs.create_dir("d", &NewFile::directory()).unwrap();
-        let handed = InodeFlags::PROJINHERIT | InodeFlags::NODUMP | InodeFlags::NOATIME;
+        let inherited = InodeFlags::PROJINHERIT | InodeFlags::NODUMP | InodeFlags::NOATIME;
         let own = InodeFlags::TOPDIR | InodeFlags::IMMUTABLE;
-        let set = |wish: SetAttributes| dir.set_attributes(&wish).unwrap();
-        let flags = dir.metadata().flags() | handed | InodeFlags::DIRSYNC | InodeFlags::TOPDIR;
+        let set = |changes: SetAttributes| dir.set_attributes(&changes).unwrap();
+        let flags = dir.metadata().flags() | inherited | InodeFlags::DIRSYNC | InodeFlags::TOPDIR;
         set(SetAttributes { projid: Some(9), gid: Some(6), ..Default::default() });
         set(SetAttributes { mode: Some(0o2775), flags: Some(flags), ..Default::default() });
         let new = NewFile { mode: 0o755, gid: 1, projid: 4, ..NewFile::default() };
@@ -283,7 +283,7 @@ fn a_new_file_takes_from_its_directory_what_linux_hands_on() {
             let known = node.metadata();
             let base = InodeFlags::NODUMP | InodeFlags::NOATIME | more;
             assert_eq!((known.permissions(), known.gid(), known.project()), (mode, 6, 9));
-            assert_eq!(known.flags() & (handed | own | InodeFlags::DIRSYNC), base);
+            assert_eq!(known.flags() & (inherited | own | InodeFlags::DIRSYNC), base);
         }
         // A file of another project is refused, and an immutable directory neither gains nor loses
         // names.
@@ -352,7 +352,7 @@ fn directories_are_created_along_a_path_of_any_length() {
 }
 
 #[test]
-fn directories_are_created_through_symlinks_and_not_behind_missing_targets() {
+fn directories_are_created_through_symlinks_and_not_below_missing_targets() {
     let scratch = by_mke2fs(16, "-t ext4");
     scratch.with(|fs| {
         let dir = NewFile::directory();
@@ -505,7 +505,7 @@ fn from_place(dir: &Node, place: u64, step: usize) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn a_place_means_the_same_in_every_opening_and_after_any_change() {
+fn a_directory_offset_is_valid_in_every_opening_and_after_any_change() {
     let legacy = || features("^metadata_csum");
     let mut all = kinds();
     all.push(("no index", features("^dir_index")));

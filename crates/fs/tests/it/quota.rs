@@ -113,7 +113,7 @@ fn usage_is_right_wherever_the_writer_is_killed() {
 }
 
 #[test]
-fn limits_hold_for_who_asks() {
+fn limits_hold_only_where_they_are_enforced() {
     extant_testkit::require!(E2fsprogs);
     let scratch = Scratch::new();
     let path = volume(&scratch, "-b 1024 -O quota");
@@ -218,7 +218,7 @@ fn usage_is_right_after_changes_that_fail_on_a_full_volume() {
 
 /// Found by a power cut on a full volume: the inode that was released had never been charged.
 #[test]
-fn what_cannot_be_made_takes_nothing_off_its_owner() {
+fn a_file_that_cannot_be_made_is_not_charged() {
     extant_testkit::require!(E2fsprogs);
     let scratch = Scratch::new();
     let path = volume(&scratch, "-b 4096 -O quota,project");

@@ -249,7 +249,7 @@ const CASES: &[Case] = &[
 ];
 
 #[test]
-fn what_mke2fs_wrote_is_read_back_the_same() {
+fn files_written_by_mke2fs_are_read_back_the_same() {
     extant_testkit::require!(E2fsprogs);
     let scratch = Scratch::new();
     let tree = scratch.file("tree");
@@ -356,7 +356,7 @@ fn many_threads_read_one_volume_with_hardly_any_cache() {
 }
 
 #[test]
-fn space_is_what_dumpe2fs_counts() {
+fn free_space_agrees_with_dumpe2fs() {
     extant_testkit::require!(E2fsprogs);
     let scratch = Scratch::new();
     let image = scratch.file("image");

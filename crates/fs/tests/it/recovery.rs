@@ -164,7 +164,7 @@ fn assert_clean(device: &MemoryDevice, what: &str) {
 }
 
 #[test]
-fn what_was_synced_is_there_and_the_volume_is_whole() {
+fn synced_data_survives_and_the_volume_is_consistent() {
     require!(Root, Loop, E2fsprogs);
     for name in CASES {
         let (image, state) = crash(name);
@@ -250,7 +250,7 @@ fn journal_blocks(device: &MemoryDevice, size: u64) -> (Vec<u64>, Vec<u64>) {
 }
 
 #[test]
-fn a_mutated_log_gets_an_answer_and_does_no_harm() {
+fn a_mutated_log_is_replayed_or_refused_and_does_no_harm() {
     require!(Root, Loop, E2fsprogs);
     for name in ["fc-quick-3", "fc-newdir", "fc-nocsum-quick-22", "fc-inline-mixed"] {
         let (image, _) = crash(name);
@@ -284,7 +284,7 @@ fn a_mutated_log_gets_an_answer_and_does_no_harm() {
 /// Fast commits whose records were changed and whose checksums are right again: only the engine's
 /// own checks protect the volume.
 #[test]
-fn records_that_make_no_sense_are_passed_over() {
+fn records_that_make_no_sense_are_skipped() {
     require!(Root, Loop, E2fsprogs);
     for (seed, name) in
         ["fc-quick-3", "fc-newdir", "fc-truncate", "fc-nocsum-quick-22", "fc-bigalloc-quick-22"]

@@ -149,7 +149,7 @@ const ROWS: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn a_grown_volume_holds_what_it_held() {
+fn a_grown_volume_keeps_its_content() {
     require!(Root, Loop, E2fsprogs);
     run_cases(
         "resize/grow",
@@ -189,7 +189,7 @@ fn mounts(img: &Path) -> Result<(), String> {
 }
 
 #[test]
-fn a_shrunk_volume_holds_what_it_held() {
+fn a_shrunk_volume_keeps_its_content() {
     require!(Root, Loop, E2fsprogs);
     run_cases(
         "resize/shrink",
@@ -203,7 +203,7 @@ fn a_shrunk_volume_holds_what_it_held() {
             let mut text = String::new();
             for size in [Size::Bytes(140 * MIB), Size::Bytes(61 * MIB), Size::Minimum] {
                 let fs = Filesystem::open(&img).map_err(|e| e.to_string())?;
-                let told = minimum(&fs).map_err(|e| e.to_string())?;
+                let reported = minimum(&fs).map_err(|e| e.to_string())?;
                 drop(fs);
                 let done = match resize(&img, size, &mut |_, _| {}) {
                     Ok(done) => done,
@@ -216,8 +216,8 @@ fn a_shrunk_volume_holds_what_it_held() {
                 if before != content(&img) {
                     return Err(format!("{size:?}: the content changed"));
                 }
-                if size == Size::Minimum && done.to_blocks > told {
-                    return Err(format!("{} blocks, told were {told}", done.to_blocks));
+                if size == Size::Minimum && done.to_blocks > reported {
+                    return Err(format!("{} blocks, reported were {reported}", done.to_blocks));
                 }
                 text += &format!(
                     " {} ({} blocks, {} inodes)",
@@ -235,7 +235,7 @@ fn a_shrunk_volume_holds_what_it_held() {
 /// The states of a change of size after power cuts.
 struct Cuts {
     /// How many states were checked.
-    looked: usize,
+    states: usize,
     /// How many of them had the new size.
     new_size: usize,
     /// How many had a size between the old and the new one.
@@ -269,7 +269,7 @@ fn cut_anywhere(
     let operations = recorder.position();
     let every = (operations / states).max(1);
     let mut cuts = plan.states();
-    let mut seen_cuts = Cuts { looked: 0, new_size: 0, between: 0, operations };
+    let mut seen_cuts = Cuts { states: 0, new_size: 0, between: 0, operations };
     let mut last = usize::MAX;
     // Most states are in the copying of data. All of the last ones, in which the size changes, are
     // checked.
@@ -294,8 +294,8 @@ fn cut_anywhere(
         }
         seen_cuts.new_size += usize::from(blocks == done.to_blocks);
         seen_cuts.between += usize::from(between);
-        seen_cuts.looked += 1;
-        if (between || seen_cuts.looked % 8 == 1) && seen(&fs) != before {
+        seen_cuts.states += 1;
+        if (between || seen_cuts.states % 8 == 1) && seen(&fs) != before {
             return Err(at("the content changed".into()));
         }
         let out = scratch.file("cut.img");
@@ -334,18 +334,18 @@ fn a_cut_leaves_the_old_size_or_the_new_one() {
             let long = std::env::var_os("EXTANT_SOAK").is_some();
             let states = if long { 400 } else { 10 };
             let cuts = cut_anywhere(options, (from, from.max(to)), Size::Bytes(to), states)?;
-            let Cuts { looked, new_size, operations, .. } = cuts;
-            Ok(format!("{looked} states of {operations}, {new_size} of them of the new size"))
+            let Cuts { states, new_size, operations, .. } = cuts;
+            Ok(format!("{states} states of {operations}, {new_size} of them of the new size"))
         },
     );
 }
 
 /// The tables of removed groups are in the way, so the volume shrinks in several rounds.
 #[test]
-fn a_cut_of_a_resize_to_the_minimum_leaves_a_whole_volume_and_another_run_ends_at_the_same_size() {
+fn a_cut_resize_to_the_minimum_leaves_a_consistent_volume_and_ends_at_the_same_size_again() {
     require!(Root, Loop, E2fsprogs);
     let options = "-b 1024 -g 2048 -J size=1";
     let cuts = cut_anywhere(options, (40 * MIB, 40 * MIB), Size::Minimum, 60).unwrap();
-    println!("{} states, {} between, {} new", cuts.looked, cuts.between, cuts.new_size);
+    println!("{} states, {} between, {} new", cuts.states, cuts.between, cuts.new_size);
     assert!(cuts.between > 0 && cuts.new_size > 0, "no cut between two rounds");
 }

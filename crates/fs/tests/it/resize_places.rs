@@ -50,8 +50,8 @@ fn a_volume_with_a_journal_device_changes_with_it_and_not_without() {
     let before = fs::read(&img).unwrap();
     let label = Tune { label: Some("fresh".into()), ..Tune::default() };
     let uuid = Tune { uuid: Some(UUID), ..label.clone() };
-    for wish in [&label, &uuid] {
-        assert_elsewhere(tune(&img, wish));
+    for changes in [&label, &uuid] {
+        assert_elsewhere(tune(&img, changes));
     }
     assert_elsewhere(resize(&img, Size::Bytes(20 * MIB), &mut |_, _| {}));
     assert_elsewhere(OpenOptions::new().write(true).open(&img).map(drop));
@@ -89,8 +89,8 @@ fn the_journal_device_names_the_volume_whichever_write_is_the_last() {
         Arc::new(extant::MemoryDevice::from_bytes(&fs::read(&img).unwrap()));
     let mut open = OpenOptions::new();
     open.journal_on(recorder.clone());
-    let wish = Tune { uuid: Some(UUID), ..Tune::default() };
-    extant::tune::tune_device(&open, &volume, &wish).unwrap();
+    let changes = Tune { uuid: Some(UUID), ..Tune::default() };
+    extant::tune::tune_device(&open, &volume, &changes).unwrap();
     // The volume's UUID changes between the first and the last of the two writes to the journal
     // device.
     let named = |bytes: &[u8]| -> Vec<[u8; 16]> {
@@ -128,19 +128,19 @@ fn a_protected_volume_is_held_while_it_changes() {
     let smaller = resize_with(&second, &img, Size::Minimum, &mut |_, _| {});
     assert!(matches!(smaller, Err(Error::Held { .. })));
     holder.close().unwrap();
-    let mut wishes = Tune { uuid: Some(UUID), ..label }.features("^has_journal").unwrap();
+    let mut changes = Tune { uuid: Some(UUID), ..label }.features("^has_journal").unwrap();
     for size in [Size::Bytes(100 * MIB), Size::Minimum] {
-        tune(&img, &wishes).unwrap();
+        tune(&img, &changes).unwrap();
         resize(&img, size, &mut |_, _| {}).unwrap();
         let said = debugfs(&img, "dump_mmp").unwrap();
         assert!(said.contains("sequence: ff4d4d50"), "given back: {said}");
         e2fsck(&img, None).expect_clean().unwrap();
-        wishes = Tune { label: Some("once more".into()), ..Tune::default() };
+        changes = Tune { label: Some("once more".into()), ..Tune::default() };
     }
     assert!(Filesystem::open(&img).unwrap().read("/file").unwrap() == content());
     // A checker that was killed.
     debugfs_mmp_checker(&img);
-    assert!(matches!(tune(&img, &wishes), Err(Error::Held { .. })));
+    assert!(matches!(tune(&img, &changes), Err(Error::Held { .. })));
     clear_mmp(&OpenOptions::new(), &img).unwrap();
     e2fsck(&img, None).expect_clean().unwrap();
     let other = scratch.file("b.img");
@@ -216,7 +216,7 @@ fn volumes_pass_two_to_the_32_blocks_and_come_back() {
 }
 
 #[test]
-fn the_least_size_that_is_told_is_reached() {
+fn the_reported_minimum_is_reached() {
     require!(E2fsprogs);
     let scratch = Scratch::new();
     let img = scratch.file("a.img");
@@ -226,9 +226,9 @@ fn the_least_size_that_is_told_is_reached() {
         fs.write(format!("/file {n}"), content()).unwrap();
     }
     fs.close().unwrap();
-    let told = minimum(&Filesystem::open(&img).unwrap()).unwrap();
+    let reported = minimum(&Filesystem::open(&img).unwrap()).unwrap();
     let done = resize(&img, Size::Minimum, &mut |_, _| {}).unwrap();
-    assert!(done.to_blocks <= told, "{} blocks, told were {told}", done.to_blocks);
+    assert!(done.to_blocks <= reported, "{} blocks, reported were {reported}", done.to_blocks);
     e2fsck(&img, None).expect_clean().unwrap();
     run_args("dumpe2fs", &["-h", img.to_str().unwrap()]).unwrap();
 }

@@ -32,7 +32,7 @@ fn field(said: &str, name: &str) -> Result<u64, String> {
 }
 
 #[test]
-fn the_last_group_has_a_bitmap_of_its_own_where_the_volume_ends_between_two() {
+fn the_last_group_has_its_bitmap_where_the_volume_ends_between_two() {
     require!(E2fsprogs);
     let rows = [
         "-b 1024",
@@ -71,7 +71,7 @@ fn the_last_group_has_a_bitmap_of_its_own_where_the_volume_ends_between_two() {
 }
 
 #[test]
-fn the_reserve_of_descriptors_is_named_as_before() {
+fn the_reserved_descriptor_blocks_are_recorded_as_before() {
     require!(E2fsprogs);
     let rows = [
         "-b 1024",
@@ -167,7 +167,7 @@ fn superblock(img: &Path) -> Result<(u64, extant_ondisk::features::Features, u16
 }
 
 #[test]
-fn an_empty_volume_becomes_small_whatever_its_clusters_are() {
+fn an_empty_volume_shrinks_with_any_cluster_size() {
     require!(E2fsprogs);
     let rows = [
         "-b 1024",
@@ -187,16 +187,16 @@ fn an_empty_volume_becomes_small_whatever_its_clusters_are() {
             mke2fs(&img, 100 * MIB, options, None)?;
             let mut text = String::new();
             for mib in [0, 300, 900, 1400] {
-                let wish = Size::Bytes(mib * MIB);
+                let size = Size::Bytes(mib * MIB);
                 if mib > 0 {
-                    resize(&img, wish, &mut |_, _| {}).map_err(|e| format!("{mib}: {e}"))?;
+                    resize(&img, size, &mut |_, _| {}).map_err(|e| format!("{mib}: {e}"))?;
                 }
-                let told = Filesystem::open(&img).and_then(|fs| minimum(&fs));
-                let told = told.map_err(|e| e.to_string())?;
+                let reported = Filesystem::open(&img).and_then(|fs| minimum(&fs));
+                let reported = reported.map_err(|e| e.to_string())?;
                 let back = resize(&img, Size::Bytes(100 * MIB), &mut |_, _| {});
                 back.map_err(|e| format!("back from {mib}: {e}"))?;
                 checked(&img)?;
-                text += &format!(" {told}");
+                text += &format!(" {reported}");
             }
             let done = resize(&img, Size::Minimum, &mut |_, _| {}).map_err(|e| e.to_string())?;
             checked(&img)?;
@@ -204,14 +204,14 @@ fn an_empty_volume_becomes_small_whatever_its_clusters_are() {
             // A journal, one group's tables, reserved descriptor blocks.
             match bytes < 30 * MIB {
                 true => Ok(format!("{text}, and {bytes} bytes")),
-                false => Err(format!("{bytes} bytes, told were {text}")),
+                false => Err(format!("{bytes} bytes, reported were {text}")),
             }
         },
     );
 }
 
 #[test]
-fn an_orphan_file_that_moves_is_sealed_anew() {
+fn a_moved_orphan_file_gets_new_checksums() {
     require!(E2fsprogs);
     let rows = [
         "-b 1024 -O orphan_file,^64bit,^extent",

@@ -18,16 +18,16 @@ use std::sync::Arc;
 type Kind = (&'static str, u64);
 
 /// One location of each kind in the volume of [`made`], in bytes.
-fn kinds(image: &std::path::Path, block: u64, summed: bool) -> Vec<Kind> {
-    let asked = |command: &str| e2fsprogs::debugfs(image, command).unwrap();
+fn kinds(image: &std::path::Path, block: u64, with_data_csum: bool) -> Vec<Kind> {
+    let debugfs = |command: &str| e2fsprogs::debugfs(image, command).unwrap();
     let numbers = |text: &str| -> Vec<u64> {
         text.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect()
     };
     let blocks = |name: &str| -> Vec<u64> {
-        let text = asked(&format!("blocks {name}"));
+        let text = debugfs(&format!("blocks {name}"));
         text.split_whitespace().filter_map(|n| n.parse().ok()).collect()
     };
-    let stats = asked("stats");
+    let stats = debugfs("stats");
     let after = |text: &str, word: &str| {
         let rest = text.split(word).nth(1).unwrap_or_else(|| panic!("{word} in {text}"));
         numbers(rest)[0]
@@ -35,12 +35,12 @@ fn kinds(image: &std::path::Path, block: u64, summed: bool) -> Vec<Kind> {
     let group = stats.split("Group  0:").nth(1).expect("a group");
     let per_group = after(&stats, "Blocks per group:");
     let first = after(&stats, "First block:");
-    let torn = asked("ex /torn");
+    let torn = debugfs("ex /torn");
     let map =
         torn.lines().find(|line| line.trim_start().starts_with("0/")).expect("a block of the map");
     let map = numbers(map)[6];
-    let xattr = after(&asked("stat /file30"), "File ACL:");
-    let place = asked("imap /file5");
+    let xattr = after(&debugfs("stat /file30"), "File ACL:");
+    let place = debugfs("imap /file5");
     let inode = after(&place, "at block ") * block
         + place.split("offset 0x").nth(1).map_or(0, |hex| {
             u64::from_str_radix(hex.trim().trim_end_matches('.'), 16).expect("an offset")
@@ -72,7 +72,7 @@ fn kinds(image: &std::path::Path, block: u64, summed: bool) -> Vec<Kind> {
     if let Some(reserve) = blocks("<7>").first().filter(|_| block == 1024) {
         kinds.push(("resize inode", reserve * block));
     }
-    if summed {
+    if with_data_csum {
         kinds.push(("checksum file", blocks("<5>")[0] * block + 40));
         kinds.push(("data", blocks("/file30")[3] * block + 77));
     }
@@ -91,29 +91,29 @@ fn expect_equal(devices: &[Arc<MemoryDevice>], context: &str) {
 }
 
 #[test]
-fn a_scrub_mends_damage_of_each_kind_on_either_member() {
+fn a_scrub_repairs_damage_of_each_kind_on_either_member() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("img");
     for (block, features) in [(4096, "data_csum"), (1024, "data_csum,quota"), (1024, "")] {
         let devices = made(block, features);
-        let summed = features.contains("data_csum");
+        let with_data_csum = features.contains("data_csum");
         let want = tree(&open(mirror(&copies(&devices)), 0)).unwrap();
         image_of(&*devices[0], &path);
-        for (kind, at) in kinds(&path, block.into(), summed) {
-            for sick in [0, 1] {
+        for (kind, at) in kinds(&path, block.into(), with_data_csum) {
+            for bad in [0, 1] {
                 for zeros in [false, true] {
-                    let context = format!("{block} {features:?}: {kind}, member {sick}, {zeros}");
+                    let context = format!("{block} {features:?}: {kind}, member {bad}, {zeros}");
                     let devices = copies(&devices);
                     match zeros {
                         true => {
                             // A block of the checksum file that is all zeros is valid by itself.
                             let unit = if kind == "checksum file" { u64::from(block) } else { 512 };
                             let start = ByteOffset(at - at % unit);
-                            devices[sick].write_at(start, &vec![0; unit as usize]).unwrap();
+                            devices[bad].write_at(start, &vec![0; unit as usize]).unwrap();
                         }
                         false => {
-                            let flipped = byte(&devices[sick], at) ^ 0x10;
-                            devices[sick].write_at(ByteOffset(at), &[flipped]).unwrap();
+                            let flipped = byte(&devices[bad], at) ^ 0x10;
+                            devices[bad].write_at(ByteOffset(at), &[flipped]).unwrap();
                         }
                     }
                     let opened = mirror(&devices);
@@ -128,7 +128,7 @@ fn a_scrub_mends_damage_of_each_kind_on_either_member() {
                     assert!(report.errors.iter().all(|count| *count == 0), "{context}: {report:?}");
                     expect_equal(&devices, &context);
                     expect_same(&open(mirror(&devices), 0), &want, &context);
-                    judge(&*devices[sick]);
+                    judge(&*devices[bad]);
                 }
             }
         }
@@ -136,7 +136,7 @@ fn a_scrub_mends_damage_of_each_kind_on_either_member() {
 }
 
 #[test]
-fn a_scrub_tells_of_what_it_cannot_judge_and_copies_no_damage_on_trust() {
+fn a_scrub_reports_undecided_blocks_and_copies_no_damage_from_a_trusted_member() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("img");
     let base = made(4096, "");
@@ -158,9 +158,9 @@ fn a_scrub_tells_of_what_it_cannot_judge_and_copies_no_damage_on_trust() {
         flip(1 - trusted, place("block of a directory"));
         let right = byte(&devices[trusted], data * 4096 + 5);
         let opened = mirror(&devices);
-        let looked = scrub(&opened, &Scrub::default(), &mut |_, _, _| ()).unwrap();
-        let known = looked.unresolved.iter().filter(|block| block.is_known).count();
-        assert_eq!((looked.unresolved.len(), known, looked.mended_blocks), (4, 3, 0), "{looked:?}");
+        let report = scrub(&opened, &Scrub::default(), &mut |_, _, _| ()).unwrap();
+        let known = report.unresolved.iter().filter(|block| block.is_known).count();
+        assert_eq!((report.unresolved.len(), known, report.mended_blocks), (4, 3, 0), "{report:?}");
         let options = Scrub { write: true, trust: None, ..Scrub::default() };
         let report = scrub(&opened, &options, &mut |_, _, _| ()).unwrap();
         let left: Vec<_> = report.unresolved.iter().map(|found| found.range.start).collect();
@@ -178,7 +178,7 @@ fn a_scrub_tells_of_what_it_cannot_judge_and_copies_no_damage_on_trust() {
 }
 
 #[test]
-fn entries_of_a_block_that_are_wrong_on_different_members_are_mended_each() {
+fn entries_of_a_block_that_are_wrong_on_different_members_are_each_repaired() {
     for features in ["", "data_csum"] {
         let base = made(4096, features);
         let want = tree(&open(mirror(&copies(&base)), 0)).unwrap();
@@ -208,7 +208,7 @@ fn alone(device: &Arc<MemoryDevice>) -> extant::Filesystem {
 }
 
 #[test]
-fn the_member_that_is_right_stays_as_it_is_whatever_the_other_holds() {
+fn the_right_member_is_unchanged_whatever_the_other_contains() {
     let seed = std::env::var("EXTANT_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let mut rng = Rng::new(seed);
     let kinds = [(4096, "data_csum"), (1024, ""), (1024, "^metadata_csum"), (4096, "^has_journal")];
@@ -217,11 +217,11 @@ fn the_member_that_is_right_stays_as_it_is_whatever_the_other_holds() {
         let want = tree(&alone(&base[0])).unwrap();
         let mut bytes = vec![0; LEN as usize];
         base[0].read_at(ByteOffset(0), &mut bytes).unwrap();
-        let (mut mended, mut left) = (0, 0);
+        let (mut repaired, mut left) = (0, 0);
         for round in 0..20 {
             let devices = copies(&base);
-            let sick = rng.below(2);
-            let context = format!("{block} {features}: round {round}, member {sick}");
+            let bad = rng.below(2);
+            let context = format!("{block} {features}: round {round}, member {bad}");
             for _ in 0..1 + rng.below(6) {
                 let used = |rng: &mut Rng| loop {
                     let at = (2048 + rng.below(LEN as usize - 4096)) & !511;
@@ -231,12 +231,12 @@ fn the_member_that_is_right_stays_as_it_is_whatever_the_other_holds() {
                 };
                 let at = used(&mut rng);
                 match rng.below(3) {
-                    0 => devices[sick].write_at(ByteOffset(at), &[0; 512]).unwrap(),
-                    1 => devices[sick].write_at(ByteOffset(at), &[0x5A; 512]).unwrap(),
+                    0 => devices[bad].write_at(ByteOffset(at), &[0; 512]).unwrap(),
+                    1 => devices[bad].write_at(ByteOffset(at), &[0x5A; 512]).unwrap(),
                     _ => {
                         let at = at + rng.below(512) as u64;
-                        let flipped = byte(&devices[sick], at) ^ 1 << rng.below(8);
-                        devices[sick].write_at(ByteOffset(at), &[flipped]).unwrap();
+                        let flipped = byte(&devices[bad], at) ^ 1 << rng.below(8);
+                        devices[bad].write_at(ByteOffset(at), &[flipped]).unwrap();
                     }
                 }
             }
@@ -245,20 +245,20 @@ fn the_member_that_is_right_stays_as_it_is_whatever_the_other_holds() {
             let report = scrub(&opened, &options, &mut |_, _, _| ());
             let report = report.unwrap_or_else(|error| panic!("{context}: {error}"));
             drop(opened);
-            expect_same(&alone(&devices[1 - sick]), &want, &context);
-            judge(&*devices[1 - sick]);
-            (mended, left) = (mended + report.mended_blocks, left + report.unresolved.len());
+            expect_same(&alone(&devices[1 - bad]), &want, &context);
+            judge(&*devices[1 - bad]);
+            (repaired, left) = (repaired + report.mended_blocks, left + report.unresolved.len());
             if features == "data_csum" {
                 assert!(report.unresolved.is_empty(), "{context}: {report:?}");
                 expect_equal(&devices, &context);
             }
-            let trust = Scrub { write: true, trust: Some(1 - sick), ..Scrub::default() };
+            let trust = Scrub { write: true, trust: Some(1 - bad), ..Scrub::default() };
             let report = scrub(&mirror(&devices), &trust, &mut |_, _, _| ()).unwrap();
             assert!(report.unresolved.is_empty() && !report.trust_refused, "{context}: {report:?}");
             expect_equal(&devices, &context);
-            expect_same(&alone(&devices[sick]), &want, &context);
+            expect_same(&alone(&devices[bad]), &want, &context);
         }
-        println!("{block} {features}: {mended} mended, {left} left to be judged by people");
+        println!("{block} {features}: {repaired} repaired, {left} left to be judged by people");
     }
 }
 
@@ -272,7 +272,7 @@ fn expect_nothing(report: &Report, context: &str) {
 }
 
 #[test]
-fn what_an_unfinished_rebuild_did_not_reach_is_no_damage() {
+fn blocks_that_an_unfinished_rebuild_did_not_reach_are_no_damage() {
     for (block, features) in [(4096, "data_csum"), (1024, "")] {
         let base = made(block, features);
         let want = tree(&open(mirror(&copies(&base)), 0)).unwrap();
@@ -288,11 +288,11 @@ fn what_an_unfinished_rebuild_did_not_reach_is_no_damage() {
                     panic!("no mirror")
                 };
                 opened.add(parts(&devices).swap_remove(new)).unwrap();
-                let mut told = 0;
+                let mut calls = 0;
                 opened
                     .resync(&mut |_, _| {
-                        told += 1;
-                        told <= steps
+                        calls += 1;
+                        calls <= steps
                     })
                     .unwrap();
                 expect_nothing(&changes(&opened, false), &context);
@@ -305,10 +305,10 @@ fn what_an_unfinished_rebuild_did_not_reach_is_no_damage() {
                 drop(opened);
                 // A part has no intent bit, and is out of date again.
                 let opened = mirror(&devices);
-                let behind = opened.behind_bytes();
-                assert!(behind > 0, "{context}");
+                let stale = opened.behind_bytes();
+                assert!(stale > 0, "{context}");
                 expect_nothing(&changes(&opened, false), &context);
-                assert_eq!(opened.behind_bytes(), behind, "{context}: nothing was to be copied");
+                assert_eq!(opened.behind_bytes(), stale, "{context}: nothing was to be copied");
                 drop(opened);
                 let report = changes(&mirror(&devices), true);
                 assert!(report.unresolved.is_empty(), "{context}: {report:?}");
@@ -322,7 +322,7 @@ fn what_an_unfinished_rebuild_did_not_reach_is_no_damage() {
 }
 
 #[test]
-fn what_a_crash_left_behind_is_no_damage_to_who_reads() {
+fn differences_after_a_crash_are_no_damage_to_a_reader() {
     let base = made(4096, "");
     let opened = mirror(&base);
     let fs = open(Arc::clone(&opened) as _, 0);
@@ -331,8 +331,8 @@ fn what_a_crash_left_behind_is_no_damage_to_who_reads() {
     fs.sync().unwrap();
     // At the power cut, the members were not equal.
     let devices = copies(&base);
-    let behind = mirror(&devices).behind_bytes();
-    assert!(behind > 0);
+    let stale = mirror(&devices).behind_bytes();
+    assert!(stale > 0);
     let record = record_of(&*devices[1]).unwrap().unwrap();
     let member::Kind::Mirrored { region_log2 } = record.kind else { panic!("no mirror") };
     let region = (1..LEN >> region_log2).find(|region| record.intent.get(*region as usize));
@@ -371,7 +371,7 @@ impl BlockDevice for Strange {
 }
 
 #[test]
-fn members_that_differ_in_all_are_told_after_so_many_blocks() {
+fn members_that_differ_in_all_are_reported_after_so_many_blocks() {
     const BYTES: u64 = 8 << 30;
     let devices: Vec<_> = (0..2).map(|_| Arc::new(MemoryDevice::new(BYTES))).collect();
     create(&parts(&devices), Wanted::Mirrored { alike: true }, [7; 16], BYTES).unwrap();
@@ -404,12 +404,12 @@ fn members_that_differ_in_all_are_told_after_so_many_blocks() {
     }
     // With a limit that is large enough, the volume is checked.
     let few = Scrub { blocks_max: 20, ..Scrub::default() };
-    let told = |len: u64| {
+    let scrubbed = |len: u64| {
         let devices = made(1024, "");
         devices[1].write_at(ByteOffset(LEN - (30 << 10)), &vec![0x99; len as usize]).unwrap();
         scrub(&mirror(&devices), &few, &mut |_, _, _| ()).unwrap()
     };
-    let (some, all) = (told(20 << 10), told(21 << 10));
+    let (some, all) = (scrubbed(20 << 10), scrubbed(21 << 10));
     assert_eq!((some.more, some.differing_blocks, some.errors), (false, 20, vec![0, 0]));
     assert!(some.unresolved.iter().all(|found| found.is_known), "free blocks");
     assert_eq!((all.more, all.differing_blocks, all.errors), (true, 20, vec![0, 0]));

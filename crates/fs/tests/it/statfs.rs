@@ -25,9 +25,9 @@ fn here(img: &Path) -> Result<Space, String> {
 
 fn in_linux(img: &Path) -> Result<Space, String> {
     let mount = LoopMount::ro(img, "")?;
-    let told = rustix::fs::statfs(mount.path()).map_err(|e| e.to_string())?;
+    let info = rustix::fs::statfs(mount.path()).map_err(|e| e.to_string())?;
     mount.unmount()?;
-    Ok([told.f_blocks, told.f_bfree, told.f_bavail, told.f_files, told.f_ffree])
+    Ok([info.f_blocks, info.f_bfree, info.f_bavail, info.f_files, info.f_ffree])
 }
 
 fn as_linux(img: &Path) -> Result<(), String> {
@@ -38,7 +38,7 @@ fn as_linux(img: &Path) -> Result<(), String> {
 }
 
 #[test]
-fn a_volume_is_as_full_as_linux_says() {
+fn statfs_agrees_with_linux() {
     require!(Root, Loop, E2fsprogs);
     let rows = [
         "-b 1024",
@@ -84,7 +84,7 @@ fn a_volume_is_as_full_as_linux_says() {
 }
 
 #[test]
-fn a_new_volume_says_as_much_overhead_as_mke2fs_says() {
+fn the_overhead_of_a_new_volume_is_that_of_mke2fs() {
     require!(E2fsprogs);
     // Layouts that do not differ otherwise: mke2fs rounds numbers of inodes in its own way, and
     // leaves gaps in flex groups that end early.
@@ -107,22 +107,25 @@ fn a_new_volume_says_as_much_overhead_as_mke2fs_says() {
         |row| format!("{row:?}"),
         |&(block, features, mib)| {
             let scratch = Scratch::new();
-            let (ours, theirs) = (scratch.file("ours.img"), scratch.file("theirs.img"));
+            let (by_extant, by_mke2fs) =
+                (scratch.file("by_extant.img"), scratch.file("by_mke2fs.img"));
             let options = MkfsOptions::new().block_size(BlockSize::from_bytes(block).unwrap());
             let options = options.zeroed(true).features(features).unwrap();
-            make_sparse(&ours, mib * MIB)?;
-            let device = FileOptions::new().write(true).open(&ours).unwrap();
+            make_sparse(&by_extant, mib * MIB)?;
+            let device = FileOptions::new().write(true).open(&by_extant).unwrap();
             mkfs::format(Arc::new(device), &options, &Environment::default())
                 .map_err(|e| e.to_string())?;
             let words =
                 format!("-b {block} {} {features}", if features.is_empty() { "" } else { "-O" });
-            mke2fs(&theirs, mib * MIB, &words, None)?;
+            mke2fs(&by_mke2fs, mib * MIB, &words, None)?;
             let overhead = |img: &Path| {
                 Filesystem::open(img).map(|fs| fs.superblock().overhead_clusters).unwrap()
             };
-            match (overhead(&ours), overhead(&theirs)) {
-                (ours, theirs) if ours != theirs => Err(format!("{ours}, mke2fs says {theirs}")),
-                (ours, _) => Ok(format!(" {ours}")),
+            match (overhead(&by_extant), overhead(&by_mke2fs)) {
+                (by_extant, by_mke2fs) if by_extant != by_mke2fs => {
+                    Err(format!("{by_extant}, mke2fs says {by_mke2fs}"))
+                }
+                (by_extant, _) => Ok(format!(" {by_extant}")),
             }
         },
     );

@@ -84,31 +84,31 @@ fn holds_all(img: &Path) -> Result<(), String> {
 
 #[test]
 fn default_mount_options_have_names_and_data_modes_replace_each_other() {
-    let wish = Tune::default().mount_options("acl,journal_data_ordered,^user_xattr").unwrap();
+    let changes = Tune::default().mount_options("acl,journal_data_ordered,^user_xattr").unwrap();
     assert_eq!(
-        wish.mount_options_on,
+        changes.mount_options_on,
         DefaultMountOpts::ACL | DefaultMountOpts::JOURNAL_DATA_ORDERED
     );
     assert_eq!(
-        wish.mount_options_off,
+        changes.mount_options_off,
         DefaultMountOpts::XATTR_USER | DefaultMountOpts::JOURNAL_DATA
     );
     assert!(matches!(Tune::default().mount_options("none"), Err(Error::Invalid(_))));
 }
 
 #[test]
-fn features_turn_and_the_volume_stays_whole() {
+fn features_are_switched_and_the_volume_stays_consistent() {
     require!(Root, Loop, E2fsprogs);
     run_cases(
         "tune/features",
         SWITCHES,
         |row| row.0.to_owned(),
-        |&(_, options, wish, mountable)| {
+        |&(_, options, names, mountable)| {
             let scratch = Scratch::new();
             let img = made(&scratch, options)?;
-            let wishes = Tune::default().features(wish).map_err(|e| e.to_string())?;
-            let sb = tune(&img, &wishes).map_err(|e| e.to_string())?;
-            for (bit, on) in &wishes.features {
+            let changes = Tune::default().features(names).map_err(|e| e.to_string())?;
+            let sb = tune(&img, &changes).map_err(|e| e.to_string())?;
+            for (bit, on) in &changes.features {
                 if sb.features.has(*bit) != *on {
                     return Err(format!("{bit:?} is not {on}"));
                 }
@@ -127,7 +127,7 @@ fn features_turn_and_the_volume_stays_whole() {
 }
 
 #[test]
-fn label_uuid_and_limits_are_what_was_asked_for() {
+fn label_uuid_and_limits_are_set_as_requested() {
     require!(E2fsprogs);
     let rows = [
         ("csum", "-b 1024"),
@@ -143,7 +143,7 @@ fn label_uuid_and_limits_are_what_was_asked_for() {
             let scratch = Scratch::new();
             let img = made(&scratch, options)?;
             let uuid = *b"\x01\x02\x03\x04\x05\x06\x47\x08\x89\x0a\x0b\x0c\x0d\x0e\x0f\x10";
-            let wish = Tune {
+            let names = Tune {
                 label: Some("fresh".into()),
                 uuid: Some(uuid),
                 reserved_blocks: Some(77),
@@ -152,7 +152,7 @@ fn label_uuid_and_limits_are_what_was_asked_for() {
                 mount_text: Some("noatime".into()),
                 ..Tune::default()
             };
-            let sb = tune(&img, &wish).map_err(|e| e.to_string())?;
+            let sb = tune(&img, &names).map_err(|e| e.to_string())?;
             e2fsck(&img, None).expect_clean()?;
             holds_all(&img)?;
             for (field, value) in [
@@ -180,10 +180,10 @@ fn a_journal_counts_as_overhead_while_it_is_there() {
     for options in ["-b 1024", "-t ext3 -b 1024", "-b 4096", "-b 1024 -O bigalloc -C 4096"] {
         let scratch = Scratch::new();
         let img = made(&scratch, options).unwrap();
-        let overhead = |wish: &str| {
-            let wishes = Tune::default().features(wish).unwrap();
-            let wishes = Tune { journal_blocks: None, ..wishes };
-            tune(&img, &wishes).unwrap().overhead_clusters
+        let overhead = |names: &str| {
+            let changes = Tune::default().features(names).unwrap();
+            let changes = Tune { journal_blocks: None, ..changes };
+            tune(&img, &changes).unwrap().overhead_clusters
         };
         let with = Filesystem::open(&img).unwrap().superblock().overhead_clusters;
         let without = overhead("^has_journal");
@@ -197,7 +197,7 @@ fn a_journal_counts_as_overhead_while_it_is_there() {
 }
 
 #[test]
-fn a_journal_that_is_there_keeps_its_size() {
+fn an_existing_journal_keeps_its_size() {
     require!(E2fsprogs);
     let scratch = Scratch::new();
     let img = made(&scratch, "-b 1024").unwrap();
@@ -212,12 +212,12 @@ fn a_journal_that_is_there_keeps_its_size() {
 }
 
 #[test]
-fn what_would_not_leave_a_volume_whole_is_refused() {
+fn changes_that_would_damage_the_volume_are_refused() {
     require!(E2fsprogs);
     let scratch = Scratch::new();
     let img = made(&scratch, "-b 1024").unwrap();
     let before = fs::read(&img).unwrap();
-    for wish in [
+    for names in [
         "^metadata_csum",
         "^extent",
         "64bit",
@@ -231,11 +231,11 @@ fn what_would_not_leave_a_volume_whole_is_refused() {
         // The journal has 1024 blocks.
         "fast_commit",
     ] {
-        let wishes = Tune::default().features(wish).unwrap();
-        let refused = tune(&img, &wishes);
+        let changes = Tune::default().features(names).unwrap();
+        let refused = tune(&img, &changes);
         // If the feature is off already, nothing is refused.
-        assert!(matches!(refused, Err(Error::NotSupported(_)) | Ok(_)), "{wish}: {refused:?}");
-        assert!(wish == "64bit" || refused.is_err(), "{wish}");
+        assert!(matches!(refused, Err(Error::NotSupported(_)) | Ok(_)), "{names}: {refused:?}");
+        assert!(names == "64bit" || refused.is_err(), "{names}");
     }
     let long = Tune { label: Some("seventeen letters".into()), ..Tune::default() };
     assert!(matches!(tune(&img, &long), Err(Error::Invalid(_))));

@@ -20,7 +20,7 @@ use zerocopy::FromBytes;
 
 const BYTES: u64 = 8 << 20;
 
-/// Name, options of mke2fs, features to change, or one of the other settings of [`wish`].
+/// Name, options of mke2fs, features to change, or one of the other settings of [`changes`].
 const ROWS: &[(&str, &str, &str)] = &[
     ("settings", "-b 1024", ""),
     ("settings-seed", "-b 1024 -O metadata_csum_seed", ""),
@@ -63,7 +63,7 @@ const ROWS: &[(&str, &str, &str)] = &[
     ("others", "-b 1024", "large_dir,ea_inode,verity,stable_inodes"),
 ];
 
-fn wish(features: &str) -> Tune {
+fn changes(features: &str) -> Tune {
     match features {
         "" => Tune {
             label: Some("fresh".into()),
@@ -109,7 +109,7 @@ fn holds_all(device: Arc<dyn BlockDevice>) -> Result<Superblock, String> {
     Ok(fs.superblock().clone())
 }
 
-fn cut(options: &str, wish: &Tune, states: usize) -> Result<String, String> {
+fn cut(options: &str, changes: &Tune, states: usize) -> Result<String, String> {
     let scratch = Scratch::new();
     let (from, img, out) = (scratch.file("from"), scratch.file("a.img"), scratch.file("cut.img"));
     fs::create_dir_all(from.join("a")).unwrap();
@@ -122,8 +122,8 @@ fn cut(options: &str, wish: &Tune, states: usize) -> Result<String, String> {
         run_args("e2fsck", &["-fy", img.to_str().unwrap_or_default()])?;
     }
     let base = MemoryDevice::from_bytes(&fs::read(&img).map_err(|e| e.to_string())?);
-    let sums = FeatureBit::RoCompat(RoCompat::DATA_CSUM);
-    let base = match wish.features.contains(&(sums, false)) {
+    let data_csum = FeatureBit::RoCompat(RoCompat::DATA_CSUM);
+    let base = match changes.features.contains(&(data_csum, false)) {
         true => {
             let device = Arc::new(base);
             let dynamic = Arc::clone(&device) as Arc<dyn BlockDevice>;
@@ -133,11 +133,11 @@ fn cut(options: &str, wish: &Tune, states: usize) -> Result<String, String> {
         }
         false => base,
     };
-    let has_sums = wish.features.iter().any(|(bit, _)| *bit == sums);
+    let has_data_csum = changes.features.iter().any(|(bit, _)| *bit == data_csum);
     let old = settings(&holds_all(Arc::new(base.clone()))?);
     let recorder = Arc::new(Recorder::new(base.clone()));
     let device = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
-    let new = tune_device(&OpenOptions::new(), &device, wish).map_err(|e| e.to_string())?;
+    let new = tune_device(&OpenOptions::new(), &device, changes).map_err(|e| e.to_string())?;
     let new = settings(&new);
     if old == new {
         return Err("nothing changed".into());
@@ -147,7 +147,7 @@ fn cut(options: &str, wish: &Tune, states: usize) -> Result<String, String> {
         fs::write(&out, bytes).map_err(|e| at(e.to_string()))?;
         clear_data_csum(&out).map_err(at)?;
         e2fsck(&out, None).expect_clean().map_err(at)?;
-        if has_sums {
+        if has_data_csum {
             let options = check::Options { data: true, ..check::Options::default() };
             let device = Arc::new(MemoryDevice::from_bytes(bytes));
             let report =
@@ -166,7 +166,7 @@ fn cut(options: &str, wish: &Tune, states: usize) -> Result<String, String> {
     judge("done", &image_of(&*device))?;
     let plan = recorder.crash_plan(&base).seed(9).samples(2).exhaustive_up_to(2);
     let every = (plan.states().count() / states).max(1);
-    let (mut looked, mut news) = (0, 0);
+    let (mut checked, mut new_count) = (0, 0);
     for state in plan.states().step_by(every) {
         let what = state.to_string();
         let bytes = image_of(&state.image);
@@ -174,20 +174,20 @@ fn cut(options: &str, wish: &Tune, states: usize) -> Result<String, String> {
         let recovered = OpenOptions::new().recover_device_in_place(Arc::clone(&device));
         recovered.map_err(|e| format!("{what}: recovery: {e}"))?;
         let is_new = judge(&what, &image_of(&*device))?;
-        (looked, news) = (looked + 1, news + usize::from(is_new));
+        (checked, new_count) = (checked + 1, new_count + usize::from(is_new));
         let (raw, _) = RawSuperblock::ref_from_prefix(&bytes[1024..]).unwrap();
         // e2fsck treats a torn superblock as a damaged one.
-        let is_summed = raw.s_feature_ro_compat.get() & RoCompat::METADATA_CSUM.bits() != 0;
+        let has_checksums = raw.s_feature_ro_compat.get() & RoCompat::METADATA_CSUM.bits() != 0;
         // The log may contain data checksums, which e2fsck does not know.
-        if !has_sums && (!is_summed || raw.checksum_is_right()) {
-            mended_by_e2fsck(&out, &bytes)?;
+        if !has_data_csum && (!has_checksums || raw.checksum_is_right()) {
+            repaired_by_e2fsck(&out, &bytes)?;
             judge(&format!("{what}, e2fsck"), &fs::read(&out).map_err(|e| e.to_string())?)?;
         }
     }
-    Ok(format!("{looked} states, {news} of them new"))
+    Ok(format!("{checked} states, {new_count} of them new"))
 }
 
-fn mended_by_e2fsck(out: &Path, bytes: &[u8]) -> Result<(), String> {
+fn repaired_by_e2fsck(out: &Path, bytes: &[u8]) -> Result<(), String> {
     fs::write(out, bytes).map_err(|e| e.to_string())?;
     run_args("e2fsck", &["-fy", out.to_str().unwrap_or_default()]).map(drop)
 }
@@ -201,7 +201,7 @@ fn a_cut_leaves_the_old_settings_or_the_new_ones() {
         |row| row.0.to_owned(),
         |&(_, options, features)| {
             let soak = std::env::var_os("EXTANT_SOAK").is_some();
-            cut(options, &wish(features), if soak { 200 } else { 5 })
+            cut(options, &changes(features), if soak { 200 } else { 5 })
         },
     );
 }

@@ -101,7 +101,8 @@ impl File {
             _ => return Err(Error::Invalid("not a regular file")),
         }
         let volume = inode.fs().volume();
-        let error_seen = inode.cached.get().map_or(0, |cached| cached.pages.error_seen());
+        let error_seen =
+            inode.file_cache.get().map_or(0, |file_cache| file_cache.pages.error_seen());
         let opened = Opened {
             inode: inode.clone(),
             stream: ReadStream::default(),
@@ -140,7 +141,7 @@ impl File {
 
     /// The file's attributes.
     pub fn metadata(&self) -> Metadata {
-        self.inode.look(self.volume())
+        self.inode.metadata(self.volume())
     }
 
     /// Reads bytes from `offset` on. Returns how many: fewer than `buf` holds only at the file's
@@ -159,13 +160,13 @@ impl File {
 
     /// As [`File::read_at`]. Encrypted content is returned as it is stored.
     pub fn read_raw_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        if self.inode.cached.get().is_some() {
+        if self.inode.file_cache.get().is_some() {
             // The file is not encrypted, and the cache may hold newer bytes than the device.
             return self.read_at(offset, buf);
         }
-        self.volume()
-            .context()
-            .noting(|| self.volume().read_raw(self.inode.ino, &self.inode.read(), offset, buf))
+        self.volume().context().recording_errors(|| {
+            self.volume().read_raw(self.inode.ino, &self.inode.read(), offset, buf)
+        })
     }
 
     /// Writes bytes from `offset` on. Returns how many: fewer than `bytes` holds only if the volume
@@ -203,7 +204,7 @@ impl File {
         pieces: &[IoSlice<'_>],
         how: CacheUse,
     ) -> Result<usize> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let (place, content) = (Place::At(offset), Content::new(pieces));
             let done = self.volume().write_file(&self.inode, place, content, how)?;
             self.volume().sync_if_flagged(&self.inode)?;
@@ -242,7 +243,7 @@ impl File {
     /// # Errors
     /// As [`File::write_at`], but an append-only file accepts them.
     pub fn append(&self, bytes: &[u8]) -> Result<usize> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let pieces = [IoSlice::new(bytes)];
             let content = Content::new(&pieces);
             let done =
@@ -258,7 +259,7 @@ impl File {
     /// `ReadOnly`; `NotPermitted` for an immutable or append-only file; `FileTooLarge`; `Corrupt`;
     /// `Device`.
     pub fn set_len(&self, size: u64) -> Result<()> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             self.volume().set_len(&self.inode, size)?;
             self.volume().sync_if_flagged(&self.inode)
         })
@@ -271,7 +272,7 @@ impl File {
     /// pointers; `NotPermitted`; `FileTooLarge`; `NoSpace`, and blocks allocated so far stay;
     /// `Corrupt`; `Device`.
     pub fn allocate(&self, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             self.volume().fallocate(&self.inode, mode, offset, len)?;
             self.volume().sync_if_flagged(&self.inode)
         })
@@ -287,8 +288,10 @@ impl File {
     }
 
     /// Changes the file's attributes, see [`SetAttributes`].
-    pub fn set_attributes(&self, wish: &SetAttributes) -> Result<()> {
-        self.volume().context().noting(|| self.volume().set_attributes(&self.inode, wish))
+    pub fn set_attributes(&self, changes: &SetAttributes) -> Result<()> {
+        self.volume()
+            .context()
+            .recording_errors(|| self.volume().set_attributes(&self.inode, changes))
     }
 
     /// Where data starts at or after `offset`; `None` when only a hole follows.
@@ -302,7 +305,7 @@ impl File {
     }
 
     fn seek_to(&self, offset: u64, data: bool) -> Result<Option<u64>> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             self.volume().write_back(&self.inode, 0..u64::MAX, &u64::MAX)?;
             self.volume().seek(self.inode.ino, &self.inode.read(), offset, data)
         })
@@ -314,7 +317,7 @@ impl File {
     /// # Errors
     /// `Corrupt`, `Device`.
     pub fn extent_at(&self, offset: u64) -> Result<Option<FileExtent>> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             let volume = self.volume();
             volume.write_back(&self.inode, 0..u64::MAX, &u64::MAX)?;
             let body = self.inode.read();
@@ -343,7 +346,7 @@ impl File {
     /// # Errors
     /// `Corrupt`, `Device`.
     pub fn extents(&self) -> Result<Vec<FileExtent>> {
-        self.volume().context().noting(|| {
+        self.volume().context().recording_errors(|| {
             // Reserved blocks have no place yet: write the data back first.
             self.volume().write_back(&self.inode, 0..u64::MAX, &u64::MAX)?;
             let body = self.inode.read();

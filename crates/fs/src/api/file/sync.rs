@@ -31,7 +31,7 @@ impl File {
         let range = offset..offset.saturating_add(len);
         self.volume()
             .context()
-            .noting(|| self.volume().write_back(&self.inode, range, &u64::MAX))?;
+            .recording_errors(|| self.volume().write_back(&self.inode, range, &u64::MAX))?;
         Ok(())
     }
 
@@ -41,16 +41,17 @@ impl File {
             return Ok(());
         }
         volume.context().announce()?;
-        if let Some(cached) = self.inode.cached.get() {
-            let done =
-                volume.context().noting(|| volume.write_back(&self.inode, 0..u64::MAX, &u64::MAX));
+        if let Some(file_cache) = self.inode.file_cache.get() {
+            let done = volume
+                .context()
+                .recording_errors(|| volume.write_back(&self.inode, 0..u64::MAX, &u64::MAX));
             if let Err(error) = &done {
-                cached.pages.note_error(error);
+                file_cache.pages.note_error(error);
             }
             // A write-back error that this opening has not seen yet.
-            let told = cached.pages.check_error(&self.opened.error_seen);
+            let reported = file_cache.pages.check_error(&self.opened.error_seen);
             done?;
-            told?;
+            reported?;
         }
         volume.commit_inode(&self.inode, which)
     }

@@ -271,15 +271,15 @@ mod tests {
     }
 
     #[test]
-    fn runs_and_bits_say_what_was_claimed_and_what_again() {
-        let mut chance = 11u64;
+    fn runs_and_bits_record_first_and_repeated_claims() {
+        let mut random = 11u64;
         for _ in 0..200 {
             let mut claimed = Claimed::Runs(Vec::new());
             let mut model = [false; 1000];
             for _ in 0..120 {
-                chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
-                let start = (chance >> 33) as u32 % 990;
-                let bits = start..start + 1 + (chance >> 50) as u32 % 9;
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
+                let start = (random >> 33) as u32 % 990;
+                let bits = start..start + 1 + (random >> 50) as u32 % 9;
                 let mut again = Vec::new();
                 claimed.add(bits.clone(), 1000, |run| again.extend(run));
                 let before: Vec<u32> = bits.clone().filter(|bit| model[*bit as usize]).collect();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_volume_of_long_files_takes_little_and_one_in_pieces_its_bits() {
+    fn a_full_volume_of_long_files_needs_little_memory_and_a_fragmented_one_its_bitmap() {
         let device = Arc::new(MemoryDevice::new(1 << 40));
         let options = MkfsOptions::new().zeroed(true);
         format(device.clone(), &options, &Environment::default()).unwrap();

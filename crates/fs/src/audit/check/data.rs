@@ -6,7 +6,7 @@
 
 use super::Pass;
 use super::view::View;
-use crate::inodes::sums::{CoveredRun, Passed};
+use crate::inodes::data_csum::{CoveredRun, CoveredVisitor};
 use crate::parallel;
 use crate::state::inode::Body;
 use crate::volume::{Volume, VolumeOptions};
@@ -23,7 +23,7 @@ const PIECE: usize = 4 << 20;
 #[derive(Default)]
 struct Runs(Vec<CoveredRun>);
 
-impl Passed for Runs {
+impl CoveredVisitor for Runs {
     fn inode(&mut self, _: Ino, _: &Body) -> Result<()> {
         Ok(())
     }
@@ -57,7 +57,7 @@ fn check_all(view: &View<'_>, data: bool, within: Option<&[Range<u64>]>) -> u64 
             return 0;
         }
     };
-    if let Err(error) = volume.sums_file() {
+    if let Err(error) = volume.checksum_file() {
         view.corrupt(&error, "");
         return 0;
     }
@@ -72,10 +72,10 @@ fn check_file(view: &View<'_>, volume: &Volume) {
     // As many checksum blocks as cover about one group of blocks.
     let at_once = (u64::from(volume.geometry().blocks_per_group()) / words).max(1);
     let items = usize::try_from(blocks.div_ceil(at_once)).unwrap_or(usize::MAX);
-    let look = |bytes: &mut Vec<u8>, item: usize| {
+    let check_blocks = |bytes: &mut Vec<u8>, item: usize| {
         let first = item as u64 * at_once;
         for index in first..(first + at_once).min(blocks) {
-            let Ok(nr) = volume.place_of_sums(index) else { continue };
+            let Ok(nr) = volume.place_of_checksums(index) else { continue };
             let at = Site::of_ino(Ino::DATA_SUMS);
             bytes.resize(size.bytes(), 0);
             if view.read_blocks(nr.0, bytes, at)
@@ -85,7 +85,7 @@ fn check_file(view: &View<'_>, volume: &Volume) {
             }
         }
     };
-    parallel::each(view.threads, items, Vec::new, look);
+    parallel::each(view.threads, items, Vec::new, check_blocks);
 }
 
 fn check_data(view: &View<'_>, volume: &Volume, within: Option<&[Range<u64>]>) -> u64 {
@@ -140,7 +140,7 @@ fn parts(run: CoveredRun, log2: u32, within: Option<&[Range<u64>]>) -> Vec<Cover
 fn check_piece(view: &View<'_>, volume: &Volume, run: &CoveredRun, bytes: &mut Vec<u8>) {
     let block = volume.block_size().bytes();
     let at = Site::of_ino(run.ino);
-    let words = match volume.load_sums(run.block, run.len) {
+    let words = match volume.load_checksums(run.block, run.len) {
         Ok(words) => words,
         // Already reported with the checksum file itself.
         Err(Error::Corrupt { .. }) => return,

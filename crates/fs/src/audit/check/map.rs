@@ -98,13 +98,13 @@ impl Walk<'_, '_> {
             }
             let mut child = self.buffers.take(self.view.block_bytes());
             let at = Site::of_ino(self.map.ino).block(index.child);
-            let mut go_on = true;
+            let mut continues = true;
             if self.view.read_blocks(index.child, &mut child, at) {
                 let rules = rules.child(&node, n, self.map.seed);
-                go_on = self.extents(&child, &rules, at);
+                continues = self.extents(&child, &rules, at);
             }
             self.buffers.0.push(child);
-            if !go_on {
+            if !continues {
                 return false;
             }
         }
@@ -170,18 +170,18 @@ impl Walk<'_, '_> {
         }
         let mut bytes = self.buffers.take(self.view.block_bytes());
         let at = Site::of_ino(self.map.ino).block(block);
-        let mut go_on = true;
+        let mut continues = true;
         if self.view.read_blocks(block, &mut bytes, at) {
             let mut inner = here;
             for (slot, pointer) in pointers(&bytes).enumerate() {
                 if !self.pointer(pointer, level - 1, &mut inner, run, at.offset(slot * 4)) {
-                    go_on = false;
+                    continues = false;
                     break;
                 }
             }
         }
         self.buffers.0.push(bytes);
-        go_on
+        continues
     }
 }
 

@@ -33,7 +33,7 @@ mod view;
 
 pub use report::{Finding, Report, Severity, Stats};
 
-use crate::recovery::{self, Wish};
+use crate::recovery::{self, Request};
 use crate::volume::VolumeOptions;
 use extant_base::{Error, Result, Site, What};
 use extant_blockdev::{BlockDevice, Overlay};
@@ -158,7 +158,7 @@ pub fn check_device(
         return Ok(findings.into_report(None));
     };
     if found.features.ro_compat.contains(RoCompat::ORPHAN_PRESENT) {
-        let detail = "inodes may wait to be freed; recover the volume";
+        let detail = "orphan inodes may need to be freed: recover the volume";
         findings.error_with(What::VolumeState, Site::NOWHERE.offset(0x64), detail);
     }
     let (device, superblock, recovered) = match options.recover && found.needs_recovery() {
@@ -211,11 +211,11 @@ fn recovered(
     let external = external.map(|log| Arc::new(Overlay::new(log)) as Arc<dyn BlockDevice>);
     let volume = VolumeOptions::default();
     let report =
-        recovery::recover(&Wish { home: Arc::clone(&overlay), external, options: &volume })?;
+        recovery::recover(&Request { home: Arc::clone(&overlay), external, options: &volume })?;
     let detail = format!("{} transactions replayed in memory", report.transactions);
     findings.note(What::VolumeState, Site::NOWHERE.offset(0x60), detail);
     for problem in &report.problems {
-        findings.corrupt(problem, "met during recovery");
+        findings.corrupt(problem, "found during recovery");
     }
     Ok(overlay)
 }

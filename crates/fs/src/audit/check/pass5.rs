@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 const RUNS_MAX: usize = 16;
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Sums {
+struct Totals {
     free_clusters: u64,
     free_inodes: u64,
 }
@@ -30,18 +30,18 @@ struct Sums {
 /// Runs the pass.
 pub(super) fn run(view: &View<'_>, tables: &mut Tables) {
     let mut wanted: Vec<(u64, u32, Kind)> = Vec::new();
-    let mut sums = Sums::default();
+    let mut totals = Totals::default();
     for group in view.geometry.groups() {
         let entry = view.group(group);
         let block = !entry.desc.block_uninit(&view.csum) && entry.block_bitmap_ok;
         let inode = !entry.desc.inode_uninit(&view.csum) && entry.inode_bitmap_ok;
         match block {
             true => wanted.push((entry.desc.block_bitmap.0, group.0, Kind::Block)),
-            false => check_blocks(view, tables, group, None, &mut sums),
+            false => check_blocks(view, tables, group, None, &mut totals),
         }
         match inode {
             true => wanted.push((entry.desc.inode_bitmap.0, group.0, Kind::Inode)),
-            false => check_inodes(view, tables, group, None, &mut sums),
+            false => check_inodes(view, tables, group, None, &mut totals),
         }
     }
     wanted.sort_unstable_by_key(|(block, ..)| *block);
@@ -52,30 +52,30 @@ pub(super) fn run(view: &View<'_>, tables: &mut Tables) {
         view,
         &wanted,
         |(block, ..)| *block,
-        Sums::default,
-        |sums, (_, group, kind), map| {
+        Totals::default,
+        |totals, (_, group, kind), map| {
             let group = GroupNr(*group);
             match kind {
-                Kind::Block => check_blocks(view, shared, group, Some(map), sums),
-                Kind::Inode => check_inodes(view, shared, group, Some(map), sums),
+                Kind::Block => check_blocks(view, shared, group, Some(map), totals),
+                Kind::Inode => check_inodes(view, shared, group, Some(map), totals),
             }
             view.progress.advance(Pass::Bitmaps, done.fetch_add(1, Relaxed) + 1, total);
         },
     );
     for part in parts {
-        sums.free_clusters += part.free_clusters;
-        sums.free_inodes += part.free_inodes;
+        totals.free_clusters += part.free_clusters;
+        totals.free_inodes += part.free_inodes;
     }
-    check_sums(view, &sums);
-    let free_blocks = sums.free_clusters << view.geometry.log_cluster_ratio();
+    check_totals(view, &totals);
+    let free_blocks = totals.free_clusters << view.geometry.log_cluster_ratio();
     tables.stats.blocks_used = view.geometry.blocks_count().saturating_sub(free_blocks);
 }
 
-fn check_sums(view: &View<'_>, sums: &Sums) {
-    let free_blocks = sums.free_clusters << view.geometry.log_cluster_ratio();
+fn check_totals(view: &View<'_>, totals: &Totals) {
+    let free_blocks = totals.free_clusters << view.geometry.log_cluster_ratio();
     let rows = [
         (What::FreeBlocksCount, 0x0C, view.sb.free_blocks, free_blocks),
-        (What::FreeInodesCount, 0x10, u64::from(view.sb.free_inodes), sums.free_inodes),
+        (What::FreeInodesCount, 0x10, u64::from(view.sb.free_inodes), totals.free_inodes),
     ];
     for (what, offset, says, free) in rows {
         let at = Site::NOWHERE.offset(offset);
@@ -173,7 +173,7 @@ fn check_blocks(
     tables: &Tables,
     group: GroupNr,
     map: Option<&[u8]>,
-    sums: &mut Sums,
+    totals: &mut Totals,
 ) {
     let geometry = &view.geometry;
     let entry = view.group(group);
@@ -202,7 +202,7 @@ fn check_blocks(
         });
     }
     let free = bitmap::count_zeros(&right, 0..clusters);
-    sums.free_clusters += u64::from(free);
+    totals.free_clusters += u64::from(free);
     if entry.desc.free_clusters != free {
         let detail = format!("says {}, {free} are free", entry.desc.free_clusters);
         view.error_with(What::FreeBlocksCount, at.offset(0x0C), detail);
@@ -214,7 +214,7 @@ fn check_inodes(
     tables: &Tables,
     group: GroupNr,
     map: Option<&[u8]>,
-    sums: &mut Sums,
+    totals: &mut Totals,
 ) {
     let entry = view.group(group);
     let ipg = view.geometry.inodes_per_group();
@@ -241,7 +241,7 @@ fn check_inodes(
         });
     }
     let free = bitmap::count_zeros(&right, 0..ipg);
-    sums.free_inodes += u64::from(free);
+    totals.free_inodes += u64::from(free);
     if entry.desc.free_inodes != free {
         let detail = format!("says {}, {free} are free", entry.desc.free_inodes);
         view.error_with(What::FreeInodesCount, at.offset(0x0E), detail);

@@ -40,14 +40,14 @@ pub(super) fn transfers<T>(
     runs
 }
 
-/// Reads every block in `wanted` (sorted by `place`, all on the volume) and passes it to `look`, on
-/// all threads. Each thread has a state of its own; all states are returned.
+/// Reads every block in `wanted` (sorted by `place`, all on the volume) and passes it to `visit`,
+/// on all threads. Each thread has a state of its own; all states are returned.
 pub(super) fn each_block<T: Sync, S: Send>(
     view: &View<'_>,
     wanted: &[T],
     place: impl Fn(&T) -> u64 + Sync,
     make: impl Fn() -> S + Sync,
-    look: impl Fn(&mut S, &T, &[u8]) + Sync,
+    visit: impl Fn(&mut S, &T, &[u8]) + Sync,
 ) -> Vec<S> {
     let runs = transfers(view, wanted, &place);
     let block_bytes = view.block_bytes();
@@ -63,7 +63,7 @@ pub(super) fn each_block<T: Sync, S: Send>(
             read_run(view, first, bytes);
             for item in items {
                 let start = (place(item) - first) as usize * block_bytes;
-                look(state, item, &bytes[start..start + block_bytes]);
+                visit(state, item, &bytes[start..start + block_bytes]);
             }
         },
     );

@@ -1,6 +1,6 @@
 //! Bytes that nothing uses: any copy of them is right.
 
-use super::patchwork::Piece;
+use super::composite::Piece;
 use super::roles::Role;
 use crate::volume::{Volume, VolumeOptions};
 use extant_base::{BlockNr, ByteOffset, Ino};
@@ -27,8 +27,8 @@ impl Idle {
             let place = volume.journal_place(None).ok()??;
             for run in place.map.runs() {
                 let first = volume.block_size().block_at(run.at).0;
-                let behind = first + u64::from(run.count);
-                log.push(first + u64::from(run.first == 0)..behind);
+                let end = first + u64::from(run.count);
+                log.push(first + u64::from(run.first == 0)..end);
             }
         }
         let mut unread = Vec::new();
@@ -51,7 +51,7 @@ impl Idle {
         match piece.role {
             Role::Idle => true,
             Role::Inode(ino) => self.is_free_slot(ino).unwrap_or(false),
-            Role::Descriptor(_) | Role::Superblock(_) | Role::Sums(_) => false,
+            Role::Descriptor(_) | Role::Superblock(_) | Role::Checksums(_) => false,
             Role::Other => {
                 self.unread.binary_search(&block.0).is_ok()
                     || self.log.iter().any(|range| range.contains(&block.0))

@@ -8,7 +8,7 @@
 //!        else ──► each half alone ──► … ──► one piece: used if there are fewer errors
 //! ```
 
-use super::patchwork::{Patchwork, Piece};
+use super::composite::{CompositeDevice, Piece};
 use super::roles::Roles;
 use crate::audit::check::{Finding, Options, Severity, check_device};
 use extant_base::{Error, Result, What};
@@ -16,7 +16,7 @@ use extant_raid::Mirror;
 use std::sync::Arc;
 
 /// How many checks of the whole volume one start may make. What is undecided after them stays so.
-const LOOKS_MAX: u32 = 128;
+const CHECKS_MAX: u32 = 128;
 /// How many findings of one check are kept.
 const FINDINGS_MAX: usize = 1 << 16;
 
@@ -37,7 +37,7 @@ impl Start {
 }
 
 /// The result of a check with one choice of copies.
-struct Looked {
+struct Checked {
     ran: bool,
     /// Errors, plus backup superblocks that are wrong.
     wrong: u64,
@@ -45,12 +45,12 @@ struct Looked {
     findings: Vec<Finding>,
 }
 
-impl Looked {
-    fn is_better_than(&self, other: &Looked) -> bool {
+impl Checked {
+    fn is_better_than(&self, other: &Checked) -> bool {
         (!self.ran, self.wrong) < (!other.ran, other.wrong)
     }
 
-    fn is_same(&self, other: &Looked) -> bool {
+    fn is_same(&self, other: &Checked) -> bool {
         self.ran == other.ran && self.wrong == other.wrong && self.findings == other.findings
     }
 }
@@ -60,7 +60,7 @@ pub(super) struct Judge<'a> {
     roles: Option<&'a Roles>,
     pieces: &'a [Piece],
     options: Options,
-    looks_left: u32,
+    checks_left: u32,
 }
 
 impl<'a> Judge<'a> {
@@ -76,22 +76,22 @@ impl<'a> Judge<'a> {
             data_within: Some(within),
             ..Options::default()
         };
-        Judge { mirror, roles, pieces, options, looks_left: 0 }
+        Judge { mirror, roles, pieces, options, checks_left: 0 }
     }
 
     /// Starts with the copies of the member at `place`.
     ///
     /// Errors: `Unsupported` for a volume that cannot be checked with any copies; `Device`.
     pub(super) fn start(&mut self, place: usize) -> Result<Start> {
-        self.looks_left = LOOKS_MAX;
+        self.checks_left = CHECKS_MAX;
         let first = |piece: &Piece| match piece.contents[place] {
             Some(_) => place,
             None => piece.contents.iter().position(Option::is_some).unwrap_or(place),
         };
         let mut choice: Vec<usize> = self.pieces.iter().map(first).collect();
-        self.go_by_sums(&mut choice);
-        let mut best = self.look(&choice)?;
-        self.go_by_places(&mut choice, &mut best)?;
+        self.use_right_checksums(&mut choice);
+        let mut best = self.check(&choice)?;
+        self.use_undamaged_copies(&mut choice, &mut best)?;
         for other in 0..self.mirror.places().len() {
             let differs = |n: &usize| {
                 let contents = &self.pieces[*n].contents;
@@ -104,7 +104,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Uses those copies of entries that are better by their own checksums.
-    fn go_by_sums(&self, choice: &mut [usize]) {
+    fn use_right_checksums(&self, choice: &mut [usize]) {
         let Some(roles) = self.roles else { return };
         for (piece, chosen) in self.pieces.iter().zip(choice) {
             let worth = |place: usize| {
@@ -124,7 +124,7 @@ impl<'a> Judge<'a> {
     }
 
     /// Uses another member's copy of each piece that has a finding, if the other copy has none.
-    fn go_by_places(&mut self, choice: &mut Vec<usize>, best: &mut Looked) -> Result<()> {
+    fn use_undamaged_copies(&mut self, choice: &mut Vec<usize>, best: &mut Checked) -> Result<()> {
         let members = self.pieces.first().map_or(0, |piece| piece.contents.len());
         let mut tried = vec![0u64; self.pieces.len()];
         loop {
@@ -145,16 +145,16 @@ impl<'a> Judge<'a> {
                     taken.push(n);
                 }
             }
-            if taken.is_empty() || self.looks_left < 2 {
+            if taken.is_empty() || self.checks_left < 2 {
                 return Ok(());
             }
-            let mut seen = self.look(&next)?;
+            let mut seen = self.check(&next)?;
             let named = self.named(&seen);
             let is_named = |n: &usize| named.binary_search(n).is_ok();
             let back: Vec<usize> = taken.iter().copied().filter(is_named).collect();
             if !back.is_empty() && seen.ran {
                 back.iter().for_each(|n| next[*n] = choice[*n]);
-                seen = self.look(&next)?;
+                seen = self.check(&next)?;
             }
             if seen.ran || !best.ran {
                 (*choice, *best) = (next, seen);
@@ -166,16 +166,16 @@ impl<'a> Judge<'a> {
     fn improve(
         &mut self,
         choice: &mut Vec<usize>,
-        best: &mut Looked,
+        best: &mut Checked,
         set: &[usize],
         place: usize,
     ) -> Result<()> {
-        if set.is_empty() || self.looks_left == 0 || best.ran && best.wrong == 0 {
+        if set.is_empty() || self.checks_left == 0 || best.ran && best.wrong == 0 {
             return Ok(());
         }
         let mut next = choice.clone();
         set.iter().for_each(|n| next[*n] = place);
-        let seen = self.look(&next)?;
+        let seen = self.check(&next)?;
         if seen.is_same(best) {
             return Ok(());
         }
@@ -190,15 +190,15 @@ impl<'a> Judge<'a> {
         self.improve(choice, best, right, place)
     }
 
-    fn look(&mut self, choice: &[usize]) -> Result<Looked> {
-        self.looks_left = self.looks_left.saturating_sub(1);
-        let device = Patchwork::new(Arc::clone(self.mirror), self.pieces, choice);
+    fn check(&mut self, choice: &[usize]) -> Result<Checked> {
+        self.checks_left = self.checks_left.saturating_sub(1);
+        let device = CompositeDevice::new(Arc::clone(self.mirror), self.pieces, choice);
         let report = match check_device(Arc::new(device), &self.options, &()) {
             Ok(report) => report,
             // A damaged superblock can cause any error, and so can one that replaces it.
             Err(Error::Unsupported { .. } | Error::Device { .. }) if !self.pieces.is_empty() => {
                 let findings = Vec::new();
-                return Ok(Looked { ran: false, wrong: u64::MAX, errors: 1, findings });
+                return Ok(Checked { ran: false, wrong: u64::MAX, errors: 1, findings });
             }
             Err(error) => return Err(error),
         };
@@ -206,7 +206,7 @@ impl<'a> Judge<'a> {
         let mut findings = report.findings;
         findings.retain(|found| found.severity == Severity::Error || is_copy(found));
         let copies = findings.iter().filter(|found| is_copy(found)).count() as u64;
-        Ok(Looked {
+        Ok(Checked {
             ran: report.ran,
             wrong: report.errors + copies,
             errors: report.errors,
@@ -215,9 +215,9 @@ impl<'a> Judge<'a> {
     }
 
     /// The pieces on which findings are, in ascending order.
-    fn named(&self, looked: &Looked) -> Vec<usize> {
+    fn named(&self, checked: &Checked) -> Vec<usize> {
         let mut named: Vec<usize> =
-            looked.findings.iter().flat_map(|found| self.pieces_of(found)).collect();
+            checked.findings.iter().flat_map(|found| self.pieces_of(found)).collect();
         named.sort_unstable();
         named.dedup();
         named

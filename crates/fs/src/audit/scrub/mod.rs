@@ -18,15 +18,15 @@
 //! Memory grows with the number of pieces, which is limited by [`Options::blocks_max`]. If members
 //! differ in more blocks, each member is only checked by itself, and nothing is repaired.
 
+mod composite;
 mod idle;
 mod judge;
-mod patchwork;
 mod roles;
 
 use crate::audit::check::{self, check_device};
+use crate::audit::scrub::composite::{CompositeDevice, Piece};
 use crate::audit::scrub::idle::Idle;
 use crate::audit::scrub::judge::{Judge, Start};
-use crate::audit::scrub::patchwork::{Patchwork, Piece};
 use crate::audit::scrub::roles::Roles;
 use extant_base::{ByteOffset, Error, Result};
 use extant_blockdev::BlockDevice;
@@ -115,7 +115,7 @@ pub struct Report {
 /// of [`check_device`].
 pub fn scrub(mirror: &Arc<Mirror>, options: &Options, progress: Progress<'_>) -> Result<Report> {
     if options.write {
-        bring_in_line(mirror, &mut |done, all| progress(Step::BringingInLine, done, all))?;
+        make_members_equal(mirror, &mut |done, all| progress(Step::BringingInLine, done, all))?;
     }
     let unit = block_bytes(mirror);
     let differing = mirror.compare(unit, options.blocks_max, &mut |done, all| {
@@ -149,7 +149,7 @@ pub fn scrub(mirror: &Arc<Mirror>, options: &Options, progress: Progress<'_>) ->
     let decided = decide(mirror, options, &pieces, &starts, &mut report);
     drop(starts);
     let blocks = cut_blocks(&differing, unit).map(|(range, _)| range);
-    settle(mirror, options, blocks, &pieces, &decided, &mut report)?;
+    apply(mirror, options, blocks, &pieces, &decided, &mut report)?;
     if options.write {
         mirror.flush()?;
     }
@@ -158,7 +158,7 @@ pub fn scrub(mirror: &Arc<Mirror>, options: &Options, progress: Progress<'_>) ->
 
 /// The number of errors in the copies of the member at `place`; 1 if they cannot be checked.
 fn errors_of(mirror: &Arc<Mirror>, place: usize) -> Result<u64> {
-    let device = Patchwork::of_member(Arc::clone(mirror), place);
+    let device = CompositeDevice::of_member(Arc::clone(mirror), place);
     let options = check::Options { findings_limit: 0, ..check::Options::default() };
     match check_device(Arc::new(device), &options, &()) {
         Ok(report) => Ok(report.errors),
@@ -184,7 +184,7 @@ impl Report {
 /// is not.
 ///
 /// Errors: `Device` if the source cannot be read.
-pub(crate) fn bring_in_line(
+pub(crate) fn make_members_equal(
     mirror: &Arc<Mirror>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<()> {
@@ -198,11 +198,11 @@ pub(crate) fn bring_in_line(
         let members = mirror.places().iter().filter(|place| place.active).count();
         let roles = Roles::of(mirror, members);
         let mut pieces = Cut::of(mirror, roles.as_ref(), &differing, unit, BLOCKS_MAX).pieces;
-        if roles.as_ref().is_some_and(Roles::has_sums) {
+        if roles.as_ref().is_some_and(Roles::has_checksums) {
             // Writes in flight at the crash went mostly to the log or to blocks that are not in
             // use.
             let choice = vec![source; pieces.len()];
-            let device = Patchwork::new(Arc::clone(mirror), &pieces, &choice);
+            let device = CompositeDevice::new(Arc::clone(mirror), &pieces, &choice);
             let idle = Idle::of(Arc::new(device));
             pieces.retain(|piece| !idle.as_ref().is_some_and(|idle| idle.holds(piece)));
         }
@@ -287,7 +287,7 @@ fn decide(
     // Which bytes are in use is known only for a volume without errors.
     if starts.iter().all(|start| start.ran && start.errors == 0) {
         let idle = starts.iter().map(|start| {
-            let device = Patchwork::new(Arc::clone(mirror), pieces, &start.choice);
+            let device = CompositeDevice::new(Arc::clone(mirror), pieces, &start.choice);
             Idle::of(Arc::new(device))
         });
         let idle: Vec<_> = idle.collect();
@@ -310,7 +310,7 @@ fn decide(
 }
 
 /// Writes the chosen copies, and counts the results.
-fn settle(
+fn apply(
     mirror: &Mirror,
     options: &Options,
     blocks: impl Iterator<Item = Range<u64>>,

@@ -1,8 +1,8 @@
 //! The content of fixed locations. Entries that have checksums of their own are judged one by one.
 
-use super::patchwork::{Patchwork, Piece};
-use crate::inodes::sums::open_sums_file;
-use crate::state::sums_file::SumsFile;
+use super::composite::{CompositeDevice, Piece};
+use crate::inodes::data_csum::open_checksum_file;
+use crate::state::checksum_file::ChecksumFile;
 use crate::volume::{Volume, VolumeOptions};
 use extant_base::{BlockNr, ByteOffset, GroupNr, Ino, Site};
 use extant_journal::Worth;
@@ -31,7 +31,7 @@ pub(super) enum Role {
     /// The superblock, or the backup in a group.
     Superblock(GroupNr),
     /// A block of the checksum file, by its index.
-    Sums(u64),
+    Checksums(u64),
     /// Nothing is ever stored there.
     Idle,
     /// Anything else.
@@ -56,7 +56,7 @@ pub(super) struct Roles {
     /// Blocks that are reserved for more descriptors, next to backups of the descriptors.
     reserves: Vec<Range<u64>>,
     /// The blocks of the checksum file.
-    sums: Option<SumsFile>,
+    checksums: Option<ChecksumFile>,
     /// The seed of its checksums.
     seed: u32,
 }
@@ -79,17 +79,17 @@ impl Roles {
             descriptor_blocks: HashMap::new(),
             superblocks: HashMap::new(),
             reserves: Vec::new(),
-            sums: None,
+            checksums: None,
             seed: superblock.csum_seed(),
             geometry,
         };
         if superblock.features.ro_compat.contains(RoCompat::DATA_CSUM) {
-            let sums_on = |place| {
-                let device = Arc::new(Patchwork::of_member(Arc::clone(mirror), place));
+            let open_on = |place| {
+                let device = Arc::new(CompositeDevice::of_member(Arc::clone(mirror), place));
                 let volume = Volume::open_parts(device, &VolumeOptions::default()).ok()?;
-                open_sums_file(&volume).ok()
+                open_checksum_file(&volume).ok()
             };
-            roles.sums = (0..members).find_map(sums_on);
+            roles.checksums = (0..members).find_map(open_on);
         }
         roles.read_descriptors(mirror, members);
         roles.place_copies();
@@ -97,7 +97,7 @@ impl Roles {
     }
 
     /// Whether metadata has checksums.
-    pub(super) fn has_sums(&self) -> bool {
+    pub(super) fn has_checksums(&self) -> bool {
         self.csum.seed().is_some()
     }
 
@@ -225,11 +225,11 @@ impl Roles {
         if let Some(group) = self.superblocks.get(&block)
             && let Some(at) = self.geometry.super_offset(*group)
         {
-            let behind = at.0 + SUPERBLOCK_SIZE as u64;
+            let sb_end = at.0 + SUPERBLOCK_SIZE as u64;
             let cuts = [
                 (start..at.0, Role::Other),
-                (at.0..behind, Role::Superblock(*group)),
-                (behind..end, Role::Idle),
+                (at.0..sb_end, Role::Superblock(*group)),
+                (sb_end..end, Role::Idle),
             ];
             return cuts.into_iter().filter(|(range, _)| !range.is_empty()).collect();
         }
@@ -246,8 +246,9 @@ impl Roles {
                 self.geometry.ino_of_slot(group, first + n).map_or(Role::Idle, Role::Inode)
             });
         }
-        if let Some(index) = self.sums.as_ref().and_then(|file| file.index_of(BlockNr(block))) {
-            return vec![(start..end, Role::Sums(index))];
+        if let Some(index) = self.checksums.as_ref().and_then(|file| file.index_of(BlockNr(block)))
+        {
+            return vec![(start..end, Role::Checksums(index))];
         }
         let is_reserve = self.reserves.iter().any(|range| range.contains(&block));
         vec![(start..end, if is_reserve { Role::Idle } else { Role::Other })]
@@ -263,19 +264,19 @@ impl Roles {
                 let size = self.geometry.desc_size();
                 let primary = &self.descriptors[group.0 as usize * size..][..size];
                 let is_right = group_desc::checksum_is_right(bytes, group, &self.csum);
-                let has_sum = self.csum.groups_may_be_uninit();
-                (is_right.into(), if has_sum { 0 } else { alike(primary) })
+                let has_checksum = self.csum.groups_may_be_uninit();
+                (is_right.into(), if has_checksum { 0 } else { alike(primary) })
             }
             Role::Superblock(_) => {
                 let raw = RawSuperblock::from_prefix(bytes);
                 let is_right = raw.is_some_and(|raw| raw.check(Site::NOWHERE).is_ok());
-                let has_sum = self.csum.seed().is_some();
-                (is_right.into(), if has_sum { 0 } else { alike(&self.superblock) })
+                let has_checksum = self.csum.seed().is_some();
+                (is_right.into(), if has_checksum { 0 } else { alike(&self.superblock) })
             }
             // Zeros are right if no checksum was stored yet, but a copy that has checksums is
             // better.
-            Role::Sums(_) if is_zero_slot(bytes) => (Worth::Empty, 0),
-            Role::Sums(index) => {
+            Role::Checksums(_) if is_zero_slot(bytes) => (Worth::Empty, 0),
+            Role::Checksums(index) => {
                 (data_sums::check(bytes, index, self.seed, Site::NOWHERE).is_ok().into(), 0)
             }
             Role::Idle | Role::Other => (Worth::Right, 0),

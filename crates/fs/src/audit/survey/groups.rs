@@ -74,7 +74,7 @@ fn some(
         if let Some(base) = volume.geometry().base_blocks(nr) {
             cells.add(Content::Metadata, base);
         }
-        match volume.context().noting(|| descriptor(volume, nr)) {
+        match volume.context().recording_errors(|| descriptor(volume, nr)) {
             Ok(desc) => descriptors.push((nr, desc)),
             Err(error) => {
                 found.problems.add(options.problems, || None, error);
@@ -90,7 +90,9 @@ fn some(
         {
             cells.add(Content::Metadata, first.0..first.0.saturating_add(len));
         }
-        if let Err(error) = volume.context().noting(|| one(volume, cells, *nr, desc, found)) {
+        if let Err(error) =
+            volume.context().recording_errors(|| one(volume, cells, *nr, desc, found))
+        {
             found.problems.add(options.problems, || None, error);
             damaged(volume, cells, *nr, found);
         }

@@ -216,7 +216,9 @@ impl Filesystem {
     /// ```no_run
     /// let fs = extant::Filesystem::open("disk.img")?;
     /// let survey = fs.survey(&extant::survey::Options::default(), &())?;
-    /// println!("{} of {} files in one piece", survey.files.with_blocks - survey.files.fragmented, survey.files.with_blocks);
+    /// let files = &survey.files;
+    /// let whole = files.with_blocks - files.fragmented;
+    /// println!("{whole} of {} files in one piece", files.with_blocks);
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn survey(&self, options: &Options, progress: &dyn Progress) -> Result<Survey> {
@@ -317,8 +319,8 @@ impl Problems {
 
     fn merge(&mut self, limit: usize, other: Problems) {
         self.count += other.count;
-        let room = limit.saturating_sub(self.kept.len());
-        self.kept.extend(other.kept.into_iter().take(room));
+        let left = limit.saturating_sub(self.kept.len());
+        self.kept.extend(other.kept.into_iter().take(left));
     }
 }
 

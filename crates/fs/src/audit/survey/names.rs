@@ -16,7 +16,7 @@ use super::queue::Queue;
 use super::top::Top;
 use super::{DirRow, FileRow, Files, Options, Pass, Problems, Progress, merge, put};
 use crate::api::filesystem::Filesystem;
-use crate::inodes::lookup::Ask;
+use crate::inodes::lookup::Lookup;
 use crate::inodes::map::used::Used;
 use crate::state::inode::Body;
 use crate::volume::Volume;
@@ -91,19 +91,19 @@ struct Dir {
 
 enum Task {
     List(Arc<Dir>),
-    Look(Arc<Dir>, Vec<(Vec<u8>, Ino)>),
+    Count(Arc<Dir>, Vec<(Vec<u8>, Ino)>),
 }
 
 /// One bit per inode: whether it was found.
-struct Met(Box<[OnceLock<Box<[AtomicU64]>>]>);
+struct SeenInodes(Box<[OnceLock<Box<[AtomicU64]>>]>);
 
-impl Met {
-    fn new(inodes: u32) -> Result<Met> {
+impl SeenInodes {
+    fn new(inodes: u32) -> Result<SeenInodes> {
         let mut parts = Vec::new();
         let count = (inodes as usize).div_ceil(PART);
         parts.try_reserve_exact(count).map_err(|_| Error::NoMemory)?;
         parts.resize_with(count, OnceLock::new);
-        Ok(Met(parts.into_boxed_slice()))
+        Ok(SeenInodes(parts.into_boxed_slice()))
     }
 
     /// Whether `ino` is found for the first time. Always true for a number that the volume does not
@@ -123,8 +123,8 @@ struct Walk<'a> {
     options: &'a Options,
     progress: &'a dyn Progress,
     queue: Queue<Task>,
-    met: Met,
-    inodes_met: AtomicU64,
+    seen: SeenInodes,
+    inodes_seen: AtomicU64,
     inodes_used: u64,
     /// How many more blocks maps may contain.
     budget: &'a AtomicU64,
@@ -154,13 +154,13 @@ pub(super) fn survey(
         options,
         progress,
         queue: Queue::new(Task::List(Arc::clone(&root)), options.threads),
-        met: Met::new(volume.geometry().inodes_count())?,
-        inodes_met: AtomicU64::new(0),
+        seen: SeenInodes::new(volume.geometry().inodes_count())?,
+        inodes_seen: AtomicU64::new(0),
         inodes_used: u64::from(sb.inodes_count.saturating_sub(sb.free_inodes)),
         budget: &AtomicU64::new(budget(volume)),
     };
     let mut all = NamesFound::new(options.top);
-    walk.look_at_root(&root, &mut all);
+    walk.count_root(&root, &mut all);
     drop(root);
     let others: Vec<NamesFound> = std::thread::scope(|scope| {
         let run = || walk.run();
@@ -194,15 +194,17 @@ pub(super) fn own_files(fs: &Filesystem, cells: &Cells, options: &Options) -> Pr
     let quotas = [sb.usr_quota_inum, sb.grp_quota_inum, sb.prj_quota_inum].into_iter();
     let quotas = quotas.filter(|_| sb.features.ro_compat.contains(RoCompat::QUOTA));
     let orphans = sb.features.compat.contains(Compat::ORPHAN_FILE).then_some(sb.orphan_file_inum);
-    let sums = volume.has_data_sums().then_some(Ino::DATA_SUMS.get());
+    let checksum_file = volume.has_data_csum().then_some(Ino::DATA_SUMS.get());
     let journal = sb.has_journal().then_some(sb.journal_inum);
-    for ino in journal.into_iter().chain(quotas).chain(orphans).chain(sums).filter_map(Ino::new) {
+    for ino in
+        journal.into_iter().chain(quotas).chain(orphans).chain(checksum_file).filter_map(Ino::new)
+    {
         let content = match sb.has_journal() && ino.get() == sb.journal_inum {
             true => Content::Journal,
             false => Content::Metadata,
         };
-        let mapped = volume.context().noting(|| {
-            let body = volume.peek_inode(ino, Ask::Internal)?;
+        let mapped = volume.context().recording_errors(|| {
+            let body = volume.peek_inode(ino, Lookup::Internal)?;
             match volume.has_map(&body) {
                 true => {
                     blocks_of(volume, cells, &budget, ino, &body, content, &mut Mapped::default())
@@ -217,7 +219,7 @@ pub(super) fn own_files(fs: &Filesystem, cells: &Cells, options: &Options) -> Pr
     // The resize inode maps the blocks that are reserved for more descriptors. They are counted as
     // metadata of their groups; the double-indirect block at the root of this map is elsewhere.
     if sb.features.compat.contains(Compat::RESIZE_INODE)
-        && let Ok(body) = volume.peek_inode(Ino::RESIZE, Ask::Internal)
+        && let Ok(body) = volume.peek_inode(Ino::RESIZE, Lookup::Internal)
     {
         let root = body.disk.i_block[52..56].try_into().expect("a pointer is four bytes");
         let root = u64::from(u32::from_le_bytes(root));
@@ -236,7 +238,7 @@ fn blocks_of(
     content: Content,
     mapped: &mut Mapped,
 ) -> Result<()> {
-    let mut behind = None;
+    let mut after = None;
     volume.each_block(ino, body, &mut |used| {
         let (start, len) = match used {
             Used::Node(block) => (block.0, 1),
@@ -249,8 +251,8 @@ fn blocks_of(
         match used {
             Used::Node(_) => mapped.nodes += 1,
             Used::Data { .. } => {
-                mapped.pieces += u64::from(behind != Some(start));
-                behind = Some(start + len);
+                mapped.pieces += u64::from(after != Some(start));
+                after = Some(start + len);
                 mapped.data += len;
             }
         }
@@ -309,8 +311,8 @@ impl Walk<'_> {
                     self.list(&dir, &mut found);
                     dir
                 }
-                Task::Look(dir, names) => {
-                    self.look_at(&dir, names, &mut found);
+                Task::Count(dir, names) => {
+                    self.count_names(&dir, names, &mut found);
                     dir
                 }
             };
@@ -319,10 +321,10 @@ impl Walk<'_> {
         found
     }
 
-    fn look_at_root(&self, root: &Arc<Dir>, found: &mut NamesFound) {
-        self.met.is_new(Ino::ROOT);
+    fn count_root(&self, root: &Arc<Dir>, found: &mut NamesFound) {
+        self.seen.is_new(Ino::ROOT);
         // Listing the root reports the same damage, so the error is dropped.
-        let _ = self.look(root, None, Ino::ROOT, found);
+        let _ = self.count_inode(root, None, Ino::ROOT, found);
     }
 
     /// Reads the names of a directory.
@@ -348,24 +350,24 @@ impl Walk<'_> {
                 let names = std::mem::take(&mut batch);
                 if self.options.threads > 1 && self.queue.is_short() {
                     dir.open.fetch_add(1, Relaxed);
-                    self.queue.put(Task::Look(Arc::clone(dir), names));
+                    self.queue.put(Task::Count(Arc::clone(dir), names));
                 } else {
-                    self.look_at(dir, names, found);
+                    self.count_names(dir, names, found);
                 }
             }
         }
-        self.look_at(dir, batch, found);
+        self.count_names(dir, batch, found);
     }
 
-    fn look_at(&self, dir: &Arc<Dir>, names: Vec<(Vec<u8>, Ino)>, found: &mut NamesFound) {
+    fn count_names(&self, dir: &Arc<Dir>, names: Vec<(Vec<u8>, Ino)>, found: &mut NamesFound) {
         for (name, ino) in names {
             // A further name of an inode that was found before. For a directory that is damage,
             // reported below.
-            if !self.met.is_new(ino) {
-                self.look_again(dir, &name, ino, found);
+            if !self.seen.is_new(ino) {
+                self.report_second_name(dir, &name, ino, found);
                 continue;
             }
-            match self.look(dir, Some(&name), ino, found) {
+            match self.count_inode(dir, Some(&name), ino, found) {
                 Ok(Some(blocks)) => {
                     dir.open.fetch_add(1, Relaxed);
                     let below = Dir::new(Some(Arc::clone(dir)), name, ino);
@@ -378,7 +380,7 @@ impl Walk<'_> {
                     found.problems.add(self.options.problems, path, error);
                 }
             }
-            let done = self.inodes_met.fetch_add(1, Relaxed) + 1;
+            let done = self.inodes_seen.fetch_add(1, Relaxed) + 1;
             if done.is_multiple_of(256) {
                 self.progress.advance(Pass::Names, done, self.inodes_used.max(done));
             }
@@ -386,20 +388,21 @@ impl Walk<'_> {
     }
 
     /// Reports a second name of a directory as damage.
-    fn look_again(&self, dir: &Arc<Dir>, name: &[u8], ino: Ino, found: &mut NamesFound) {
+    fn report_second_name(&self, dir: &Arc<Dir>, name: &[u8], ino: Ino, found: &mut NamesFound) {
         let volume = self.fs.volume();
-        let looked = volume.context().noting(|| match volume.peek_listed(ino)?.file_kind() {
-            FileKind::Directory => Err(Site::of_ino(ino).corrupt(What::DirectoryLoop)),
-            _ => Ok(()),
-        });
-        if let Err(error) = looked {
+        let done =
+            volume.context().recording_errors(|| match volume.peek_listed(ino)?.file_kind() {
+                FileKind::Directory => Err(Site::of_ino(ino).corrupt(What::DirectoryLoop)),
+                _ => Ok(()),
+            });
+        if let Err(error) = done {
             found.problems.add(self.options.problems, || Some(dir.path(Some(name))), error);
         }
     }
 
     /// Counts the inode of `name` in `dir`, or of `dir` itself without a name. Returns its blocks
     /// if it is a directory to enter.
-    fn look(
+    fn count_inode(
         &self,
         dir: &Arc<Dir>,
         name: Option<&[u8]>,
@@ -414,7 +417,7 @@ impl Walk<'_> {
         let body: &Body = match &held {
             Some(body) => body,
             None => {
-                peeked = volume.context().noting(|| volume.peek_listed(ino))?;
+                peeked = volume.context().recording_errors(|| volume.peek_listed(ino))?;
                 &peeked
             }
         };
@@ -449,7 +452,7 @@ impl Walk<'_> {
         if name.is_some() {
             dir.below.fetch_add(1, Relaxed);
         }
-        if let Err(error) = volume.context().noting(|| map) {
+        if let Err(error) = volume.context().recording_errors(|| map) {
             found.problems.add(self.options.problems, || Some(dir.path(name)), error);
         }
         let enter = kind == FileKind::Directory && self.budget.load(Relaxed) > 0;
@@ -532,7 +535,7 @@ impl NamesFound {
         files.pieces += mapped.pieces;
         files.fragmented += u64::from(mapped.pieces > 1);
         put(&mut files.by_pieces, mapped.pieces, mapped.data);
-        if volume.covers(ino, body) {
+        if volume.has_data_checksums(ino, body) {
             files.covered.count += 1;
             files.covered.blocks += mapped.data;
         }

@@ -6,7 +6,7 @@ use extant_base::lock::{Condvar, Mutex, Rank};
 /// holds few branches.
 pub(super) struct Queue<T> {
     state: Mutex<State<T>>,
-    told: Condvar,
+    changed: Condvar,
 }
 
 struct State<T> {
@@ -20,12 +20,12 @@ impl<T> Queue<T> {
     /// left.
     pub(super) fn new(first: T, threads: usize) -> Queue<T> {
         let state = State { items: vec![first], busy: threads };
-        Queue { state: Mutex::new(Rank::Leaf, state), told: Condvar::new() }
+        Queue { state: Mutex::new(Rank::Leaf, state), changed: Condvar::new() }
     }
 
     pub(super) fn put(&self, item: T) {
         self.state.lock().items.push(item);
-        self.told.notify_all();
+        self.changed.notify_all();
     }
 
     /// Whether another thread may be waiting for work.
@@ -50,7 +50,7 @@ pub(super) struct Worker<'a, T> {
 impl<T> Worker<'_, T> {
     /// The next item; `None` once all work is done.
     pub(super) fn take(&mut self) -> Option<T> {
-        let Queue { state, told } = self.queue;
+        let Queue { state, changed } = self.queue;
         let mut state = state.lock();
         if let Some(item) = state.items.pop() {
             return Some(item);
@@ -59,10 +59,10 @@ impl<T> Worker<'_, T> {
         self.is_busy = false;
         loop {
             if state.busy == 0 {
-                told.notify_all();
+                changed.notify_all();
                 return None;
             }
-            told.wait(&mut state);
+            changed.wait(&mut state);
             if let Some(item) = state.items.pop() {
                 state.busy += 1;
                 self.is_busy = true;
@@ -76,7 +76,7 @@ impl<T> Drop for Worker<'_, T> {
     fn drop(&mut self) {
         if self.is_busy {
             self.queue.state.lock().busy -= 1;
-            self.queue.told.notify_all();
+            self.queue.changed.notify_all();
         }
     }
 }
@@ -87,7 +87,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     #[test]
-    fn what_work_makes_is_done_too() {
+    fn tasks_added_by_tasks_are_done() {
         for threads in [1, 2, 5] {
             let (queue, done) = (Queue::new(10, threads), AtomicU64::new(0));
             std::thread::scope(|scope| {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_a_thread_that_panicked() {
+    fn no_thread_waits_for_one_that_panicked() {
         let queue = Queue::new(1, 2);
         std::thread::scope(|scope| {
             let fails = scope.spawn(|| {

@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_stay_in_order_and_equals_go_by_number() {
+    fn the_largest_are_kept_in_order_and_equal_ones_by_number() {
         let mut top = Top::new(3);
         for (value, ino) in [(5, 20), (1, 11), (7, 12), (5, 13), (5, 14), (9, 15)] {
             top.offer(value, Ino::new(ino).unwrap(), || (value, ino));

@@ -29,7 +29,7 @@ pub(super) struct Claim {
     pub(super) update_interval: u16,
     environment: Environment,
     /// The content that this host wrote last; before [`Claim::take`], without a number.
-    mine: Mmp,
+    written: Mmp,
 }
 
 impl Claim {
@@ -63,7 +63,7 @@ impl Claim {
             checksums: superblock.checksums(),
             update_interval,
             environment,
-            mine: Mmp {
+            written: Mmp {
                 state: MmpState::Clean,
                 time: 0,
                 nodename: padded(node),
@@ -86,8 +86,8 @@ impl Claim {
         self.wait_still(&found, wait, pause)?;
         let seq = 1 + self.environment.next_u32() % SEQ_MAX;
         self.write(MmpState::Held(seq))?;
-        let mine = self.mine;
-        self.wait_still(&mine, wait, pause)
+        let written = self.written;
+        self.wait_still(&written, wait, pause)
     }
 
     /// Waits `seconds` seconds. Checks every second, and once more at the end, that the block still
@@ -108,9 +108,9 @@ impl Claim {
     /// Increments our number. `false`: the number in the block is not ours, and nothing was
     /// written.
     pub(super) fn beat(&mut self) -> Result<bool> {
-        let MmpState::Held(seq) = self.mine.state else { return Ok(false) };
+        let MmpState::Held(seq) = self.written.state else { return Ok(false) };
         let next = MmpState::Held(Mmp::next_seq(seq));
-        if !self.is_ours()? {
+        if !self.is_held_here()? {
             return Ok(false);
         }
         self.write(next)?;
@@ -119,23 +119,23 @@ impl Claim {
 
     /// Marks the block clean, if it is still ours.
     pub(super) fn release(&mut self) -> Result<()> {
-        if self.is_ours()? { self.write(MmpState::Clean) } else { Ok(()) }
+        if self.is_held_here()? { self.write(MmpState::Clean) } else { Ok(()) }
     }
 
     /// Marks the block clean whatever it contains, even if it is damaged.
     pub(super) fn clear(&mut self) -> Result<()> {
         let mut bytes = vec![0; self.block_bytes];
-        Mmp { state: MmpState::Clean, ..self.mine }.write(&mut bytes, &self.checksums);
+        Mmp { state: MmpState::Clean, ..self.written }.write(&mut bytes, &self.checksums);
         self.device.write_fua(self.at, &bytes)
     }
 
     /// Whether the block contains the number that this host wrote last or tried to write last: a
     /// failed write may have reached the device.
-    fn is_ours(&self) -> Result<bool> {
-        let MmpState::Held(seq) = self.mine.state else { return Ok(false) };
+    fn is_held_here(&self) -> Result<bool> {
+        let MmpState::Held(seq) = self.written.state else { return Ok(false) };
         let found = self.read()?;
-        let ours = [MmpState::Held(seq), MmpState::Held(Mmp::next_seq(seq))];
-        Ok(ours.contains(&found.state) && found.nodename == self.mine.nodename)
+        let held_states = [MmpState::Held(seq), MmpState::Held(Mmp::next_seq(seq))];
+        Ok(held_states.contains(&found.state) && found.nodename == self.written.nodename)
     }
 
     fn read(&self) -> Result<Mmp> {
@@ -146,12 +146,12 @@ impl Claim {
 
     fn write(&mut self, state: MmpState) -> Result<()> {
         let time = u64::try_from(self.environment.now().sec).unwrap_or(0);
-        let mmp = Mmp { state, time, ..self.mine };
+        let mmp = Mmp { state, time, ..self.written };
         let mut bytes = vec![0; self.block_bytes];
         self.device.read_fresh_at(self.at, &mut bytes)?;
         mmp.write(&mut bytes, &self.checksums);
         self.device.write_fua(self.at, &bytes)?;
-        self.mine = mmp;
+        self.written = mmp;
         Ok(())
     }
 }

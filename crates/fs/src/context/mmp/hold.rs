@@ -56,8 +56,8 @@ impl Hold {
             return Ok(None);
         }
         let node = host_name();
-        let who = (node.as_slice(), name);
-        let mut claim = Claim::new(Arc::clone(device), &superblock, who, environment.clone())?;
+        let holder = (node.as_slice(), name);
+        let mut claim = Claim::new(Arc::clone(device), &superblock, holder, environment.clone())?;
         claim.take(&mut std::thread::sleep)?;
         Ok(Some(Hold::keep(claim)))
     }

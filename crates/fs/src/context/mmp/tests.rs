@@ -29,8 +29,9 @@ fn protected() -> (Arc<MemoryDevice>, Superblock) {
 }
 
 fn claim(device: &Arc<MemoryDevice>, superblock: &Superblock, node: &str) -> Claim {
-    let who = (node.as_bytes(), b"disk".as_slice());
-    Claim::new(device.clone(), superblock, who, Environment::fixed(NOW, node.len() as u64)).unwrap()
+    let holder = (node.as_bytes(), b"disk".as_slice());
+    Claim::new(device.clone(), superblock, holder, Environment::fixed(NOW, node.len() as u64))
+        .unwrap()
 }
 
 fn block(device: &dyn BlockDevice, superblock: &Superblock) -> Mmp {
@@ -54,10 +55,10 @@ fn never(_: Duration) {
 }
 
 #[test]
-fn a_clean_volume_is_taken_at_once_and_given_back() {
+fn a_clean_volume_is_claimed_at_once_and_released() {
     let (device, superblock) = protected();
-    let mut ours = claim(&device, &superblock, "here");
-    ours.take(&mut never).unwrap();
+    let mut claim_here = claim(&device, &superblock, "here");
+    claim_here.take(&mut never).unwrap();
     let first = block(&*device, &superblock);
     assert!(matches!(first.state, MmpState::Held(_)));
     assert_eq!(
@@ -65,23 +66,23 @@ fn a_clean_volume_is_taken_at_once_and_given_back() {
         (b"here\0".as_slice(), b"disk\0".as_slice())
     );
     assert_eq!((first.check_interval, first.time), (10, NOW.sec as u64));
-    assert!(ours.beat().unwrap());
+    assert!(claim_here.beat().unwrap());
     assert_ne!(block(&*device, &superblock).state, first.state);
-    ours.release().unwrap();
+    claim_here.release().unwrap();
     assert_eq!(block(&*device, &superblock).state, MmpState::Clean);
-    assert!(!ours.beat().unwrap());
+    assert!(!claim_here.beat().unwrap());
 }
 
 #[test]
-fn a_number_that_moves_is_a_holder() {
+fn a_changing_number_means_that_another_host_holds_the_volume() {
     let (device, superblock) = protected();
-    let mut theirs = claim(&device, &superblock, "there");
-    theirs.take(&mut never).unwrap();
+    let mut other = claim(&device, &superblock, "there");
+    other.take(&mut never).unwrap();
     let mut seconds = 0;
     let mut pause = |_| {
         seconds += 1;
         if seconds == 5 {
-            theirs.beat().unwrap();
+            other.beat().unwrap();
         }
     };
     let refused = claim(&device, &superblock, "here").take(&mut pause).unwrap_err();
@@ -92,19 +93,19 @@ fn a_number_that_moves_is_a_holder() {
 }
 
 #[test]
-fn a_number_that_stands_still_is_taken_after_two_waits() {
+fn a_number_that_does_not_change_is_replaced_after_two_waits() {
     let (device, superblock) = protected();
     claim(&device, &superblock, "there").take(&mut never).unwrap();
     let mut seconds = 0;
-    let mut ours = claim(&device, &superblock, "here");
-    ours.take(&mut |second| seconds += second.as_secs()).unwrap();
+    let mut claim_here = claim(&device, &superblock, "here");
+    claim_here.take(&mut |second| seconds += second.as_secs()).unwrap();
     // The block's check interval is 10 s.
     assert_eq!(seconds, 2 * 21);
-    assert!(ours.beat().unwrap());
+    assert!(claim_here.beat().unwrap());
 }
 
 #[test]
-fn who_comes_between_our_write_and_our_look_wins() {
+fn a_host_that_writes_between_our_write_and_our_check_wins() {
     let (device, superblock) = protected();
     claim(&device, &superblock, "gone").take(&mut never).unwrap();
     let mut seconds = 0;
@@ -121,7 +122,7 @@ fn who_comes_between_our_write_and_our_look_wins() {
 }
 
 #[test]
-fn a_checker_is_never_waited_for() {
+fn a_volume_in_use_by_a_checker_is_refused_at_once() {
     let (device, superblock) = protected();
     put(&*device, &superblock, &Mmp { state: MmpState::Checker, ..block(&*device, &superblock) });
     let refused = claim(&device, &superblock, "here").take(&mut never).unwrap_err();
@@ -132,14 +133,14 @@ fn a_checker_is_never_waited_for() {
 }
 
 #[test]
-fn a_beat_sees_that_the_volume_is_lost() {
+fn a_heartbeat_detects_that_the_volume_is_lost() {
     let (device, superblock) = protected();
-    let mut ours = claim(&device, &superblock, "here");
-    ours.take(&mut never).unwrap();
+    let mut claim_here = claim(&device, &superblock, "here");
+    claim_here.take(&mut never).unwrap();
     let stolen = Mmp { nodename: [b'x'; 64], ..block(&*device, &superblock) };
     put(&*device, &superblock, &stolen);
-    assert!(!ours.beat().unwrap());
-    ours.release().unwrap();
+    assert!(!claim_here.beat().unwrap());
+    claim_here.release().unwrap();
     assert_eq!(block(&*device, &superblock), stolen);
 }
 
@@ -175,8 +176,8 @@ fn a_protection_block_outside_the_volume_is_corrupt() {
     let (device, superblock) = protected();
     for block in [0, superblock.blocks_count, u64::MAX] {
         let wrong = Superblock { mmp_block: extant_base::BlockNr(block), ..superblock.clone() };
-        let who = (b"here".as_slice(), b"".as_slice());
-        let refused = Claim::new(device.clone(), &wrong, who, Environment::fixed(NOW, 1));
+        let holder = (b"here".as_slice(), b"".as_slice());
+        let refused = Claim::new(device.clone(), &wrong, holder, Environment::fixed(NOW, 1));
         assert!(matches!(refused, Err(Error::Corrupt { .. })));
     }
 }

@@ -2,7 +2,7 @@
 //! back.
 //!
 //! ```text
-//!   write       hole ──reserve──► delayed; space for data and map (`map_share`) reserved,
+//!   write       hole ──reserve──► delayed; space for data and map (`map_reservation`) reserved,
 //!                                 quota checked
 //!   write-back                    delayed ──fill_hole──► allocated out of the reservation
 //!   truncate                      delayed ──forget────► the reservation is returned
@@ -11,9 +11,9 @@
 //! ```
 
 use crate::inodes::map::Target;
-use crate::space::claims::For;
-use crate::state::file_cache::Cached;
-use crate::state::file_cache::map_share::Need;
+use crate::space::reservations::ReservedFor;
+use crate::state::file_cache::FileCacheState;
+use crate::state::file_cache::map_reservation::Need;
 use crate::state::inode::Body;
 use crate::volume::Volume;
 use extant_base::{Ino, Result};
@@ -30,8 +30,8 @@ impl Volume {
     /// reserved.
     /// Locks: the caller holds the inode's, exclusively.
     pub(crate) fn reserve_blocks(&self, ino: Ino, body: &Body, blocks: Range<u32>) -> Result<()> {
-        let Some(cached) = &body.cached else { return Ok(()) };
-        let done = self.promise_all(ino, body, cached, blocks.clone());
+        let Some(file_cache) = &body.file_cache else { return Ok(()) };
+        let done = self.reserve_missing(ino, body, file_cache, blocks.clone());
         if done.is_err() {
             // The write ends before it reaches the blocks for which there was no space, so none of
             // these becomes dirty.
@@ -40,19 +40,19 @@ impl Volume {
         done
     }
 
-    fn promise_all(
+    fn reserve_missing(
         &self,
         ino: Ino,
         body: &Body,
-        cached: &Cached,
+        file_cache: &FileCacheState,
         blocks: Range<u32>,
     ) -> Result<()> {
-        if self.covers(ino, body) {
-            self.promise_rewrites(ino, body, cached, blocks.clone())?;
+        if self.has_data_checksums(ino, body) {
+            self.reserve_rewrites(ino, body, file_cache, blocks.clone())?;
         }
-        let (holes, unwritten) = self.unpromised(ino, body, cached, blocks)?;
-        self.promise_splits(body, cached, &unwritten)?;
-        holes.into_iter().try_for_each(|hole| self.promise(ino, body, cached, hole))
+        let (holes, unwritten) = self.unreserved(ino, body, file_cache, blocks)?;
+        self.reserve_splits(body, file_cache, &unwritten)?;
+        holes.into_iter().try_for_each(|hole| self.reserve_hole(ino, body, file_cache, hole))
     }
 
     /// After a write to `blocks` failed or ended early: returns the reservations of those blocks
@@ -60,45 +60,51 @@ impl Volume {
     ///
     /// Locks: the caller holds the inode's, exclusively; takes `Folio`.
     pub(super) fn forget_unused(&self, body: &Body, blocks: Range<u32>) {
-        let Some(cached) = &body.cached else { return };
+        let Some(file_cache) = &body.file_cache else { return };
         let log2 = self.block_size().log2();
         let bytes = u64::from(blocks.start) << log2..u64::from(blocks.end) << log2;
-        for clean in cached.pages.forget_clean(bytes) {
+        for clean in file_cache.pages.forget_clean(bytes) {
             self.forget_delayed(body, (clean.start >> log2) as u32..(clean.end >> log2) as u32);
         }
     }
 
     /// Reserves space for a hole of which nothing is reserved.
-    fn promise(&self, ino: Ino, body: &Body, cached: &Cached, hole: Range<u32>) -> Result<()> {
+    fn reserve_hole(
+        &self,
+        ino: Ino,
+        body: &Body,
+        file_cache: &FileCacheState,
+        hole: Range<u32>,
+    ) -> Result<()> {
         let ratio = self.geometry().cluster_ratio();
         let blocks = u64::from(hole.end - hole.start);
-        let (promised, more) = {
-            let delayed = cached.delayed.lock();
+        let (reserved, more) = {
+            let delayed = file_cache.delayed.lock();
             (delayed.len(), delayed.clusters_only_in(&hole, ratio))
         };
-        self.quota_check(ino, body, self.context().sectors(promised + blocks))?;
+        self.quota_check(ino, body, self.context().sectors(reserved + blocks))?;
         // A hole next to reserved blocks is no run of its own, so this counts at most one run too
         // many.
         let need = Need { runs: 1, entries: blocks.min(more + 1) };
-        let short = self.map_shortage(body, cached, need);
+        let short = self.map_shortage(body, file_cache, need);
         let (data, map) = self.space().reserve_with_map(more, short)?;
-        self.join_share(cached, map);
-        let mut delayed = cached.delayed.lock();
+        self.add_map_reservation(file_cache, map);
+        let mut delayed = file_cache.delayed.lock();
         delayed.join(data);
         delayed.add(hole, ratio);
         Ok(())
     }
 
     /// The parts of `blocks` that are not reserved: holes, and unwritten blocks.
-    fn unpromised(
+    fn unreserved(
         &self,
         ino: Ino,
         body: &Body,
-        cached: &Cached,
+        file_cache: &FileCacheState,
         blocks: Range<u32>,
     ) -> Result<(Ranges, Ranges)> {
         // A write over blocks that are reserved does not need the map.
-        let missing = cached.delayed.lock().missing(blocks);
+        let missing = file_cache.delayed.lock().missing(blocks);
         let (mut holes, mut unwritten) = (Vec::new(), Vec::new());
         for range in missing {
             for run in self.runs(ino, body, range) {
@@ -107,7 +113,7 @@ impl Volume {
                 match run.target {
                     Target::Hole => holes.push(range),
                     Target::Unwritten(_) => {
-                        unwritten.extend(cached.map_share.lock().missing(range));
+                        unwritten.extend(file_cache.map_reservation.lock().missing(range));
                     }
                     Target::Written(_) => {}
                 }
@@ -119,53 +125,59 @@ impl Volume {
     /// Blocks under dirty data were freed: they are reserved again.
     ///
     /// Errors: what the map gives.
-    pub(super) fn promise_again(&self, ino: Ino, body: &Body, blocks: Range<u32>) -> Result<()> {
-        let Some(cached) = &body.cached else { return Ok(()) };
+    pub(super) fn reserve_freed_again(
+        &self,
+        ino: Ino,
+        body: &Body,
+        blocks: Range<u32>,
+    ) -> Result<()> {
+        let Some(file_cache) = &body.file_cache else { return Ok(()) };
         let ratio = self.geometry().cluster_ratio();
-        let (holes, unwritten) = self.unpromised(ino, body, cached, blocks)?;
+        let (holes, unwritten) = self.unreserved(ino, body, file_cache, blocks)?;
         for hole in holes {
-            let mut delayed = cached.delayed.lock();
+            let mut delayed = file_cache.delayed.lock();
             let clusters = delayed.add(hole, ratio);
-            delayed.join(self.space().reserve_freed(For::Data, clusters));
+            delayed.join(self.space().reserve_freed(ReservedFor::Data, clusters));
         }
-        self.note_splits(cached, &unwritten);
-        self.share_again(body, cached);
+        self.note_splits(file_cache, &unwritten);
+        self.reserve_map_again(body, file_cache);
         Ok(())
     }
 
     /// The reserved blocks of a file in units of 512 bytes.
-    pub(crate) fn promised_sectors(&self, body: &Body) -> u64 {
-        let blocks = body.cached.as_ref().map_or(0, |cached| cached.delayed.lock().len());
+    pub(crate) fn reserved_sectors(&self, body: &Body) -> u64 {
+        let blocks =
+            body.file_cache.as_ref().map_or(0, |file_cache| file_cache.delayed.lock().len());
         self.context().sectors(blocks)
     }
 
     /// The blocks of `range`, reserved or not, are allocated: returns their reservations. Blocks
     /// that were allocated unwritten will change in the map once more.
     pub(crate) fn filled(&self, body: &Body, range: Range<u32>, state: ExtentState) {
-        let Some(cached) = &body.cached else { return };
+        let Some(file_cache) = &body.file_cache else { return };
         if state == ExtentState::Unwritten {
-            let parts: Vec<_> = cached.delayed.lock().within(&range).collect();
-            self.note_splits(cached, &parts);
+            let parts: Vec<_> = file_cache.delayed.lock().within(&range).collect();
+            self.note_splits(file_cache, &parts);
         }
-        self.forget_promises(body, cached, range);
+        self.forget_reservations(body, file_cache, range);
     }
 
     /// The blocks of `range` are no longer needed: returns their reservations.
     pub(crate) fn forget_delayed(&self, body: &Body, range: Range<u32>) {
-        let Some(cached) = &body.cached else { return };
-        self.forget_promises(body, cached, range.clone());
+        let Some(file_cache) = &body.file_cache else { return };
+        self.forget_reservations(body, file_cache, range.clone());
         self.forget_splits(body, range);
     }
 
-    fn forget_promises(&self, body: &Body, cached: &Cached, range: Range<u32>) {
+    fn forget_reservations(&self, body: &Body, file_cache: &FileCacheState, range: Range<u32>) {
         // A block that was a hole, or is cut off, will not be rewritten either.
-        cached.rewrites.lock().take(range.clone());
-        let mut delayed = cached.delayed.lock();
+        file_cache.rewrites.lock().take(range.clone());
+        let mut delayed = file_cache.delayed.lock();
         if !delayed.is_empty() && !range.is_empty() {
             let clusters = delayed.take(range, self.geometry().cluster_ratio());
             delayed.release(clusters);
         }
         drop(delayed);
-        self.trim_share(body, cached);
+        self.trim_map_reservation(body, file_cache);
     }
 }

@@ -32,15 +32,15 @@ impl Fill for FromDevice<'_> {
                 }
                 Target::Unwritten(_) | Target::Hole => {
                     part.fill(0);
-                    self.promised(run.target, run.logical.0..run.end().0, backed);
+                    self.report_reserved(run.target, run.logical.0..run.end().0, backed);
                 }
             }
         }
         let mapped = (u64::from(last) << log2).saturating_sub(offset) as usize;
         // Bytes past the file's end read as zeros, whatever the block holds.
         let inside = usize::try_from(self.body.size.saturating_sub(offset)).unwrap_or(usize::MAX);
-        if let Some(behind) = buf.get_mut(inside.min(mapped)..) {
-            behind.fill(0);
+        if let Some(after) = buf.get_mut(inside.min(mapped)..) {
+            after.fill(0);
         }
         Ok(())
     }
@@ -48,15 +48,20 @@ impl Fill for FromDevice<'_> {
 
 impl FromDevice<'_> {
     /// Reports the bytes that may become dirty without a further reservation.
-    fn promised(&self, target: Target, blocks: Range<u32>, backed: &mut dyn FnMut(Range<u64>)) {
+    fn report_reserved(
+        &self,
+        target: Target,
+        blocks: Range<u32>,
+        backed: &mut dyn FnMut(Range<u64>),
+    ) {
         let log2 = self.volume.block_size().log2();
         let mut at = blocks.start;
         while at < blocks.end {
-            let (promised, len) = match target {
-                Target::Hole => self.body.promised_run(at, blocks.end - at),
+            let (reserved, len) = match target {
+                Target::Hole => self.body.reserved_run(at, blocks.end - at),
                 _ => self.body.split_run(at, blocks.end - at),
             };
-            if promised {
+            if reserved {
                 backed(u64::from(at) << log2..u64::from(at + len) << log2);
             }
             at += len.max(1);

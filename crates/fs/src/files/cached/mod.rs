@@ -15,7 +15,7 @@
 //!
 //! Rules:
 //! - Every dirty block is allocated or reserved ([`delayed`]), and so are the blocks of its map
-//!   ([`map_share`]).
+//!   ([`map_reservation`]).
 //! - The size on disk never covers data that is not yet on the device (`Body::size_on_disk`).
 //! - A block's place changes only under the write-back lock. So data is written without the inode
 //!   lock.
@@ -25,7 +25,7 @@
 mod borrow;
 pub(crate) mod delayed;
 mod fill;
-mod map_share;
+mod map_reservation;
 mod read;
 pub(crate) mod rewrites;
 mod settle;
@@ -33,7 +33,7 @@ mod stream;
 mod write;
 mod write_back;
 
-use crate::state::file_cache::Cached;
+use crate::state::file_cache::FileCacheState;
 use crate::state::inode::{Body, Inode};
 use crate::volume::Volume;
 use extant_base::Ino;
@@ -59,19 +59,23 @@ impl Volume {
     /// The folios of a file, or `None` if its data is not cached.
     ///
     /// Locks: the caller holds the inode's, at least shared.
-    pub(crate) fn cached<'a>(&self, inode: &'a Inode, body: &Body) -> Option<&'a Arc<Cached>> {
+    pub(crate) fn file_cache<'a>(
+        &self,
+        inode: &'a Inode,
+        body: &Body,
+    ) -> Option<&'a Arc<FileCacheState>> {
         let cache = self.page_cache().filter(|_| self.goes_through_cache(body))?;
-        Some(inode.cached.get_or_init(|| {
+        Some(inode.file_cache.get_or_init(|| {
             let pages = cache.file(inode.ino);
             pages.set_len(body.size);
-            Cached::new(pages)
+            FileCacheState::new(pages)
         }))
     }
 
     /// The folios of a file that outlived its inode in memory. The inode was read from its table
     /// again, and an operation that truncates or releases it finds the folios here.
-    pub(crate) fn cached_before(&self, ino: Ino) -> Option<Arc<Cached>> {
+    pub(crate) fn file_cache_before(&self, ino: Ino) -> Option<Arc<FileCacheState>> {
         let pages = self.page_cache()?.find(ino)?;
-        Some(Cached::new(pages))
+        Some(FileCacheState::new(pages))
     }
 }

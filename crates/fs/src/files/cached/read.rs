@@ -21,8 +21,8 @@ impl Volume {
         how: Use,
         stream: Option<&ReadStream>,
     ) -> Result<usize> {
-        let hit = match inode.cached.get() {
-            Some(cached) => cached.pages.read_hit(offset, buf, how),
+        let hit = match inode.file_cache.get() {
+            Some(file_cache) => file_cache.pages.read_hit(offset, buf, how),
             None => 0,
         };
         if hit == buf.len() {
@@ -35,7 +35,7 @@ impl Volume {
         let reached = offset.saturating_add(hit as u64);
         let hit = (reached >> log2 << log2).saturating_sub(offset) as usize;
         let (offset, buf) = (offset.saturating_add(hit as u64), &mut buf[hit..]);
-        let more = self.context().noting(|| {
+        let more = self.context().recording_errors(|| {
             let body = inode.read();
             self.read_missing(inode, &body, offset, buf, how, stream)
         });
@@ -57,22 +57,22 @@ impl Volume {
         how: Use,
         stream: Option<&ReadStream>,
     ) -> Result<usize> {
-        let Some(cached) = self.cached(inode, body) else {
+        let Some(file_cache) = self.file_cache(inode, body) else {
             return self.read_file(inode.ino, body, offset, buf);
         };
         let fill = FromDevice { volume: self, ino: inode.ino, body };
-        cached.pages.read(offset, buf, how, stream, &fill)
+        file_cache.pages.read(offset, buf, how, stream, &fill)
     }
 
     /// Brings a range of a file into the cache.
     pub(crate) fn populate(&self, inode: &Inode, range: Range<u64>, how: Use) -> Result<()> {
         let body = inode.read();
-        let Some(cached) = self.cached(inode, &body) else { return Ok(()) };
+        let Some(file_cache) = self.file_cache(inode, &body) else { return Ok(()) };
         let range = range.start..range.end.min(body.size);
         let fill = FromDevice { volume: self, ino: inode.ino, body: &body };
         match range.is_empty() {
             true => Ok(()),
-            false => cached.pages.populate(range, how, &fill),
+            false => file_cache.pages.populate(range, how, &fill),
         }
     }
 }

@@ -14,9 +14,9 @@
 
 use crate::files::file::pieces::Piece;
 use crate::inodes::map::Target;
-use crate::space::claims::For;
-use crate::state::file_cache::Cached;
-use crate::state::file_cache::map_share::Need;
+use crate::space::reservations::ReservedFor;
+use crate::state::file_cache::FileCacheState;
+use crate::state::file_cache::map_reservation::Need;
 use crate::state::file_cache::rewrites::count;
 use crate::state::inode::Body;
 use crate::volume::Volume;
@@ -29,14 +29,14 @@ impl Volume {
     ///
     /// Errors: `NoSpace`, and nothing more is reserved; what the map gives. Locks: the caller holds
     /// the inode's, exclusively.
-    pub(super) fn promise_rewrites(
+    pub(super) fn reserve_rewrites(
         &self,
         ino: Ino,
         body: &Body,
-        cached: &Cached,
+        file_cache: &FileCacheState,
         blocks: Range<u32>,
     ) -> Result<()> {
-        let missing: Vec<Range<u32>> = cached.rewrites.lock().missing(&blocks);
+        let missing: Vec<Range<u32>> = file_cache.rewrites.lock().missing(&blocks);
         let mut wanted: Vec<Range<u32>> = Vec::new();
         for range in missing {
             for run in self.runs(ino, body, range) {
@@ -45,7 +45,7 @@ impl Volume {
                 match run.target {
                     Target::Written(_) => wanted.push(range),
                     Target::Unwritten(_) => {
-                        wanted.extend(cached.rewrites.lock().in_flight(&range));
+                        wanted.extend(file_cache.rewrites.lock().in_flight(&range));
                     }
                     Target::Hole => {}
                 }
@@ -55,89 +55,89 @@ impl Volume {
         if clusters == 0 {
             return Ok(());
         }
-        let short = self.map_shortage(body, cached, Need::of_splits(wanted.len(), clusters));
-        let (mut promise, map) = self.space().reserve_with_map(clusters, short)?;
-        self.join_share(cached, map);
-        let mut rewrites = cached.rewrites.lock();
+        let short = self.map_shortage(body, file_cache, Need::of_splits(wanted.len(), clusters));
+        let (mut reservation, map) = self.space().reserve_with_map(clusters, short)?;
+        self.add_map_reservation(file_cache, map);
+        let mut rewrites = file_cache.rewrites.lock();
         for range in wanted {
             let len = u64::from(range.end - range.start);
-            rewrites.add(range, promise.split(len), len);
+            rewrites.add(range, reservation.split(len), len);
         }
         Ok(())
     }
 
     /// A folio of the file is about to be lent for changes in place.
-    pub(super) fn note_lent(&self, cached: &Cached) {
-        cached.rewrites.lock().note_lent();
+    pub(super) fn note_lent(&self, file_cache: &FileCacheState) {
+        file_cache.rewrites.lock().note_lent();
     }
 
     /// Whether space is reserved to rewrite the block at `at`, and for how many blocks (at most
     /// `limit`) the answer is the same.
-    pub(crate) fn promised_rewrites(&self, body: &Body, at: u32, limit: u32) -> (bool, u32) {
-        let Some(cached) = &body.cached else { return (false, limit) };
-        cached.rewrites.lock().run_at(at, limit)
+    pub(crate) fn reserved_rewrites(&self, body: &Body, at: u32, limit: u32) -> (bool, u32) {
+        let Some(file_cache) = &body.file_cache else { return (false, limit) };
+        file_cache.rewrites.lock().run_at(at, limit)
     }
 
     /// Blocks of `range` have their new blocks, but the map does not show them yet.
     pub(crate) fn moved_rewrites(&self, body: &Body, range: Range<u32>) {
-        if let Some(cached) = &body.cached {
-            self.note_splits(cached, std::slice::from_ref(&range));
-            cached.rewrites.lock().take(range);
-            self.trim_share(body, cached);
+        if let Some(file_cache) = &body.file_cache {
+            self.note_splits(file_cache, std::slice::from_ref(&range));
+            file_cache.rewrites.lock().take(range);
+            self.trim_map_reservation(body, file_cache);
         }
     }
 
     /// Returns all reservations when nothing of the file is dirty. The caller holds the inode
     /// exclusively.
-    pub(crate) fn forget_settled_rewrites(&self, cached: &Cached) {
-        let mut rewrites = cached.rewrites.lock();
-        if !rewrites.is_empty() && !rewrites.was_lent() && !cached.pages.is_dirty() {
+    pub(crate) fn forget_settled_rewrites(&self, file_cache: &FileCacheState) {
+        let mut rewrites = file_cache.rewrites.lock();
+        if !rewrites.is_empty() && !rewrites.was_lent() && !file_cache.pages.is_dirty() {
             rewrites.take(0..u32::MAX);
             drop(rewrites);
-            if cached.delayed.lock().is_empty() {
-                cached.map_share.lock().clear();
+            if file_cache.delayed.lock().is_empty() {
+                file_cache.map_reservation.lock().clear();
             }
         }
     }
 
     /// Data is in flight to these blocks, which the map does not show yet.
-    pub(super) fn note_in_flight(&self, cached: &Cached, pieces: &[Piece]) {
-        let mut rewrites = cached.rewrites.lock();
+    pub(super) fn note_in_flight(&self, file_cache: &FileCacheState, pieces: &[Piece]) {
+        let mut rewrites = file_cache.rewrites.lock();
         for piece in pieces.iter().filter(|piece| piece.fresh && !piece.moved) {
-            rewrites.start_flight(piece.logical..piece.logical + piece.len);
+            rewrites.start_write(piece.logical..piece.logical + piece.len);
         }
     }
 
     /// The write to these blocks succeeded or failed. Locks: the caller holds the inode's where the
     /// map shows the blocks.
-    pub(super) fn note_landed(&self, cached: &Cached, pieces: &[Piece]) {
-        let mut rewrites = cached.rewrites.lock();
+    pub(super) fn note_write_ended(&self, file_cache: &FileCacheState, pieces: &[Piece]) {
+        let mut rewrites = file_cache.rewrites.lock();
         for piece in pieces.iter().filter(|piece| piece.fresh && !piece.moved) {
-            rewrites.end_flight(piece.logical..piece.logical + piece.len);
+            rewrites.end_write(piece.logical..piece.logical + piece.len);
         }
     }
 
     /// The data of these blocks could not be shown and is dirty again. Releases the held blocks and
     /// reserves space for the data.
-    pub(super) fn promise_failed(&self, cached: &Cached, pieces: &[Piece]) {
-        self.note_landed(cached, pieces);
+    pub(super) fn reserve_failed(&self, file_cache: &FileCacheState, pieces: &[Piece]) {
+        self.note_write_ended(file_cache, pieces);
         for piece in pieces.iter().filter(|piece| piece.moved) {
             let clusters = u64::from(piece.len);
             // Reserve first: another file could take the released clusters.
-            let promise = self.space().reserve_freed(For::Data, clusters);
-            self.space().let_go_held(piece.block, piece.len);
+            let reservation = self.space().reserve_freed(ReservedFor::Data, clusters);
+            self.space().release_held(piece.block, piece.len);
             let range = piece.logical..piece.logical + piece.len;
-            cached.rewrites.lock().add(range, promise, clusters);
+            file_cache.rewrites.lock().add(range, reservation, clusters);
         }
     }
 
-    /// As [`Volume::promise_failed`], for blocks that the map shows already and whose data is dirty
+    /// As [`Volume::reserve_failed`], for blocks that the map shows already and whose data is dirty
     /// again.
-    pub(super) fn promise_shown_again(&self, cached: &Cached, range: Range<u32>) {
+    pub(super) fn reserve_mapped_again(&self, file_cache: &FileCacheState, range: Range<u32>) {
         let clusters = u64::from(range.end.saturating_sub(range.start));
         if clusters > 0 {
-            let promise = self.space().reserve_freed(For::Data, clusters);
-            cached.rewrites.lock().add(range, promise, clusters);
+            let reservation = self.space().reserve_freed(ReservedFor::Data, clusters);
+            file_cache.rewrites.lock().add(range, reservation, clusters);
         }
     }
 }

@@ -38,7 +38,7 @@ impl Volume {
     ///
     /// Locks: takes `Write`, `WriteBack`, `Inode`.
     pub(crate) fn quiesce<'a>(&self, inode: &'a Inode) -> Settled<'a> {
-        let _closed = inode.directs.close();
+        let _closed = inode.transfers.close();
         let writing = inode.writing.lock();
         let writing_back = inode.hold_write_back();
         Settled { body: inode.write(), _writing_back: writing_back, _writing: writing }
@@ -50,18 +50,18 @@ impl Volume {
     pub(crate) fn settle<'a>(&self, inode: &'a Inode, range: Range<u64>) -> Result<Settled<'a>> {
         let range = range.start / FOLIO_MAX * FOLIO_MAX
             ..range.end.checked_next_multiple_of(FOLIO_MAX).unwrap_or(u64::MAX);
-        let _closed = inode.directs.close();
+        let _closed = inode.transfers.close();
         let writing = inode.writing.lock();
         let writing_back = inode.hold_write_back();
         loop {
             let body = inode.write();
-            let is_settled = match inode.cached.get() {
-                Some(cached) => cached.pages.drop_clean(range.clone()),
+            let is_settled = match inode.file_cache.get() {
+                Some(file_cache) => file_cache.pages.drop_clean(range.clone()),
                 None => true,
             };
             if is_settled {
-                if let Some(cached) = inode.cached.get() {
-                    self.forget_settled_rewrites(cached);
+                if let Some(file_cache) = inode.file_cache.get() {
+                    self.forget_settled_rewrites(file_cache);
                 }
                 return Ok(Settled { body, _writing_back: writing_back, _writing: writing });
             }
@@ -75,7 +75,7 @@ impl Volume {
     /// Drops all folios of an inode whose content is no longer needed, and returns their
     /// reservations.
     pub(crate) fn drop_folios(&self, inode: &Inode, body: &mut Body) {
-        if let (Some(cache), Some(_)) = (self.page_cache(), inode.cached.get()) {
+        if let (Some(cache), Some(_)) = (self.page_cache(), inode.file_cache.get()) {
             cache.forget(inode.ino);
             self.forget_delayed(body, 0..LOGICAL_END);
             body.size_on_disk = None;

@@ -11,16 +11,16 @@
 //!
 //! Writes begin in ascending order of offset and are shown in that order. One handle shows several
 //! that have ended (rule F7). So the size on disk grows from left to right, and after a write
-//! fails, none behind it is shown. The stream waits until no write is in flight before it goes back
+//! fails, none after it is shown. The stream waits until no write is in flight before it goes back
 //! to bytes on the left and before it writes data under a handle: no block is ever in flight twice.
 
-use super::Cached;
-use super::write_back::{RUN, Rest};
+use super::FileCacheState;
+use super::write_back::{RUN, SizeBound};
 use crate::files::data::DataPath;
 use crate::files::file::content::Content;
 use crate::files::file::pieces::Piece;
 use crate::files::file::write::UNDER_HANDLE;
-use crate::inodes::sums::NewSums;
+use crate::inodes::data_csum::NewChecksums;
 use crate::state::inode::Inode;
 use crate::volume::Volume;
 use extant_base::lock::{Condvar, Mutex, Rank};
@@ -45,17 +45,17 @@ const WORTH_A_THREAD: u64 = 128 << 10;
 pub(super) struct Stream<'a> {
     volume: &'a Volume,
     inode: &'a Inode,
-    cached: &'a Cached,
+    file_cache: &'a FileCacheState,
     range: Range<u64>,
     demand: &'a dyn Demand,
-    hands: AtomicUsize,
-    turn: Mutex<Turn>,
-    flights: Mutex<Flights<'a>>,
-    landed: Condvar,
+    workers: AtomicUsize,
+    cursor: Mutex<Cursor>,
+    writes: Mutex<Writes<'a>>,
+    ended: Condvar,
 }
 
 /// The cursor: where the stream is.
-struct Turn {
+struct Cursor {
     at: u64,
     /// Bytes of the range that were taken, and how many are wanted.
     begun: u64,
@@ -84,7 +84,7 @@ pub(super) enum Step {
 struct Found {
     run: Range<u64>,
     /// It lies in the requested range; it is no detour.
-    is_asked: bool,
+    in_range: bool,
     most: u64,
 }
 
@@ -94,24 +94,24 @@ struct Job<'a> {
     parts: Vec<(Vec<Piece>, Taken<'a>)>,
 }
 
-struct Flight<'a> {
+struct Write<'a> {
     start: u64,
     size: u64,
     pieces: Vec<Piece>,
-    sums: NewSums,
+    checksums: NewChecksums,
     state: State<'a>,
 }
 
 enum State<'a> {
-    Flying,
-    Landed(Vec<Landing<'a>>),
+    InFlight,
+    Ended(Vec<Landing<'a>>),
     Failed,
 }
 
 #[derive(Default)]
-struct Flights<'a> {
+struct Writes<'a> {
     /// Writes that are neither shown nor about to be, and the number of the first.
-    line: VecDeque<Flight<'a>>,
+    queue: VecDeque<Write<'a>>,
     first: u64,
     is_showing: bool,
     /// A write failed: none after it is shown.
@@ -121,21 +121,21 @@ struct Flights<'a> {
     is_broken: bool,
 }
 
-impl<'a> Flights<'a> {
-    fn of(&mut self, number: u64) -> &mut Flight<'a> {
+impl<'a> Writes<'a> {
+    fn of(&mut self, number: u64) -> &mut Write<'a> {
         let n = (number - self.first) as usize;
-        &mut self.line[n]
+        &mut self.queue[n]
     }
 }
 
-/// When a worker panics, tells the others so.
-struct Alarm<'s, 'a>(&'s Stream<'a>);
+/// When a worker panics, marks the stream as broken and wakes the others.
+struct PanicGuard<'s, 'a>(&'s Stream<'a>);
 
-impl Drop for Alarm<'_, '_> {
+impl Drop for PanicGuard<'_, '_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.flights.lock_second().is_broken = true;
-            self.0.landed.notify_all();
+            self.0.writes.lock_second().is_broken = true;
+            self.0.ended.notify_all();
         }
     }
 }
@@ -144,11 +144,11 @@ impl<'a> Stream<'a> {
     pub fn new(
         volume: &'a Volume,
         inode: &'a Inode,
-        cached: &'a Cached,
+        file_cache: &'a FileCacheState,
         range: Range<u64>,
         demand: &'a dyn Demand,
     ) -> Stream<'a> {
-        let turn = Turn {
+        let cursor = Cursor {
             at: range.start,
             begun: 0,
             wanted: demand.wanted(0),
@@ -159,13 +159,13 @@ impl<'a> Stream<'a> {
         Stream {
             volume,
             inode,
-            cached,
+            file_cache,
             range,
             demand,
-            hands: AtomicUsize::new(1),
-            turn: Mutex::new(Rank::Stream, turn),
-            flights: Mutex::new(Rank::Leaf, Flights::default()),
-            landed: Condvar::new(),
+            workers: AtomicUsize::new(1),
+            cursor: Mutex::new(Rank::Stream, cursor),
+            writes: Mutex::new(Rank::Leaf, Writes::default()),
+            ended: Condvar::new(),
         }
     }
 
@@ -173,38 +173,45 @@ impl<'a> Stream<'a> {
     /// `Folio`.
     pub fn write(self) -> Result<u64> {
         std::thread::scope(|scope| self.work(scope));
-        if let Some((placed, _)) = self.turn.lock().placed.take() {
-            self.give_up(&placed.pieces);
+        if let Some((placed, _)) = self.cursor.lock().placed.take() {
+            self.reserve_again(&placed.pieces);
         }
-        match self.flights.into_inner().error {
+        match self.writes.into_inner().error {
             Some(error) => Err(error),
-            None => Ok(self.turn.into_inner().begun),
+            None => Ok(self.cursor.into_inner().begun),
         }
     }
 
     fn work<'s>(&'s self, scope: &'s Scope<'s, '_>) {
-        let _alarm = Alarm(self);
+        let _guard = PanicGuard(self);
         loop {
             let job = match self.next(scope) {
                 Ok(Some(job)) => job,
                 Ok(None) => return,
                 Err(error) => {
-                    let mut flights = self.flights.lock();
-                    flights.error.get_or_insert(error);
+                    let mut writes = self.writes.lock();
+                    writes.error.get_or_insert(error);
                     return;
                 }
             };
-            let mut sums = NewSums::default();
-            let is_summed = self.volume.has_data_sums();
+            let mut checksums = NewChecksums::default();
+            let has_checksums = self.volume.has_data_csum();
             let written = job.parts.iter().try_for_each(|(pieces, taken)| {
                 let slices = taken.slices();
                 let (start, content) = (taken.range().start, Content::new(&slices));
-                let sums = is_summed.then_some(&mut sums);
-                self.volume.write_pieces(DataPath::Device, pieces, u64::MAX, start, content, sums)
+                let checksums = has_checksums.then_some(&mut checksums);
+                self.volume.write_pieces(
+                    DataPath::Device,
+                    pieces,
+                    u64::MAX,
+                    start,
+                    content,
+                    checksums,
+                )
             });
             // After a failed write, its bytes are dirty again before any other thread sees the
             // error.
-            let landed = match written {
+            let result = match written {
                 Ok(()) => {
                     Ok(job.parts.into_iter().map(|(_, taken)| taken.release_buffers()).collect())
                 }
@@ -213,113 +220,114 @@ impl<'a> Stream<'a> {
                     Err(error)
                 }
             };
-            self.flights.lock().of(job.number).sums = sums;
-            self.land(job.number, landed);
+            self.writes.lock().of(job.number).checksums = checksums;
+            self.end_write(job.number, result);
         }
     }
 
     /// The data of these blocks did not reach the device, or could not be shown there.
-    fn give_up(&self, pieces: &[Piece]) {
-        if self.volume.has_data_sums() {
-            self.volume.promise_failed(self.cached, pieces);
+    fn reserve_again(&self, pieces: &[Piece]) {
+        if self.volume.has_data_csum() {
+            self.volume.reserve_failed(self.file_cache, pieces);
         }
     }
 
     fn next<'s>(&'s self, scope: &'s Scope<'s, '_>) -> Result<Option<Job<'a>>> {
-        let mut guard = self.turn.lock();
-        let turn = &mut *guard;
-        let (hands, most) =
-            (self.hands.load(Ordering::Relaxed), self.demand.writes_in_flight(IN_FLIGHT));
-        if hands > most.max(1) && !turn.is_over {
-            self.hands.store(hands - 1, Ordering::Relaxed);
+        let mut guard = self.cursor.lock();
+        let cursor = &mut *guard;
+        let (workers, most) =
+            (self.workers.load(Ordering::Relaxed), self.demand.writes_in_flight(IN_FLIGHT));
+        if workers > most.max(1) && !cursor.is_over {
+            self.workers.store(workers - 1, Ordering::Relaxed);
             return Ok(None);
         }
-        let job = self.next_in(turn);
-        turn.is_over |= !matches!(job, Ok(Some(_)));
-        let left = self.cached.pages.dirty_bytes().min(turn.wanted.saturating_sub(turn.begun));
-        let is_more = !turn.is_over && (turn.placed.is_some() || left >= WORTH_A_THREAD);
-        if is_more && hands < most {
+        let job = self.next_in(cursor);
+        cursor.is_over |= !matches!(job, Ok(Some(_)));
+        let left =
+            self.file_cache.pages.dirty_bytes().min(cursor.wanted.saturating_sub(cursor.begun));
+        let is_more = !cursor.is_over && (cursor.placed.is_some() || left >= WORTH_A_THREAD);
+        if is_more && workers < most {
             // If no thread can be started, the existing ones write everything.
-            let hand = std::thread::Builder::new().spawn_scoped(scope, move || self.work(scope));
-            self.hands.store(hands + usize::from(hand.is_ok()), Ordering::Relaxed);
+            let worker = std::thread::Builder::new().spawn_scoped(scope, move || self.work(scope));
+            self.workers.store(workers + usize::from(worker.is_ok()), Ordering::Relaxed);
         }
         job
     }
 
-    fn next_in(&self, turn: &mut Turn) -> Result<Option<Job<'a>>> {
+    fn next_in(&self, cursor: &mut Cursor) -> Result<Option<Job<'a>>> {
         loop {
-            if turn.is_over || self.has_failed() {
+            if cursor.is_over || self.has_failed() {
                 return Ok(None);
             }
-            if let Some((placed, is_asked)) = turn.placed.take() {
-                return self.take_placed(turn, placed, is_asked).map(Some);
+            if let Some((placed, in_range)) = cursor.placed.take() {
+                return self.take_placed(cursor, placed, in_range).map(Some);
             }
-            let Some(found) = self.find(turn) else { return Ok(None) };
-            if let Some(job) = self.take_in_place(turn, &found)? {
+            let Some(found) = self.find(cursor) else { return Ok(None) };
+            if let Some(job) = self.take_in_place(cursor, &found)? {
                 return Ok(Some(job));
             }
-            match self.volume.space().with_promised_space(|| self.place(found.run.clone()))? {
-                Step::Placed(placed) => turn.placed = Some((placed, found.is_asked)),
+            match self.volume.space().with_reserved_space(|| self.place(found.run.clone()))? {
+                Step::Placed(placed) => cursor.placed = Some((placed, found.in_range)),
                 Step::Written(n) => {
-                    turn.at = found.run.start + n;
-                    turn.begun += if found.is_asked { n } else { 0 };
+                    cursor.at = found.run.start + n;
+                    cursor.begun += if found.in_range { n } else { 0 };
                 }
             }
         }
     }
 
     /// The next dirty run, or one to the left of it that has to go first. `None` at the end.
-    fn find(&self, turn: &mut Turn) -> Option<Found> {
-        if turn.begun >= turn.wanted {
+    fn find(&self, cursor: &mut Cursor) -> Option<Found> {
+        if cursor.begun >= cursor.wanted {
             // A thread that waits for the file's write-back lock goes before bytes that are only
             // optional.
             let others = self.inode.write_back_wanted.load(Ordering::Relaxed) > 0;
-            if turn.begun == 0 || others {
+            if cursor.begun == 0 || others {
                 return None;
             }
-            turn.wanted = self.demand.wanted(turn.begun);
+            cursor.wanted = self.demand.wanted(cursor.begun);
         }
-        let left = turn.wanted.checked_sub(turn.begun).filter(|left| *left > 0)?;
+        let left = cursor.wanted.checked_sub(cursor.begun).filter(|left| *left > 0)?;
         let most = RUN.min(left).max(self.volume.block_size().bytes() as u64);
-        let run = self.cached.pages.next_dirty(turn.at..self.range.end, most)?;
-        let behind = || self.volume.first_behind_size(self.inode, self.cached, run.start);
-        if turn.detours < DETOURS_MAX && behind().is_some() {
+        let run = self.file_cache.pages.next_dirty(cursor.at..self.range.end, most)?;
+        let earlier = || self.volume.first_past_disk_size(self.inode, self.file_cache, run.start);
+        if cursor.detours < DETOURS_MAX && earlier().is_some() {
             // What ends now may be all that was missing.
-            if !self.all_landed() {
+            if !self.wait_all_ended() {
                 return None;
             }
-            if let Some(run) = behind() {
-                turn.detours += 1;
-                return Some(Found { run, is_asked: false, most });
+            if let Some(run) = earlier() {
+                cursor.detours += 1;
+                return Some(Found { run, in_range: false, most });
             }
         }
-        Some(Found { run, is_asked: true, most })
+        Some(Found { run, in_range: true, most })
     }
 
     /// Takes dirty runs that lie in written blocks, up to the first one that does not. `None` when
     /// the first one does not.
-    fn take_in_place(&self, turn: &mut Turn, found: &Found) -> Result<Option<Job<'a>>> {
-        let end = if found.is_asked { self.range.end } else { found.run.end };
+    fn take_in_place(&self, cursor: &mut Cursor, found: &Found) -> Result<Option<Job<'a>>> {
+        let end = if found.in_range { self.range.end } else { found.run.end };
         let (range, most) = (found.run.start..end, found.most.min(PART));
-        let (runs, size) = self.volume.runs_in_place(self.inode, self.cached, range, most)?;
+        let (runs, size) = self.volume.runs_in_place(self.inode, self.file_cache, range, most)?;
         let Some((first, _)) = runs.first() else { return Ok(None) };
         let number = self.begin(first.start, size);
         let mut parts: Vec<(Vec<Piece>, Taken<'a>)> = Vec::with_capacity(runs.len());
         for (run, pieces) in runs {
-            let taken = match self.cached.pages.take_dirty(run.clone()) {
+            let taken = match self.file_cache.pages.take_dirty(run.clone()) {
                 Ok(taken) => taken,
                 Err(error) if parts.is_empty() => {
-                    self.land(number, Ok(Vec::new()));
+                    self.end_write(number, Ok(Vec::new()));
                     return Err(error);
                 }
                 Err(_) => break,
             };
             let got = taken.range();
-            turn.at = got.end;
-            turn.begun += if found.is_asked { got.end - got.start } else { 0 };
+            cursor.at = got.end;
+            cursor.begun += if found.in_range { got.end - got.start } else { 0 };
             let is_short = got.end < run.end;
             let pieces = self.part_of(&pieces, &got);
-            self.covers(number, &pieces);
+            self.add_pieces(number, &pieces);
             parts.push((pieces, taken));
             if is_short {
                 break;
@@ -329,31 +337,36 @@ impl<'a> Stream<'a> {
     }
 
     /// Takes the start of a run that has its blocks.
-    fn take_placed(&self, turn: &mut Turn, mut placed: Placed, is_asked: bool) -> Result<Job<'a>> {
+    fn take_placed(
+        &self,
+        cursor: &mut Cursor,
+        mut placed: Placed,
+        in_range: bool,
+    ) -> Result<Job<'a>> {
         let Range { start, end } = placed.range;
         // Whole folios are taken without a copy, and no folio crosses a `PART` border.
         let part = start..end.min((start / PART + 1) * PART);
         let number = self.begin(start, placed.size);
-        let taken = match self.cached.pages.take_dirty(part.clone()) {
+        let taken = match self.file_cache.pages.take_dirty(part.clone()) {
             Ok(taken) => taken,
             Err(error) => {
-                self.land(number, Ok(Vec::new()));
-                self.give_up(&placed.pieces);
+                self.end_write(number, Ok(Vec::new()));
+                self.reserve_again(&placed.pieces);
                 return Err(error);
             }
         };
         let got = taken.range();
-        turn.at = got.end;
-        turn.begun += if is_asked { got.end - got.start } else { 0 };
+        cursor.at = got.end;
+        cursor.begun += if in_range { got.end - got.start } else { 0 };
         let pieces = self.part_of(&placed.pieces, &got);
-        self.covers(number, &pieces);
-        let behind = self.volume.block_at(got.end);
-        placed.pieces = placed.pieces.iter().filter_map(|piece| piece.from(behind)).collect();
+        self.add_pieces(number, &pieces);
+        let next = self.volume.block_at(got.end);
+        placed.pieces = placed.pieces.iter().filter_map(|piece| piece.from(next)).collect();
         if got.end == part.end && got.end < end {
             placed.range.start = got.end;
-            turn.placed = Some((placed, is_asked));
+            cursor.placed = Some((placed, in_range));
         } else {
-            self.give_up(&placed.pieces);
+            self.reserve_again(&placed.pieces);
         }
         Ok(Job { number, parts: vec![(pieces, taken)] })
     }
@@ -368,121 +381,122 @@ impl<'a> Stream<'a> {
     /// must be written under the handle.
     fn place(&self, run: Range<u64>) -> Result<Step> {
         let has_extents = self.inode.read().disk.has_extents();
-        if !has_extents && !self.all_landed() {
-            return Err(self.lost());
+        if !has_extents && !self.wait_all_ended() {
+            return Err(self.first_error());
         }
-        let is_all = self.cached.pages.dirty_bytes() <= UNDER_HANDLE && self.is_idle();
-        self.volume.place_run_to_write(self.inode, self.cached, run, is_all || !has_extents)
+        let is_all = self.file_cache.pages.dirty_bytes() <= UNDER_HANDLE && self.is_idle();
+        self.volume.place_run_to_write(self.inode, self.file_cache, run, is_all || !has_extents)
     }
 
     /// Registers a write that is about to take bytes from `start` on. It is registered first, so
     /// that a thread that finds the bytes clean also finds the write ([`Stream::bound`]).
     fn begin(&self, start: u64, size: u64) -> u64 {
-        let mut flights = self.flights.lock();
-        let (pieces, sums) = (Vec::new(), NewSums::default());
-        flights.line.push_back(Flight { start, size, pieces, sums, state: State::Flying });
-        flights.first + flights.line.len() as u64 - 1
+        let mut writes = self.writes.lock();
+        let (pieces, checksums) = (Vec::new(), NewChecksums::default());
+        writes.queue.push_back(Write { start, size, pieces, checksums, state: State::InFlight });
+        writes.first + writes.queue.len() as u64 - 1
     }
 
-    fn covers(&self, number: u64, pieces: &[Piece]) {
-        let mut flights = self.flights.lock();
-        let n = (number - flights.first) as usize;
-        flights.line[n].pieces.extend_from_slice(pieces);
+    fn add_pieces(&self, number: u64, pieces: &[Piece]) {
+        let mut writes = self.writes.lock();
+        let n = (number - writes.first) as usize;
+        writes.queue[n].pieces.extend_from_slice(pieces);
     }
 
     /// The first byte that may be in flight.
     fn bound(&self) -> u64 {
-        self.flights.lock().line.front().map_or(u64::MAX, |flight| flight.start)
+        self.writes.lock().queue.front().map_or(u64::MAX, |write| write.start)
     }
 
     /// A write has ended. Shows it and all writes after it that have ended, unless one before it is
     /// still in flight.
-    fn land(&self, number: u64, landed: Result<Vec<Landing<'a>>>) {
-        let mut flights = self.flights.lock();
-        let n = (number - flights.first) as usize;
-        flights.line[n].state = match landed {
-            Ok(landings) => State::Landed(landings),
+    fn end_write(&self, number: u64, result: Result<Vec<Landing<'a>>>) {
+        let mut writes = self.writes.lock();
+        let n = (number - writes.first) as usize;
+        writes.queue[n].state = match result {
+            Ok(landings) => State::Ended(landings),
             Err(error) => {
-                flights.error.get_or_insert(error);
+                writes.error.get_or_insert(error);
                 State::Failed
             }
         };
-        if flights.is_showing {
+        if writes.is_showing {
             return;
         }
-        flights.is_showing = true;
+        writes.is_showing = true;
         loop {
             let (mut pieces, mut size) = (Vec::new(), 0);
-            let (mut sums, mut unshown) = (NewSums::default(), Vec::new());
+            let (mut checksums, mut unshown) = (NewChecksums::default(), Vec::new());
             let (mut done, mut lost) = (Vec::new(), Vec::new());
-            let has_ended = |flight: &Flight<'_>| !matches!(flight.state, State::Flying);
-            while flights.line.front().is_some_and(has_ended)
-                && let Some(flight) = flights.line.pop_front()
+            let has_ended = |write: &Write<'_>| !matches!(write.state, State::InFlight);
+            while writes.queue.front().is_some_and(has_ended)
+                && let Some(write) = writes.queue.pop_front()
             {
-                flights.first += 1;
-                match flight.state {
-                    State::Landed(landings) if flights.is_lost => {
-                        unshown.extend(flight.pieces);
+                writes.first += 1;
+                match write.state {
+                    State::Ended(landings) if writes.is_lost => {
+                        unshown.extend(write.pieces);
                         lost.extend(landings);
                     }
-                    State::Landed(landings) => {
-                        pieces.extend(flight.pieces);
-                        sums.append(flight.sums);
-                        size = flight.size;
+                    State::Ended(landings) => {
+                        pieces.extend(write.pieces);
+                        checksums.append(write.checksums);
+                        size = write.size;
                         done.extend(landings);
                     }
                     _ => {
-                        unshown.extend(flight.pieces);
-                        flights.is_lost = true;
+                        unshown.extend(write.pieces);
+                        writes.is_lost = true;
                     }
                 }
             }
             if done.is_empty() && lost.is_empty() && unshown.is_empty() {
                 break;
             }
-            drop(flights);
-            self.give_up(&unshown);
+            drop(writes);
+            self.reserve_again(&unshown);
             // They are dirty again before the search for the size on disk.
             drop(lost);
-            let rest = Rest { cached: self.cached, bound: &|| self.bound() };
-            let shown = self.volume.show_written(self.inode, &pieces, size, &rest, &sums);
+            let size_bound = SizeBound { file_cache: self.file_cache, bound: &|| self.bound() };
+            let shown =
+                self.volume.show_written(self.inode, &pieces, size, &size_bound, &checksums);
             match &shown {
                 Ok(()) => done.into_iter().for_each(Landing::done),
                 Err(_) => drop(done),
             }
-            flights = self.flights.lock();
+            writes = self.writes.lock();
             if let Err(error) = shown {
-                flights.error.get_or_insert(error);
-                flights.is_lost = true;
+                writes.error.get_or_insert(error);
+                writes.is_lost = true;
             }
         }
-        flights.is_showing = false;
-        drop(flights);
-        self.landed.notify_all();
+        writes.is_showing = false;
+        drop(writes);
+        self.ended.notify_all();
     }
 
     /// Waits until nothing is in flight. Returns `false` when something failed. The caller holds
     /// the cursor lock.
-    fn all_landed(&self) -> bool {
-        let mut flights = self.flights.lock();
-        while (!flights.line.is_empty() || flights.is_showing) && !flights.is_broken {
-            self.landed.wait(&mut flights);
+    fn wait_all_ended(&self) -> bool {
+        let mut writes = self.writes.lock();
+        while (!writes.queue.is_empty() || writes.is_showing) && !writes.is_broken {
+            self.ended.wait(&mut writes);
         }
-        flights.error.is_none() && !flights.is_broken
+        writes.error.is_none() && !writes.is_broken
     }
 
     fn is_idle(&self) -> bool {
-        let flights = self.flights.lock();
-        flights.line.is_empty() && !flights.is_showing
+        let writes = self.writes.lock();
+        writes.queue.is_empty() && !writes.is_showing
     }
 
     fn has_failed(&self) -> bool {
-        let flights = self.flights.lock();
-        flights.error.is_some() || flights.is_broken
+        let writes = self.writes.lock();
+        writes.error.is_some() || writes.is_broken
     }
 
-    fn lost(&self) -> Error {
-        let flights = self.flights.lock();
-        flights.error.as_ref().map_or(Error::NoMemory, Error::again)
+    fn first_error(&self) -> Error {
+        let writes = self.writes.lock();
+        writes.error.as_ref().map_or(Error::NoMemory, Error::again)
     }
 }

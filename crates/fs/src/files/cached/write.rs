@@ -7,7 +7,7 @@
 use super::fill::FromDevice;
 use crate::files::data::DataPath;
 use crate::files::file::content::Content;
-use crate::files::file::write::{Place, TICK_NS, block_behind, block_of};
+use crate::files::file::write::{Place, TICK_NS, block_after, block_of};
 use crate::state::inode::{Body, Inode};
 use crate::volume::Volume;
 use extant_base::{Error, Result};
@@ -47,10 +47,10 @@ impl Volume {
         content: Content<'_>,
         how: Use,
     ) -> Result<bool> {
-        let (Some(cached), Place::At(offset)) = (inode.cached.get(), place) else {
+        let (Some(file_cache), Place::At(offset)) = (inode.file_cache.get(), place) else {
             return Ok(false);
         };
-        let until = inode.quiet_until.load(Ordering::Acquire);
+        let until = inode.fast_overwrite_until.load(Ordering::Acquire);
         if until == 0 {
             return Ok(false);
         }
@@ -63,11 +63,11 @@ impl Volume {
         let mut bytes = Bytes { content, done: 0 };
         // A thread that holds the inode to change what may be written either is seen by this check
         // or waits for the folio.
-        let may = || inode.quiet_until.load(Ordering::Acquire) != 0;
+        let is_enabled = || inode.fast_overwrite_until.load(Ordering::Acquire) != 0;
         let cache = self.page_cache();
         let permit =
             cache.map(|cache| cache.acquire_permit(content.len() as u64, how)).transpose()?;
-        let n = cached.pages.overwrite_hit(offset, &mut bytes, how, &may);
+        let n = file_cache.pages.overwrite_hit(offset, &mut bytes, how, &is_enabled);
         drop(permit);
         if n < content.len() {
             return Ok(false);
@@ -79,15 +79,21 @@ impl Volume {
     /// Called before the next part of a write of `len` bytes goes into folios. Don't-cache bytes
     /// wait here until they fit under their cap; at most
     /// [`Rank::Write`](extant_base::lock::Rank::Write) may be held.
-    pub(crate) fn make_room(&self, len: usize, how: Use) -> Result<Option<WritePermit<'_>>> {
+    pub(crate) fn acquire_write_permit(
+        &self,
+        len: usize,
+        how: Use,
+    ) -> Result<Option<WritePermit<'_>>> {
         let cache = self.page_cache();
         cache.map(|cache| cache.acquire_permit(STEP.min(len as u64), how)).transpose()
     }
 
     /// After a write of `n` bytes at `offset` into folios: throttles the writer.
     pub(crate) fn wrote(&self, inode: &Inode, offset: u64, n: usize, how: Use) -> Result<()> {
-        match (self.page_cache(), inode.cached.get()) {
-            (Some(cache), Some(cached)) => cache.wrote(&cached.pages, offset, n as u64, how),
+        match (self.page_cache(), inode.file_cache.get()) {
+            (Some(cache), Some(file_cache)) => {
+                cache.wrote(&file_cache.pages, offset, n as u64, how)
+            }
             _ => Ok(()),
         }
     }
@@ -105,18 +111,19 @@ impl Volume {
         content: Content<'_>,
         how: Use,
     ) -> Result<usize> {
-        let cached = self.cached(inode, body).ok_or(Error::Invalid("a file that is not cached"))?;
-        body.cached.get_or_insert_with(|| cached.clone());
+        let file_cache =
+            self.file_cache(inode, body).ok_or(Error::Invalid("a file that is not cached"))?;
+        body.file_cache.get_or_insert_with(|| file_cache.clone());
         let end = (pos + content.len() as u64).min((pos / STEP + 1) * STEP);
         let end = self.reserve_bytes(inode, body, pos, end)?;
         let content = content.part(0, (end - pos) as usize);
         let written = self.zero_gap(DataPath::Device, inode.ino, body, pos).and_then(|()| {
             let fill = FromDevice { volume: self, ino: inode.ino, body };
-            cached.pages.write(pos, &mut Bytes { content, done: 0 }, how, &fill)
+            file_cache.pages.write(pos, &mut Bytes { content, done: 0 }, how, &fill)
         });
         if !matches!(written, Ok(n) if n == content.len()) {
             let size = self.block_size();
-            self.forget_unused(body, block_of(size, pos)?..block_behind(size, end)?);
+            self.forget_unused(body, block_of(size, pos)?..block_after(size, end)?);
         }
         let n = written?;
         if pos + n as u64 > body.size {
@@ -130,14 +137,15 @@ impl Volume {
     }
 
     /// Enables fast overwrites of this inode until the clock's next tick.
-    pub(crate) fn be_quiet(&self, inode: &Inode, body: &Body) {
+    pub(crate) fn enable_fast_overwrite(&self, inode: &Inode, body: &Body) {
         let fixed = InodeFlags::APPEND | InodeFlags::IMMUTABLE | InodeFlags::VERITY;
         // An overwrite of covered blocks has to reserve space first.
-        let quiet =
-            body.no_capability && !inode.directs.any_writes() && !self.covers(inode.ino, body);
-        if quiet && !body.flags.intersects(fixed) && self.goes_through_cache(body) {
+        let allowed = body.no_capability
+            && !inode.transfers.any_writes()
+            && !self.has_data_checksums(inode.ino, body);
+        if allowed && !body.flags.intersects(fixed) && self.goes_through_cache(body) {
             let until = nanoseconds(body.mtime).saturating_add(TICK_NS);
-            inode.quiet_until.store(until, Ordering::Release);
+            inode.fast_overwrite_until.store(until, Ordering::Release);
         }
     }
 
@@ -146,7 +154,7 @@ impl Volume {
     fn reserve_bytes(&self, inode: &Inode, body: &Body, pos: u64, mut end: u64) -> Result<u64> {
         let size = self.block_size();
         loop {
-            let blocks = block_of(size, pos)?..block_behind(size, end)?;
+            let blocks = block_of(size, pos)?..block_after(size, end)?;
             let done = self
                 .space()
                 .with_space_retry(|| self.reserve_blocks(inode.ino, body, blocks.clone()));

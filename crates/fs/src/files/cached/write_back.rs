@@ -12,9 +12,9 @@ use crate::files::file::fresh::Plan;
 use crate::files::file::pieces::Piece;
 use crate::files::file::set_len::LARGE_FILE;
 use crate::files::file::write::UNDER_HANDLE;
-use crate::inodes::sums::NewSums;
-use crate::space::claims::For;
-use crate::state::file_cache::Cached;
+use crate::inodes::data_csum::NewChecksums;
+use crate::space::reservations::ReservedFor;
+use crate::state::file_cache::FileCacheState;
 use crate::state::inode::{Body, Inode};
 use crate::volume::Volume;
 use extant_base::{Error, Ino, Result};
@@ -29,14 +29,14 @@ use std::sync::atomic::Ordering;
 /// Most bytes that get blocks at a time.
 pub(super) const RUN: u64 = 16 << 20;
 /// Most runs of a file that one thread writes one after the other.
-const TOGETHER: usize = 16;
+const RUNS_AT_ONCE: usize = 16;
 
 /// Dirty bytes, and the blocks that they lie in.
-pub(super) type Lying = (Range<u64>, Vec<Piece>);
+pub(super) type DirtyRun = (Range<u64>, Vec<Piece>);
 
 /// How far the size on disk may grow.
-pub(super) struct Rest<'a> {
-    pub cached: &'a Cached,
+pub(super) struct SizeBound<'a> {
+    pub file_cache: &'a FileCacheState,
     /// The first byte that is clean but may still be in flight.
     pub bound: &'a dyn Fn() -> u64,
 }
@@ -49,9 +49,9 @@ impl Owner for Volume {
         demand: &dyn Demand,
     ) -> Result<u64> {
         let Some(inode) = self.inodes().find(file.ino()) else { return Ok(0) };
-        match inode.cached.get() {
-            Some(cached) if Arc::ptr_eq(&cached.pages, file) => {
-                self.context().noting(|| self.write_back(&inode, range, demand))
+        match inode.file_cache.get() {
+            Some(file_cache) if Arc::ptr_eq(&file_cache.pages, file) => {
+                self.context().recording_errors(|| self.write_back(&inode, range, demand))
             }
             _ => Ok(0),
         }
@@ -59,7 +59,7 @@ impl Owner for Volume {
 
     fn read_ahead(&self, file: &Arc<FileCache>, range: Range<u64>, how: Use) {
         if let Some(inode) = self.inodes().find(file.ino())
-            && inode.cached.get().is_some_and(|cached| Arc::ptr_eq(&cached.pages, file))
+            && inode.file_cache.get().is_some_and(|file_cache| Arc::ptr_eq(&file_cache.pages, file))
         {
             // A read of these bytes returns the error itself.
             let _ = self.populate(&inode, range, how);
@@ -80,7 +80,7 @@ impl Volume {
         range: Range<u64>,
         demand: &dyn Demand,
     ) -> Result<u64> {
-        if inode.cached.get().is_none() {
+        if inode.file_cache.get().is_none() {
             return Ok(0);
         }
         let _writing_back = inode.hold_write_back();
@@ -94,19 +94,19 @@ impl Volume {
         range: Range<u64>,
         demand: &dyn Demand,
     ) -> Result<u64> {
-        let Some(cached) = inode.cached.get() else { return Ok(0) };
+        let Some(file_cache) = inode.file_cache.get() else { return Ok(0) };
         let closed = inode.closed_dirty.load(Ordering::Acquire);
-        let done = Stream::new(self, inode, cached, range, demand).write()?;
-        self.store_late(inode, cached)?;
+        let done = Stream::new(self, inode, file_cache, range, demand).write()?;
+        self.store_times_and_size(inode, file_cache)?;
         if inode.was_closed_dirty() {
             self.note_closed(inode);
-            if !cached.pages.is_dirty() {
+            if !file_cache.pages.is_dirty() {
                 inode.closed_written.fetch_max(closed, Ordering::AcqRel);
             }
         }
-        if self.has_data_sums() && !cached.pages.is_dirty() {
+        if self.has_data_csum() && !file_cache.pages.is_dirty() {
             let _alone = inode.write();
-            self.forget_settled_rewrites(cached);
+            self.forget_settled_rewrites(file_cache);
         }
         Ok(done)
     }
@@ -114,10 +114,10 @@ impl Volume {
     /// Dirty bytes before `start` that the size on disk does not reach. They go first: the size on
     /// disk must not cover bytes that are not on the device, and no block with data may lie past
     /// it.
-    pub(super) fn first_behind_size(
+    pub(super) fn first_past_disk_size(
         &self,
         inode: &Inode,
-        cached: &Cached,
+        file_cache: &FileCacheState,
         start: u64,
     ) -> Option<Range<u64>> {
         let log2 = self.block_size().log2();
@@ -125,7 +125,7 @@ impl Volume {
         if from >= start {
             return None;
         }
-        cached.pages.next_dirty(from..start, RUN)
+        file_cache.pages.next_dirty(from..start, RUN)
     }
 
     /// Dirty runs from the start of `range`, with the written blocks that hold them, and the file's
@@ -134,16 +134,16 @@ impl Volume {
     pub(super) fn runs_in_place(
         &self,
         inode: &Inode,
-        cached: &Cached,
+        file_cache: &FileCacheState,
         range: Range<u64>,
         most: u64,
-    ) -> Result<(Vec<Lying>, u64)> {
+    ) -> Result<(Vec<DirtyRun>, u64)> {
         let body = inode.read();
         let (mut at, mut left) = (range.start, most);
         let mut runs = Vec::new();
         while left > 0
-            && runs.len() < TOGETHER
-            && let Some(mut run) = cached.pages.next_dirty(at..range.end, left)
+            && runs.len() < RUNS_AT_ONCE
+            && let Some(mut run) = file_cache.pages.next_dirty(at..range.end, left)
         {
             let border = (run.start / PART + 1) * PART;
             let is_cut = run.end >= border;
@@ -166,12 +166,12 @@ impl Volume {
     pub(super) fn place_run_to_write(
         &self,
         inode: &Inode,
-        cached: &Cached,
+        file_cache: &FileCacheState,
         run: Range<u64>,
         small: bool,
     ) -> Result<Step> {
         let mut body = inode.write();
-        let _spending = cached.spend_share();
+        let _in_use = file_cache.use_map_reservation();
         let runs = self.runs_to_write(inode.ino, &body, run.start, run.end)?;
         let log2 = self.block_size().log2();
         let reach = runs.last().map_or(run.end, |last| u64::from(last.end().0) << log2);
@@ -183,19 +183,19 @@ impl Volume {
         let runs = self.runs_to_write(inode.ino, &body, run.start, run.end)?;
         let plan = Plan { ino: inode.ino, pos: run.start, content: Content::new(&[]), runs: &runs };
         if is_small || !body.disk.has_extents() {
-            let done = match self.covers(inode.ino, &body) {
-                true => self.write_run_summed(&mut body, cached, &plan, run),
-                false => self.write_run_small(&mut body, cached, &plan, run),
+            let done = match self.has_data_checksums(inode.ino, &body) {
+                true => self.write_run_with_checksums(&mut body, file_cache, &plan, run),
+                false => self.write_run_small(&mut body, file_cache, &plan, run),
             };
             return done.map(Step::Written);
         }
         let handle = self.journal().start(self.first_fill_credits(&body, &runs))?;
         let (pieces, error) = self.place(&mut body, &handle, &plan, ExtentState::Unwritten);
         let stored = body.store(self, inode.ino, &handle).and_then(|()| handle.stop());
-        if self.covers(inode.ino, &body) {
-            self.note_in_flight(cached, &pieces);
+        if self.has_data_checksums(inode.ino, &body) {
+            self.note_in_flight(file_cache, &pieces);
             if let Err(error) = stored {
-                self.promise_failed(cached, &pieces);
+                self.reserve_failed(file_cache, &pieces);
                 return Err(error);
             }
         }
@@ -212,25 +212,28 @@ impl Volume {
         inode: &Inode,
         pieces: &[Piece],
         size: u64,
-        rest: &Rest<'_>,
-        sums: &NewSums,
+        size_bound: &SizeBound<'_>,
+        checksums: &NewChecksums,
     ) -> Result<()> {
         let is_fresh = pieces.iter().any(|piece| piece.fresh);
         if !is_fresh && inode.read().size_on_disk.is_none() {
             return Ok(());
         }
         let mut left = pieces.to_vec();
-        let done = self.show_left(inode, &mut left, size, rest, sums);
-        if self.has_data_sums() {
-            self.note_landed(rest.cached, pieces);
+        let done = self.show_left(inode, &mut left, size, size_bound, checksums);
+        if self.has_data_csum() {
+            self.note_write_ended(size_bound.file_cache, pieces);
         }
-        if done.is_err() && self.has_data_sums() {
+        if done.is_err() && self.has_data_csum() {
             let first = left.first().map_or(u32::MAX, |piece| piece.logical);
             for piece in pieces.iter().filter_map(|piece| piece.before(first)) {
                 // These are shown, and their data is dirty again with the rest.
-                self.promise_shown_again(rest.cached, piece.logical..piece.logical + piece.len);
+                self.reserve_mapped_again(
+                    size_bound.file_cache,
+                    piece.logical..piece.logical + piece.len,
+                );
             }
-            self.promise_failed(rest.cached, &left);
+            self.reserve_failed(size_bound.file_cache, &left);
         }
         done
     }
@@ -240,12 +243,13 @@ impl Volume {
         inode: &Inode,
         left: &mut Vec<Piece>,
         size: u64,
-        rest: &Rest<'_>,
-        sums: &NewSums,
+        size_bound: &SizeBound<'_>,
+        checksums: &NewChecksums,
     ) -> Result<()> {
         while !left.is_empty() {
             // Space for the map may have to wait for a commit, as space for data may.
-            self.space().with_promised_space(|| self.show_some(inode, left, size, rest, sums))?;
+            self.space()
+                .with_reserved_space(|| self.show_some(inode, left, size, size_bound, checksums))?;
         }
         Ok(())
     }
@@ -256,18 +260,18 @@ impl Volume {
         inode: &Inode,
         left: &mut Vec<Piece>,
         size: u64,
-        rest: &Rest<'_>,
-        sums: &NewSums,
+        size_bound: &SizeBound<'_>,
+        checksums: &NewChecksums,
     ) -> Result<()> {
         let log2 = self.block_size().log2();
         let mut body = inode.write();
-        let _spending = rest.cached.spend_share();
-        let sums = self.covers(inode.ino, &body).then_some(sums);
-        let handle = self.journal().start(self.late_credits(&body))?;
-        let (reached, error) = self.show(&mut body, &handle, inode.ino, left, sums);
+        let _in_use = size_bound.file_cache.use_map_reservation();
+        let checksums = self.has_data_checksums(inode.ino, &body).then_some(checksums);
+        let handle = self.journal().start(self.cached_change_credits(&body))?;
+        let (reached, error) = self.show(&mut body, &handle, inode.ino, left, checksums);
         let (is_stuck, is_all) = (reached == 0, left.is_empty());
         let reached = size.min(u64::from(reached) << log2);
-        let raised = self.raise_size(&mut body, &handle, reached, is_all.then_some(rest));
+        let raised = self.raise_size(&mut body, &handle, reached, is_all.then_some(size_bound));
         body.store(self, inode.ino, &handle)?;
         handle.stop()?;
         raised?;
@@ -281,7 +285,7 @@ impl Volume {
     fn write_run_small(
         &self,
         body: &mut Body,
-        cached: &Cached,
+        file_cache: &FileCacheState,
         plan: &Plan<'_>,
         run: Range<u64>,
     ) -> Result<u64> {
@@ -290,15 +294,16 @@ impl Volume {
         let handle = self.journal().start(credits)?;
         let (pieces, error) = self.place(body, &handle, plan, ExtentState::Written);
         let written = match self.reached(&pieces, run) {
-            Some(run) => self.write_small_taken(cached, &pieces, run),
+            Some(run) => self.write_small_taken(file_cache, &pieces, run),
             None => Err(error.unwrap_or(Error::NoSpace)),
         };
         let taken = match written {
             Ok((taken, reached)) => {
-                let behind = pieces.iter().filter_map(|piece| piece.from(reached));
-                self.take_back(body, &handle, plan.ino, &behind.collect::<Vec<_>>());
+                let after = pieces.iter().filter_map(|piece| piece.from(reached));
+                self.take_back(body, &handle, plan.ino, &after.collect::<Vec<_>>());
                 let reached = u64::from(reached) << self.block_size().log2();
-                self.raise_size(body, &handle, reached, Some(&all_there(cached))).map(|()| taken)
+                self.raise_size(body, &handle, reached, Some(&nothing_in_flight(file_cache)))
+                    .map(|()| taken)
             }
             Err(error) => {
                 self.take_back(body, &handle, plan.ino, &pieces);
@@ -319,21 +324,21 @@ impl Volume {
         let fresh = || pieces.iter().filter(|piece| piece.fresh);
         // No other file may take the freed clusters before they are reserved for this data again.
         let blocks = fresh().map(|piece| u64::from(piece.len)).sum();
-        let _between = self.space().reserve_freed(For::Data, blocks);
+        let _between = self.space().reserve_freed(ReservedFor::Data, blocks);
         self.hide(body, handle, ino, pieces);
         for piece in fresh() {
             // The caller returns the error that led here, not this one.
-            let _ = self.promise_again(ino, body, piece.logical..piece.logical + piece.len);
+            let _ = self.reserve_freed_again(ino, body, piece.logical..piece.logical + piece.len);
         }
     }
 
     fn write_small_taken<'c>(
         &self,
-        cached: &'c Cached,
+        file_cache: &'c FileCacheState,
         pieces: &[Piece],
         run: Range<u64>,
     ) -> Result<(Landing<'c>, u32)> {
-        let taken = cached.pages.take_dirty(run)?;
+        let taken = file_cache.pages.take_dirty(run)?;
         let Range { start, end } = taken.range();
         let content = taken.slices();
         let content = Content::new(&content);
@@ -342,24 +347,25 @@ impl Volume {
     }
 
     /// As [`Volume::write_run_small`], for a file with data checksums.
-    fn write_run_summed(
+    fn write_run_with_checksums(
         &self,
         body: &mut Body,
-        cached: &Cached,
+        file_cache: &FileCacheState,
         plan: &Plan<'_>,
         run: Range<u64>,
     ) -> Result<u64> {
-        let (fill, show) = (self.first_fill_credits(body, plan.runs), self.late_credits(body));
+        let (fill, show) =
+            (self.first_fill_credits(body, plan.runs), self.cached_change_credits(body));
         let handle = self.journal().start(fill.plus(show))?;
         let (mut pieces, error) = self.place(body, &handle, plan, ExtentState::Unwritten);
         let all = pieces.clone();
-        let mut sums = NewSums::default();
+        let mut checksums = NewChecksums::default();
         let shown = match self.reached(&pieces, run) {
-            Some(run) => cached.pages.take_dirty(run).and_then(|taken| {
+            Some(run) => file_cache.pages.take_dirty(run).and_then(|taken| {
                 let content = taken.slices();
                 let (pos, content) = (taken.range().start, Content::new(&content));
-                let (path, sums) = (DataPath::Device, &mut sums);
-                self.write_pieces(path, &pieces, u64::MAX, pos, content, Some(sums))?;
+                let (path, checksums) = (DataPath::Device, &mut checksums);
+                self.write_pieces(path, &pieces, u64::MAX, pos, content, Some(checksums))?;
                 Ok(taken.release_buffers())
             }),
             None => Err(error.unwrap_or(Error::NoSpace)),
@@ -368,13 +374,14 @@ impl Volume {
             // The rest of the run is no longer dirty and needs no blocks.
             let end = self.block_at(landing.range().end);
             let unused: Vec<Piece> = pieces.iter().filter_map(|piece| piece.from(end)).collect();
-            self.let_go_pieces(&unused);
+            self.release_pieces(&unused);
             pieces = pieces.iter().filter_map(|piece| piece.before(end)).collect();
-            let (reached, error) = self.show(body, &handle, plan.ino, &mut pieces, Some(&sums));
+            let (reached, error) =
+                self.show(body, &handle, plan.ino, &mut pieces, Some(&checksums));
             match error {
                 None => {
                     let reached = u64::from(reached) << self.block_size().log2();
-                    self.raise_size(body, &handle, reached, Some(&all_there(cached)))?;
+                    self.raise_size(body, &handle, reached, Some(&nothing_in_flight(file_cache)))?;
                     Ok(landing)
                 }
                 Some(error) => Err(error),
@@ -383,9 +390,9 @@ impl Volume {
         if shown.is_err() {
             let first = pieces.first().map_or(u32::MAX, |piece| piece.logical);
             for piece in all.iter().filter_map(|piece| piece.before(first)) {
-                self.promise_shown_again(cached, piece.logical..piece.logical + piece.len);
+                self.reserve_mapped_again(file_cache, piece.logical..piece.logical + piece.len);
             }
-            self.promise_failed(cached, &pieces);
+            self.reserve_failed(file_cache, &pieces);
         }
         let stored = body.store(self, plan.ino, &handle);
         stored.and_then(|()| handle.stop())?;
@@ -408,27 +415,27 @@ impl Volume {
     }
 
     /// Credits to store an inode with what changed in the cache: size, times, one conversion.
-    fn late_credits(&self, body: &Body) -> Credits {
+    fn cached_change_credits(&self, body: &Body) -> Credits {
         self.first_convert_credits(body, true).plus(Credits::blocks(SUPERBLOCK_CREDITS))
     }
 
-    /// Raises the size on disk to byte `reached`, and with `rest` to the first dirty byte. Writers
-    /// may have made bytes before `reached` dirty again since.
+    /// Raises the size on disk to byte `reached`, and with `size_bound` to the first dirty byte.
+    /// Writers may have made bytes before `reached` dirty again since.
     fn raise_size(
         &self,
         body: &mut Body,
         handle: &Handle<'_>,
         reached: u64,
-        rest: Option<&Rest<'_>>,
+        size_bound: Option<&SizeBound<'_>>,
     ) -> Result<()> {
         let Some(before) = body.size_on_disk else { return Ok(()) };
         let log2 = self.block_size().log2();
         let from = before >> log2 << log2;
-        let clean = rest.map_or(0, |rest| {
-            let dirty = rest.cached.pages.next_dirty(from..u64::MAX, 1);
+        let clean = size_bound.map_or(0, |size_bound| {
+            let dirty = size_bound.file_cache.pages.next_dirty(from..u64::MAX, 1);
             // The order matters: bytes that write-back took before this search for dirty bytes are
             // within the bound by now.
-            dirty.map_or(body.size, |dirty| dirty.start).min((rest.bound)())
+            dirty.map_or(body.size, |dirty| dirty.start).min((size_bound.bound)())
         });
         let size = before.max(clean.max(reached).min(body.size));
         body.size_on_disk = (size < body.size).then_some(size);
@@ -439,18 +446,18 @@ impl Volume {
     }
 
     /// Stores times and size when write-back did not store them with the data.
-    fn store_late(&self, inode: &Inode, cached: &Cached) -> Result<()> {
-        let is_late = |body: &Body| body.times_changed || body.size_on_disk.is_some();
-        if !is_late(&inode.read()) {
+    fn store_times_and_size(&self, inode: &Inode, file_cache: &FileCacheState) -> Result<()> {
+        let is_pending = |body: &Body| body.times_changed || body.size_on_disk.is_some();
+        if !is_pending(&inode.read()) {
             return Ok(());
         }
         let mut body = inode.write();
-        if !is_late(&body) {
+        if !is_pending(&body) {
             return Ok(());
         }
         let credits = Credits::blocks(self.store_credits() + SUPERBLOCK_CREDITS);
         let handle = self.journal().start(credits)?;
-        let raised = self.raise_size(&mut body, &handle, 0, Some(&all_there(cached)));
+        let raised = self.raise_size(&mut body, &handle, 0, Some(&nothing_in_flight(file_cache)));
         body.store(self, inode.ino, &handle)?;
         handle.stop()?;
         raised
@@ -475,6 +482,6 @@ impl Volume {
 }
 
 /// For a file with no write in flight.
-fn all_there(cached: &Cached) -> Rest<'_> {
-    Rest { cached, bound: &|| u64::MAX }
+fn nothing_in_flight(file_cache: &FileCacheState) -> SizeBound<'_> {
+    SizeBound { file_cache, bound: &|| u64::MAX }
 }

@@ -15,7 +15,7 @@ use super::step::{Run, Step};
 use crate::files::data::DataPath;
 use crate::files::file::pieces::Piece;
 use crate::files::file::write::{check_writable_file, is_recent};
-use crate::inodes::sums::NewSums;
+use crate::inodes::data_csum::NewChecksums;
 use crate::state::inode::transfers::Help;
 use crate::state::inode::{Body, Inode};
 use crate::volume::Volume;
@@ -64,11 +64,11 @@ impl Volume {
             if body.flags.contains(InodeFlags::APPEND) {
                 return Err(Error::NotPermitted);
             }
-            let room = self.max_file_size(&body).saturating_sub(pos);
-            if room < len as u64 {
+            let left = self.max_file_size(&body).saturating_sub(pos);
+            if left < len as u64 {
                 return Ok(Begun::Buffered(len));
             }
-            if !self.takes_direct(&body) {
+            if !self.supports_direct(&body) {
                 return Ok(Begun::Buffered(len));
             }
             let end = pos + len as u64;
@@ -76,15 +76,15 @@ impl Volume {
             if grows || !body.no_capability {
                 drop(body);
                 may_wait(options)?;
-                return self.begin_elsewhere(inode, pos, len, helper);
+                return self.begin_changing_write(inode, pos, len, helper);
             }
-            let is_summed = self.covers(inode.ino, &body);
-            if is_summed {
+            let has_checksums = self.has_data_checksums(inode.ino, &body);
+            if has_checksums {
                 may_wait(options)?;
             }
             let now = self.environment().now();
             // For new blocks, the times are set when they are shown.
-            if !touched && !is_summed && !body.times_kept && !is_recent(&body, now) {
+            if !touched && !has_checksums && !body.times_kept && !is_recent(&body, now) {
                 drop(body);
                 may_wait(options)?;
                 self.touch(inode, now)?;
@@ -98,28 +98,28 @@ impl Volume {
                 Blocks::Missing => {
                     drop(body);
                     may_wait(options)?;
-                    return self.begin_elsewhere(inode, pos, len, helper);
+                    return self.begin_changing_write(inode, pos, len, helper);
                 }
             };
             let range = pos..pos + len as u64;
-            if !self.is_out_of_cache(inode, &range) {
+            if !self.drop_from_cache(inode, &range) {
                 drop(body);
                 may_wait(options)?;
                 self.write_back(inode, self.in_whole_blocks(range), &u64::MAX)?;
                 continue;
             }
-            let apart = is_summed && pieces.iter().any(|piece| piece.fresh && !piece.moved);
-            let entry = match apart {
-                true => inode.directs.begin_apart(range.clone(), helper.cloned()),
-                false => inode.directs.begin(range.clone(), true, helper.cloned()),
+            let exclusive = has_checksums && pieces.iter().any(|piece| piece.fresh && !piece.moved);
+            let entry = match exclusive {
+                true => inode.transfers.begin_exclusive(range.clone(), helper.cloned()),
+                false => inode.transfers.begin(range.clone(), true, helper.cloned()),
             };
             let Some(entry) = entry else {
                 drop(body);
                 may_wait(options)?;
-                if apart {
+                if exclusive {
                     self.wait_for_direct_writes(inode, range);
                 }
-                inode.directs.wait_open();
+                inode.transfers.wait_open();
                 continue;
             };
             return Ok(match self.held_step(inode, &body, entry, (pos, len), pieces)? {
@@ -131,7 +131,7 @@ impl Volume {
 
     /// As [`Volume::begin_direct_write`], when the inode changes: holes get unwritten blocks, or
     /// the file grows.
-    fn begin_elsewhere<'a>(
+    fn begin_changing_write<'a>(
         &self,
         inode: &'a Inode,
         pos: u64,
@@ -145,7 +145,7 @@ impl Volume {
             if body.flags.contains(InodeFlags::APPEND) {
                 return Err(Error::NotPermitted);
             }
-            if !self.takes_direct(&body) {
+            if !self.supports_direct(&body) {
                 return Ok(Begun::Buffered(len));
             }
             self.drop_capability(inode.ino, &mut body)?;
@@ -162,7 +162,7 @@ impl Volume {
             // Delayed data has to be written back first, so that the size on disk reaches the
             // file's end.
             let is_late = grows && body.size_on_disk.is_some();
-            if is_late || !self.is_out_of_cache(inode, &range) {
+            if is_late || !self.drop_from_cache(inode, &range) {
                 drop(body);
                 let range = if is_late { 0..u64::MAX } else { range };
                 self.write_back(inode, range, &u64::MAX)?;
@@ -183,20 +183,20 @@ impl Volume {
             if grows {
                 self.zero_gap(DataPath::Device, inode.ino, &mut body, pos)?;
             }
-            let apart = self.covers(inode.ino, &body)
+            let exclusive = self.has_data_checksums(inode.ino, &body)
                 && pieces.iter().any(|piece| piece.fresh && !piece.moved);
-            let entry = match apart {
-                true => inode.directs.begin_apart(pos..end, helper.cloned()),
-                false => inode.directs.begin(pos..end, true, helper.cloned()),
+            let entry = match exclusive {
+                true => inode.transfers.begin_exclusive(pos..end, helper.cloned()),
+                false => inode.transfers.begin(pos..end, true, helper.cloned()),
             };
             let Some(entry) = entry else {
                 drop(body);
-                if apart {
+                if exclusive {
                     // A write that grows the file keeps `Write`, but needs nothing more to end.
                     self.wait_for_direct_writes(inode, pos..end);
                 }
                 drop(writing);
-                inode.directs.wait_open();
+                inode.transfers.wait_open();
                 continue;
             };
             let Some(mut step) = self.held_step(inode, &body, entry, (pos, len), pieces)? else {
@@ -222,7 +222,7 @@ impl Volume {
         let pieces = match self.hold_moved(body, pieces) {
             Ok(pieces) => pieces,
             Err(error) => {
-                inode.directs.end(entry);
+                inode.transfers.end(entry);
                 return if matches!(error, Error::NoSpace) { Ok(None) } else { Err(error) };
             }
         };
@@ -240,7 +240,7 @@ impl Volume {
         let mut step = Step::new(entry, pos, len, runs);
         step.pieces = pieces;
         step.stability = self.stability(inode.ino, body);
-        step.sums = self.covers(inode.ino, body).then(NewSums::default);
+        step.checksums = self.has_data_checksums(inode.ino, body).then(NewChecksums::default);
         Ok(Some(step))
     }
 
@@ -271,10 +271,10 @@ impl Volume {
 
     /// Takes the bytes `range` out of the cache. While the caller holds the inode lock, no fast
     /// overwrite can make them dirty again. `false` if some are dirty.
-    fn is_out_of_cache(&self, inode: &Inode, range: &Range<u64>) -> bool {
-        inode.be_loud();
-        match inode.cached.get() {
-            Some(cached) => cached.pages.invalidate(self.in_whole_blocks(range.clone())),
+    fn drop_from_cache(&self, inode: &Inode, range: &Range<u64>) -> bool {
+        inode.disable_fast_overwrite();
+        match inode.file_cache.get() {
+            Some(file_cache) => file_cache.pages.invalidate(self.in_whole_blocks(range.clone())),
             None => true,
         }
     }

@@ -3,7 +3,7 @@
 use super::DirectOptions;
 use super::begin::{Begun, RUNS_MAX, join_run, may_wait};
 use super::step::{Run, Step};
-use crate::files::file::write::{block_behind, block_of};
+use crate::files::file::write::{block_after, block_of};
 use crate::inodes::map::Target;
 use crate::state::inode::transfers::Help;
 use crate::state::inode::{Body, Inode};
@@ -41,16 +41,20 @@ impl Volume {
                 return Ok(None);
             }
             let want = match self.whole_units(pos, want) {
-                Ok(want) if self.takes_direct(&body) => want,
+                Ok(want) if self.supports_direct(&body) => want,
                 Ok(want) | Err(want) => return Ok(Some(Begun::Buffered(want))),
             };
-            let is_summed = self.covers(inode.ino, &body);
-            let want = match self.whole_summed_blocks(is_summed, pos, want) {
+            let has_checksums = self.has_data_checksums(inode.ino, &body);
+            let want = match self.whole_blocks_of(has_checksums, pos, want) {
                 Ok(want) => want,
                 Err(want) => return Ok(Some(Begun::Buffered(want))),
             };
             let range = pos..pos + want as u64;
-            if inode.cached.get().is_some_and(|cached| cached.pages.is_busy(range.clone())) {
+            if inode
+                .file_cache
+                .get()
+                .is_some_and(|file_cache| file_cache.pages.is_busy(range.clone()))
+            {
                 drop(body);
                 may_wait(options)?;
                 self.write_back(inode, self.in_whole_blocks(range), &u64::MAX)?;
@@ -58,18 +62,18 @@ impl Volume {
             }
             let (runs, len) = self.runs_to_read(inode.ino, &body, range)?;
             let range = pos..pos + len as u64;
-            let Some(entry) = inode.directs.begin(range, false, helper.cloned()) else {
+            let Some(entry) = inode.transfers.begin(range, false, helper.cloned()) else {
                 drop(body);
                 may_wait(options)?;
-                inode.directs.wait_open();
+                inode.transfers.wait_open();
                 continue;
             };
             let mut step = Step::new(entry, pos, len, runs);
-            if is_summed {
+            if has_checksums {
                 match self.expected_of(&step) {
                     Ok(expected) => step.expected = Some(Box::new(expected)),
                     Err(error) => {
-                        inode.directs.end(entry);
+                        inode.transfers.end(entry);
                         return Err(error);
                     }
                 }
@@ -84,7 +88,7 @@ impl Volume {
         let log2 = size.log2();
         let mut runs: Vec<Run> = Vec::new();
         let mut reached = range.start;
-        let last = block_behind(size, range.end)?;
+        let last = block_after(size, range.end)?;
         for run in self.runs(ino, body, block_of(size, range.start)?..last) {
             let run = run?;
             let first = u64::from(run.logical.0) << log2;

@@ -10,7 +10,7 @@ use super::begin::RUNS_MAX;
 use crate::files::file::content::Content;
 use crate::files::file::fresh::Plan;
 use crate::files::file::pieces::Piece;
-use crate::files::file::write::{block_behind, block_of};
+use crate::files::file::write::{block_after, block_of};
 use crate::inodes::map::Target;
 use crate::state::inode::Body;
 use crate::volume::Volume;
@@ -32,12 +32,12 @@ impl Volume {
     pub(crate) fn blocks_for(&self, ino: Ino, body: &Body, pos: u64, end: u64) -> Result<Blocks> {
         let size = self.block_size();
         let mut pieces: Vec<Piece> = Vec::new();
-        let is_summed = self.covers(ino, body);
-        for run in self.runs(ino, body, block_of(size, pos)?..block_behind(size, end)?) {
+        let has_checksums = self.has_data_checksums(ino, body);
+        for run in self.runs(ino, body, block_of(size, pos)?..block_after(size, end)?) {
             let run = run?;
             let (block, fresh, moved) = match run.target {
                 Target::Hole => break,
-                Target::Written(block) => (block, is_summed, is_summed),
+                Target::Written(block) => (block, has_checksums, has_checksums),
                 Target::Unwritten(block) => (block, true, false),
             };
             // Blocks that move become one run, wherever they were.
@@ -74,12 +74,12 @@ impl Volume {
         }
         // Except for blocks that the transfer covers in part: those go through the cache.
         let block = 1u64 << log2;
-        let is_summed = self.covers(ino, body);
+        let has_checksums = self.has_data_checksums(ino, body);
         let is_hole = |byte: u64| {
             let at = (byte >> log2) as u32;
             runs.iter().any(|run| {
                 (run.logical.0..run.end().0).contains(&at)
-                    && (is_summed || !matches!(run.target, Target::Written(_)))
+                    && (has_checksums || !matches!(run.target, Target::Written(_)))
             })
         };
         if !pos.is_multiple_of(block) && is_hole(pos) {
@@ -91,7 +91,7 @@ impl Volume {
             return Ok(Blocks::Buffered((end.max(pos + 1).next_multiple_of(block) - pos) as usize));
         }
         let mut runs = self.runs_to_write(ino, body, pos, end)?;
-        if is_summed {
+        if has_checksums {
             runs.retain(|run| run.target == Target::Hole);
         }
         let plan = Plan { ino, pos, content: Content::new(&[]), runs: &runs };
@@ -99,7 +99,7 @@ impl Volume {
         let (pieces, error) = self.place(body, &handle, &plan, ExtentState::Unwritten);
         body.store(self, ino, &handle)?;
         handle.stop()?;
-        if is_summed {
+        if has_checksums {
             return match self.blocks_for(ino, body, pos, end)? {
                 Blocks::Missing => Err(error.unwrap_or(Error::NoSpace)),
                 blocks => Ok(blocks),

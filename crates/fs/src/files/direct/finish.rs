@@ -1,7 +1,7 @@
 //! How a direct transfer ends.
 //!
 //! ```text
-//!   write   inode ─► handle [ map written data, size, times ]         only if blocks or size are new
+//!   write   inode ─► handle [ map written data, size, times ]       only if blocks or size are new
 //!           range leaves the cache ─► entry ends
 //!   read    chunks ─► caller ─► entry ends
 //! ```
@@ -30,12 +30,12 @@ impl Volume {
         if n > 0 && (step.grows || step.pieces.iter().any(|piece| piece.fresh)) {
             match self.show_step(inode, &step, n, &mut unshown) {
                 Ok(shown) => n = shown,
-                Err(met) => (n, error) = (0, Some(met)),
+                Err(late_error) => (n, error) = (0, Some(late_error)),
             }
         }
-        self.let_go_pieces(&unshown);
+        self.release_pieces(&unshown);
         self.forget_cached(inode, &step);
-        inode.directs.end(step.entry);
+        inode.transfers.end(step.entry);
         match error {
             Some(error) if n == 0 => Err(error),
             _ => Ok(n),
@@ -44,8 +44,8 @@ impl Volume {
 
     /// Ends a step of which nothing was written.
     pub(crate) fn abandon(&self, inode: &Inode, step: Step) {
-        self.let_go_pieces(&step.pieces);
-        inode.directs.end(step.entry);
+        self.release_pieces(&step.pieces);
+        inode.transfers.end(step.entry);
     }
 
     /// Makes the first `n` bytes of a step readable, now that they are on the device, and raises
@@ -64,10 +64,10 @@ impl Volume {
         let whole =
             if n == step.len { end.next_multiple_of(1 << log2) } else { end >> log2 << log2 };
         let last = u32::try_from(whole >> log2).unwrap_or(u32::MAX);
-        let behind: Vec<Piece> = unshown.iter().filter_map(|piece| piece.from(last)).collect();
+        let after: Vec<Piece> = unshown.iter().filter_map(|piece| piece.from(last)).collect();
         *unshown = unshown.iter().filter_map(|piece| piece.before(last)).collect();
         let done = self.show_pieces(inode, step, end, unshown);
-        unshown.extend(behind);
+        unshown.extend(after);
         done
     }
 
@@ -84,8 +84,8 @@ impl Volume {
             let mut body = inode.write();
             let credits = self.first_convert_credits(&body, true);
             let handle = self.journal().start(credits.plus(Credits::blocks(SUPERBLOCK_CREDITS)))?;
-            let sums = step.sums.as_ref();
-            let (to, error) = self.show(&mut body, &handle, inode.ino, pieces, sums);
+            let checksums = step.checksums.as_ref();
+            let (to, error) = self.show(&mut body, &handle, inode.ino, pieces, checksums);
             if to > 0 {
                 reached = end.min(u64::from(to) << log2).max(step.pos);
             }
@@ -115,8 +115,8 @@ impl Volume {
     /// They stay, and are written back.
     fn forget_cached(&self, inode: &Inode, step: &Step) {
         let range = self.in_whole_blocks(step.pos..step.pos + step.len as u64);
-        if let Some(cached) = inode.cached.get()
-            && !cached.pages.invalidate(range)
+        if let Some(file_cache) = inode.file_cache.get()
+            && !file_cache.pages.invalidate(range)
         {
             self.bounce_chunks().stats.conflicts.fetch_add(1, Relaxed);
         }
@@ -132,11 +132,11 @@ impl Volume {
         mut step: Step,
         memory: &mut (impl CallerMemory<'m> + ?Sized),
     ) -> Result<usize> {
-        inode.directs.end(step.entry);
+        inode.transfers.end(step.entry);
         let reached = step.reached();
         let error = step.take_error();
         if step.expected.as_ref().is_some_and(|expected| expected.is_missed()) {
-            memory.revert(if step.is_lent { step.len } else { step.handed });
+            memory.revert(if step.is_lent { step.len } else { step.copied_out });
             return self.read_again(inode, step.pos, step.len, memory);
         }
         if step.is_lent {
@@ -147,8 +147,8 @@ impl Volume {
                 Err(error.unwrap_or(Error::Fault))
             };
         }
-        self.hand_out(&mut step, memory, Faults::Allowed);
-        let done = step.handed;
+        self.copy_out(&mut step, memory, Faults::Allowed);
+        let done = step.copied_out;
         match error.or((done < reached).then_some(Error::Fault)) {
             Some(error) if done == 0 => Err(error),
             _ => Ok(done),
@@ -157,21 +157,23 @@ impl Volume {
 
     /// Copies what was read to the caller, from the point that it has reached. Stops at the first
     /// byte that is missing, that failed verification, or that the memory cannot take.
-    pub(crate) fn hand_out<'m>(
+    pub(crate) fn copy_out<'m>(
         &self,
         step: &mut Step,
         memory: &mut (impl CallerMemory<'m> + ?Sized),
         faults: Faults,
     ) {
         let reached = step.reached();
-        while step.handed < reached && !step.expected.as_ref().is_some_and(|all| all.is_missed()) {
-            let at = step.handed;
+        while step.copied_out < reached
+            && !step.expected.as_ref().is_some_and(|all| all.is_missed())
+        {
+            let at = step.copied_out;
             let run = step.runs.iter().find(|run| (run.offset..run.offset + run.len).contains(&at));
             let Some(run) = run else { return };
             if run.at.is_none() {
                 let before = memory.left();
                 let is_whole = put_zeros(memory, (run.offset + run.len).min(reached) - at, faults);
-                step.handed += before - memory.left();
+                step.copied_out += before - memory.left();
                 if !is_whole {
                     return;
                 }
@@ -185,7 +187,7 @@ impl Volume {
             let bytes = &chunk[at - offset..chunk.len().min(reached - offset)];
             let copied = memory.copy_in(bytes, faults);
             self.bounce_chunks().stats.copied.fetch_add(copied as u64, Relaxed);
-            step.handed += copied;
+            step.copied_out += copied;
             if copied < bytes.len() {
                 return;
             }

@@ -9,19 +9,19 @@ impl Volume {
     /// Returns when no direct write overlaps a block of the bytes `range`. Locks: the caller holds
     /// none above `Write`.
     pub(crate) fn wait_for_direct_writes(&self, inode: &Inode, range: Range<u64>) {
-        inode.directs.wait(&self.in_whole_blocks(range), true);
+        inode.transfers.wait(&self.in_whole_blocks(range), true);
     }
 
     /// Holds an inode exclusively while no direct write overlaps a block of the bytes `range`.
     /// Locks: takes `Inode`.
-    pub(crate) fn write_beside_directs<'a>(
+    pub(crate) fn write_after_transfers<'a>(
         &self,
         inode: &'a Inode,
         range: Range<u64>,
     ) -> WriteGuard<'a, Body> {
         loop {
             let body = inode.write();
-            if !inode.directs.writes_meet(&self.in_whole_blocks(range.clone())) {
+            if !inode.transfers.writes_overlap(&self.in_whole_blocks(range.clone())) {
                 return body;
             }
             drop(body);

@@ -22,11 +22,11 @@ pub(crate) mod begin;
 mod begin_read;
 mod blocks;
 mod buffered;
+mod data_csum;
 mod finish;
 mod in_flight;
 mod read;
 pub(crate) mod step;
-mod summed;
 mod write;
 
 use crate::state::inode::Body;
@@ -71,7 +71,7 @@ pub(crate) enum Stability {
     /// It must not change: several devices read it.
     Stable,
     /// It must not change, and its blocks' checksums are computed while they are copied.
-    Summed,
+    Checksummed,
 }
 
 impl Volume {
@@ -81,7 +81,7 @@ impl Volume {
     }
 
     /// Whether direct I/O is possible for this file: its blocks hold its bytes unchanged.
-    pub(crate) fn takes_direct(&self, body: &Body) -> bool {
+    pub(crate) fn supports_direct(&self, body: &Body) -> bool {
         !body.disk.has_inline_data() && !self.journals_data(body)
     }
 
@@ -90,7 +90,7 @@ impl Volume {
     /// written, if the file has them.
     pub(crate) fn stability(&self, ino: Ino, body: &Body) -> Stability {
         match self.device().needs_stable_buffers() {
-            _ if self.covers(ino, body) => Stability::Summed,
+            _ if self.has_data_checksums(ino, body) => Stability::Checksummed,
             true => Stability::Stable,
             false => Stability::Any,
         }

@@ -62,7 +62,7 @@ impl Volume {
             // A page fault here could wait for a thread that waits for this transfer. So this
             // copies without faults; what needs one is copied at the end.
             false => self.move_then(&mut step, requests, |step| {
-                self.hand_out(step, memory, Faults::Off);
+                self.copy_out(step, memory, Faults::Off);
             }),
         }
         self.finish_read(inode, step, memory)

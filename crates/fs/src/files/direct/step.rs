@@ -6,10 +6,10 @@
 //!   requests      one for a run that is lent, or for each chunk       tag: offset in the step
 //! ```
 
-use super::summed::Expected;
+use super::data_csum::Expected;
 use super::{Bounce, DirectOptions, Stability};
 use crate::files::file::pieces::Piece;
-use crate::inodes::sums::NewSums;
+use crate::inodes::data_csum::NewChecksums;
 use crate::state::bounce::{CHUNK_MAX, Chunk, CopyTo};
 use crate::volume::Volume;
 use extant_base::{BlockNr, ByteOffset, Error, Result};
@@ -44,7 +44,7 @@ pub(crate) struct Step {
     pub(crate) grows: bool,
     pub(crate) stability: Stability,
     /// Of a write: the checksums of its blocks, if the file has them.
-    pub(crate) sums: Option<NewSums>,
+    pub(crate) checksums: Option<NewChecksums>,
     /// Of a read: the checksums with which its bytes are verified.
     pub(crate) expected: Option<Box<Expected>>,
     /// It is durable when the queue returns it.
@@ -55,7 +55,7 @@ pub(crate) struct Step {
     /// Chunks that were read, in any order, and how many bytes from the start the caller already
     /// has.
     pub(crate) chunks: Vec<(usize, PooledBuf)>,
-    pub(crate) handed: usize,
+    pub(crate) copied_out: usize,
     /// The caller's own memory is read or written, not chunks.
     pub(crate) is_lent: bool,
     charges: Vec<crate::state::bounce::Charge>,
@@ -95,20 +95,20 @@ impl Step {
             pieces: Vec::new(),
             grows: false,
             stability: Stability::Any,
-            sums: None,
+            checksums: None,
             expected: None,
             sync: false,
             reached: len,
             error: None,
             chunks: Vec::new(),
-            handed: 0,
+            copied_out: 0,
             is_lent: false,
             charges: Vec::new(),
         }
     }
 
     /// One of its requests has ended.
-    pub(crate) fn landed(&mut self, done: Completion<'_>) {
+    pub(crate) fn complete(&mut self, done: Completion<'_>) {
         let offset = done.request.tag as usize;
         if let Err(error) = done.result
             && offset < self.reached
@@ -116,7 +116,7 @@ impl Step {
             self.reached = offset;
             self.error = Some(error);
         } else if let (Access::Write, Some(expected)) = (done.request.access, &mut self.expected) {
-            expected.look(offset, &done.request.memory);
+            expected.verify(offset, &done.request.memory);
         }
         if let (Access::Write, Memory::Owned(buf)) = (done.request.access, done.request.memory) {
             self.chunks.push((offset, buf));
@@ -151,7 +151,7 @@ impl Volume {
         step.stability = step.stability.max(match options.bounce {
             Bounce::Auto | Bounce::Never => Stability::Any,
             Bounce::Always => Stability::Stable,
-            Bounce::Summed => Stability::Summed,
+            Bounce::Summed => Stability::Checksummed,
         });
         if step.stability == Stability::Any {
             match self.lend(step, memory, access, options, piece) {
@@ -230,7 +230,7 @@ impl Volume {
         step: &mut Step,
         memory: &mut (impl CallerMemory<'m> + ?Sized),
     ) -> Taken<'m> {
-        let block = self.block_to_sum(step);
+        let block = self.checksum_unit(step);
         let mut walk = self.walk(step, CHUNK_MAX);
         let mut requests = Vec::new();
         loop {
@@ -257,7 +257,7 @@ impl Volume {
         memory: &mut (impl CallerMemory<'m> + ?Sized),
         piece: usize,
     ) -> Taken<'m> {
-        let block = self.block_to_sum(step);
+        let block = self.checksum_unit(step);
         let mut walk = self.walk(step, piece);
         let step = RefCell::new(step);
         let next = || {
@@ -267,7 +267,7 @@ impl Volume {
             assert_eq!(n, chunk.buf.len(), "memory that said it is present");
             Some(self.write_of(&mut step, offset, at, chunk))
         };
-        transfer_all(&**self.device(), next, |done| step.borrow_mut().landed(done));
+        transfer_all(&**self.device(), next, |done| step.borrow_mut().complete(done));
         let step = step.into_inner();
         if step.error.is_some() {
             // Chunks after the failed one were not taken or do not count.
@@ -280,8 +280,8 @@ impl Volume {
     }
 
     /// The size of the blocks whose checksums are computed during the copy.
-    fn block_to_sum(&self, step: &Step) -> Option<usize> {
-        (step.stability == Stability::Summed).then(|| self.block_size().bytes())
+    fn checksum_unit(&self, step: &Step) -> Option<usize> {
+        (step.stability == Stability::Checksummed).then(|| self.block_size().bytes())
     }
 
     /// The write of a filled chunk. Its checksums are added to the step's.
@@ -292,9 +292,9 @@ impl Volume {
         at: u64,
         mut chunk: Chunk,
     ) -> Request<'m> {
-        if let Some(sums) = &mut step.sums {
+        if let Some(checksums) = &mut step.checksums {
             let nr = BlockNr(at >> self.block_size().log2());
-            sums.push_all(nr, std::mem::take(&mut chunk.sums));
+            checksums.push_all(nr, std::mem::take(&mut chunk.checksums));
         }
         step.request(offset, at, chunk, Access::Read)
     }
@@ -342,7 +342,7 @@ impl Volume {
     /// Chunks for all runs of a step, of up to `most` bytes each.
     fn walk(&self, step: &Step, most: usize) -> Walk {
         // Blocks that have checksums are copied whole.
-        let is_whole = step.sums.is_some() || step.expected.is_some();
+        let is_whole = step.checksums.is_some() || step.expected.is_some();
         let block = if is_whole { self.block_size().bytes() } else { 1 };
         let unit = (self.direct_unit() as usize).max(block);
         Walk { run: 0, done: 0, most, unit, short_at: None }

@@ -124,18 +124,18 @@ impl Volume {
     ) {
         let many = requests.len() > 1;
         let mut requests = requests.into_iter();
-        let mut landed = |done: Completion<'m>| {
-            step.landed(done);
+        let mut complete = |done: Completion<'m>| {
+            step.complete(done);
             then(step);
         };
         match requests.next() {
             Some(mut request) if !many => {
                 let result = transfer(&**self.device(), &mut request);
-                landed(Completion { request, result });
+                complete(Completion { request, result });
             }
             first => {
                 let mut all = first.into_iter().chain(requests);
-                transfer_all(&**self.device(), || all.next(), landed);
+                transfer_all(&**self.device(), || all.next(), complete);
             }
         }
     }

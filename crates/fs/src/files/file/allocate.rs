@@ -116,7 +116,7 @@ impl Volume {
         self.leave_inline(inode.ino, body)?;
         self.space().with_space_retry(|| match mode {
             FallocateMode::Allocate | FallocateMode::KeepSize => {
-                self.give(inode.ino, body, mode, offset..end)
+                self.allocate_range(inode.ino, body, mode, offset..end)
             }
             FallocateMode::ZeroRange | FallocateMode::ZeroRangeKeepSize => {
                 self.zero(inode.ino, body, mode, offset..end)
@@ -128,7 +128,7 @@ impl Volume {
     }
 
     /// Allocate, KeepSize.
-    fn give(
+    fn allocate_range(
         &self,
         ino: Ino,
         body: &mut Body,
@@ -140,15 +140,21 @@ impl Volume {
         self.changing(ino, body, first, |body, handle| {
             if !mode.keeps_size() && bytes.end > body.size {
                 let path = self.data_path(body, handle);
-                self.zero_behind(path, ino, body, body.size)?;
+                self.zero_after(path, ino, body, body.size)?;
             }
-            self.give_blocks(ino, body, handle, blocks, (!mode.keeps_size()).then_some(bytes.end))
+            self.allocate_blocks(
+                ino,
+                body,
+                handle,
+                blocks,
+                (!mode.keeps_size()).then_some(bytes.end),
+            )
         })
     }
 
     /// Allocates unwritten blocks for the holes of `blocks`, from the left. With `size`, the file's
     /// size follows what was allocated.
-    fn give_blocks(
+    fn allocate_blocks(
         &self,
         ino: Ino,
         body: &mut Body,
@@ -194,13 +200,13 @@ impl Volume {
         self.changing(ino, body, first, |body, handle| {
             if !mode.keeps_size() && bytes.end > body.size {
                 let path = self.data_path(body, handle);
-                self.zero_behind(path, ino, body, body.size)?;
+                self.zero_after(path, ino, body, body.size)?;
             }
             self.zero_edges(ino, body, handle, &bytes)?;
             // Allocate first, because that can run out of space: until it is done, no byte reads
             // differently.
-            self.give_blocks(ino, body, handle, around, None)?;
-            if self.covers(ino, body) {
+            self.allocate_blocks(ino, body, handle, around, None)?;
+            if self.has_data_checksums(ino, body) {
                 self.unwrite_covered(ino, body, handle, inside.clone(), self.rest_credits())?;
             }
             if self.journals_data(body) {

@@ -14,10 +14,10 @@ use crate::files::data::DataPath;
 use crate::files::file::content::Content;
 use crate::files::file::fresh::Plan;
 use crate::files::file::pieces::Piece;
-use crate::files::file::write::{block_behind, block_of};
+use crate::files::file::write::{block_after, block_of};
+use crate::inodes::data_csum::NewChecksums;
 use crate::inodes::map::Target;
 use crate::inodes::map::change::max_len;
-use crate::inodes::sums::NewSums;
 use crate::state::inode::Body;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
@@ -32,13 +32,13 @@ const STEP: u64 = 16 << 20;
 
 impl Volume {
     /// Rule S2: makes a piece readable, its checksums first. The shown part leaves `piece`.
-    pub(crate) fn show_summed(
+    pub(crate) fn show_with_checksums(
         &self,
         body: &mut Body,
         handle: &Handle<'_>,
         ino: Ino,
         piece: &mut Piece,
-        sums: &NewSums,
+        checksums: &NewChecksums,
     ) -> Result<()> {
         while piece.len > 0 {
             let mut part = *piece;
@@ -49,12 +49,14 @@ impl Volume {
                 }
                 part.len = run.len;
             }
-            self.more_credits(handle, self.sums_step_credits(body))?;
-            let words = sums.of(part.block, part.len).ok_or(Error::Invalid("data without sums"))?;
-            self.store_sums(handle, part.block, &words)?;
+            self.more_credits(handle, self.checksum_step_credits(body))?;
+            let words = checksums
+                .of(part.block, part.len)
+                .ok_or(Error::Invalid("data was written without its checksums"))?;
+            self.store_checksums(handle, part.block, &words)?;
             let range = part.logical..part.logical + part.len;
             match piece.moved {
-                true => self.move_in(body, handle, ino, piece, part)?,
+                true => self.map_moved(body, handle, ino, piece, part)?,
                 false => self.convert(ino, body, handle, range, ExtentState::Written)?,
             }
             (piece.logical, piece.len) = (piece.logical + part.len, piece.len - part.len);
@@ -64,7 +66,7 @@ impl Volume {
     }
 
     /// Maps `part`, the start of `piece`, in place of the blocks that the map has.
-    fn move_in(
+    fn map_moved(
         &self,
         body: &mut Body,
         handle: &Handle<'_>,
@@ -84,7 +86,7 @@ impl Volume {
             // The bitmap bits are set, so these blocks are no longer held: free them as usual, and
             // release the rest.
             let rest = piece.len - part.len;
-            self.space().let_go_held(BlockNr(piece.block.0 + u64::from(part.len)), rest);
+            self.space().release_held(BlockNr(piece.block.0 + u64::from(part.len)), rest);
             piece.block = BlockNr(0);
             self.space().free(handle, part.block, part.len.into())?;
             return Err(error);
@@ -120,7 +122,7 @@ impl Volume {
         let content = Content::new(&slices);
         self.zero_gap(DataPath::Device, ino, body, pos)?;
         let size = self.block_size();
-        let blocks = block_of(size, whole.start)?..block_behind(size, whole.end)?;
+        let blocks = block_of(size, whole.start)?..block_after(size, whole.end)?;
         let runs = self.runs(ino, body, blocks).collect::<Result<Vec<_>>>()?;
         let plan = Plan { ino, pos: whole.start, content, runs: &runs };
 
@@ -131,12 +133,12 @@ impl Volume {
         let Some(n) = plan.covered(self, &pieces) else {
             return Err(error.unwrap_or(Error::NoSpace));
         };
-        let mut sums = NewSums::default();
+        let mut checksums = NewChecksums::default();
         let path = DataPath::Device;
         let content = plan.content.part(0, n);
-        let written = self.write_pieces(path, &pieces, 0, plan.pos, content, Some(&mut sums));
-        let shown = written.and_then(|()| self.show_all(ino, body, &mut pieces, &sums, end));
-        self.let_go_pieces(&pieces);
+        let written = self.write_pieces(path, &pieces, 0, plan.pos, content, Some(&mut checksums));
+        let shown = written.and_then(|()| self.show_all(ino, body, &mut pieces, &checksums, end));
+        self.release_pieces(&pieces);
         let reached = shown?.min(end);
         match reached.checked_sub(pos).filter(|n| *n > 0) {
             Some(n) => Ok(n as usize),
@@ -151,14 +153,14 @@ impl Volume {
         ino: Ino,
         body: &mut Body,
         pieces: &mut Vec<Piece>,
-        sums: &NewSums,
+        checksums: &NewChecksums,
         end: u64,
     ) -> Result<u64> {
         let mut shown = 0;
         while !pieces.is_empty() {
             let credits = self.first_convert_credits(body, true);
             let handle = self.journal().start(credits)?;
-            let (reached, error) = self.show(body, &handle, ino, pieces, Some(sums));
+            let (reached, error) = self.show(body, &handle, ino, pieces, Some(checksums));
             if reached > 0 {
                 shown = u64::from(reached) << self.block_size().log2();
                 self.grow(body, &handle, shown.min(end))?;
@@ -195,7 +197,7 @@ impl Volume {
             let run = run?;
             written += if let Target::Written(_) = run.target { u64::from(run.len) } else { 0 };
         }
-        let mut promise = self.space().reserve_clusters(written)?;
+        let mut reservation = self.space().reserve_clusters(written)?;
         let mut at = range.start;
         while at < range.end {
             let run = self.map(ino, body, LogicalBlock(at), range.end - at)?;
@@ -203,15 +205,15 @@ impl Volume {
                 at = run.end().0;
                 continue;
             };
-            let step = self.sums_step_credits(body).plus(self.hold_credits());
+            let step = self.checksum_step_credits(body).plus(self.hold_credits());
             self.next_step(ino, body, handle, step, keep, &mut |_, _| Ok(()))?;
             // A fast commit would record other blocks than those that the file has.
             self.context().require_full_commit(handle, Ineligible::DataChecksums);
             let most = run.len.min(max_len(ExtentState::Unwritten));
             let got = self.hold_run_of(body, handle, old, most, true)?;
-            promise.give_back(got.len.into());
+            reservation.give_back(got.len.into());
             if let Err(error) = self.space().use_held(handle, got.start, got.len) {
-                self.space().let_go_held(got.start, got.len);
+                self.space().release_held(got.start, got.len);
                 return Err(error);
             }
             let (logical, state) = (LogicalBlock(at), ExtentState::Unwritten);
@@ -226,9 +228,9 @@ impl Volume {
     }
 
     /// Releases the blocks that are held for pieces that were not shown.
-    pub(crate) fn let_go_pieces(&self, pieces: &[Piece]) {
+    pub(crate) fn release_pieces(&self, pieces: &[Piece]) {
         for piece in pieces.iter().filter(|piece| piece.moved) {
-            self.space().let_go_held(piece.block, piece.len);
+            self.space().release_held(piece.block, piece.len);
         }
     }
 
@@ -258,12 +260,12 @@ impl Volume {
     ) -> Result<()> {
         let size = self.block_size();
         let mut bytes = vec![0; size.bytes()];
-        self.read_summed(ino, block, &mut bytes)?;
+        self.read_with_checksums(ino, block, &mut bytes)?;
         if bytes[range.clone()].iter().all(|byte| *byte == 0) {
             return Ok(());
         }
         bytes[range].fill(0);
-        let credits = self.sums_step_credits(body).plus(self.hold_credits());
+        let credits = self.checksum_step_credits(body).plus(self.hold_credits());
         let own = match handle {
             Some(handle) => {
                 self.more_credits(handle, credits)?;
@@ -278,14 +280,14 @@ impl Volume {
         let done = self.hold_run_of(body, under, block, 1, false).and_then(|run| {
             let (logical, len, block) = (at.0, 1, run.start);
             let mut piece = Piece { logical, len, block, fresh: true, moved: true };
-            let mut sums = NewSums::default();
-            sums.push(run.start, data_sums::sum_of(&bytes));
+            let mut checksums = NewChecksums::default();
+            checksums.push(run.start, data_sums::sum_of(&bytes));
             let done = self
                 .device()
                 .write_at(self.start_of(run.start), &bytes)
-                .and_then(|()| self.show_summed(body, under, ino, &mut piece, &sums));
+                .and_then(|()| self.show_with_checksums(body, under, ino, &mut piece, &checksums));
             if piece.len > 0 {
-                self.space().let_go_held(piece.block, piece.len);
+                self.space().release_held(piece.block, piece.len);
             }
             done
         });

@@ -3,8 +3,8 @@
 
 use crate::files::file::content::Content;
 use crate::files::file::pieces::Piece;
+use crate::inodes::data_csum::NewChecksums;
 use crate::inodes::map::{Run, Target};
-use crate::inodes::sums::NewSums;
 use crate::state::inode::Body;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, Result};
@@ -62,16 +62,16 @@ impl Volume {
         state: ExtentState,
         pieces: &mut Vec<Piece>,
     ) -> Result<()> {
-        let covered = self.covers(ino, body);
-        let most = if covered { self.sums_at_once() } else { u32::MAX };
+        let covered = self.has_data_checksums(ino, body);
+        let most = if covered { self.checksums_at_once() } else { u32::MAX };
         match run.target {
             Target::Written(old) if covered => {
                 let mut at = run.logical.0;
                 while at < run.end().0 {
                     self.more_credits(handle, self.hold_credits())?;
                     let want = most.min(run.end().0 - at);
-                    let (promised, want) = self.promised_rewrites(body, at, want);
-                    let got = self.hold_run_of(body, handle, old, want, promised)?;
+                    let (reserved, want) = self.reserved_rewrites(body, at, want);
+                    let got = self.hold_run_of(body, handle, old, want, reserved)?;
                     let (len, block) = (got.len, got.start);
                     pieces.push(Piece { logical: at, len, block, fresh: true, moved: true });
                     // The run has taken the reservation.
@@ -120,7 +120,7 @@ impl Volume {
         }
     }
 
-    /// Makes the fresh pieces readable, from the left, with `sums` if the file has checksums.
+    /// Makes the fresh pieces readable, from the left, with `checksums` if the file has checksums.
     /// Returns the block after the last readable one, and why there are no more. Shown pieces leave
     /// `pieces`.
     pub(crate) fn show(
@@ -129,15 +129,15 @@ impl Volume {
         handle: &Handle<'_>,
         ino: Ino,
         pieces: &mut Vec<Piece>,
-        sums: Option<&NewSums>,
+        checksums: Option<&NewChecksums>,
     ) -> (u32, Option<Error>) {
         let (mut reached, mut shown) = (0, 0);
-        let mut met = None;
+        let mut first_error = None;
         for piece in pieces.iter_mut() {
             let range = piece.logical..piece.logical + piece.len;
-            let done = match sums {
+            let done = match checksums {
                 _ if !piece.fresh => Ok(()),
-                Some(sums) => self.show_summed(body, handle, ino, piece, sums),
+                Some(checksums) => self.show_with_checksums(body, handle, ino, piece, checksums),
                 None => self.more_credits(handle, self.convert_credits(body)).and_then(|()| {
                     self.convert(ino, body, handle, range.clone(), ExtentState::Written)
                 }),
@@ -146,14 +146,14 @@ impl Volume {
                 if piece.logical > range.start {
                     reached = piece.logical;
                 }
-                met = Some(error);
+                first_error = Some(error);
                 break;
             }
             reached = range.end;
             shown += 1;
         }
         pieces.drain(..shown);
-        (reached, met)
+        (reached, first_error)
     }
 
     /// After a failed device write: removes new blocks without data from the map or makes them
@@ -178,7 +178,7 @@ impl Volume {
         piece: &Piece,
     ) -> Result<()> {
         if piece.moved {
-            self.space().let_go_held(piece.block, piece.len);
+            self.space().release_held(piece.block, piece.len);
             return Ok(());
         }
         self.more_credits(handle, self.unmap_credits(body))?;

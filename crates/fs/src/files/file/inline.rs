@@ -24,15 +24,15 @@ impl Volume {
         pos: u64,
         content: Content<'_>,
     ) -> Result<Option<usize>> {
-        if !body.disk.has_inline_data() && !self.may_go_inline(body) {
+        if !body.disk.has_inline_data() && !self.may_become_inline(body) {
             return Ok(None);
         }
         if body.disk.has_inline_data() {
             self.inline_parts(ino, body)?; // damaged content is not overwritten
         }
         let end = pos + content.len() as u64;
-        let room = (I_BLOCK_SIZE + self.inline_value_max(ino, body)?) as u64;
-        if end > room || body.size > room {
+        let capacity = (I_BLOCK_SIZE + self.inline_value_max(ino, body)?) as u64;
+        if end > capacity || body.size > capacity {
             self.leave_inline(ino, body)?;
             return Ok(None);
         }
@@ -75,7 +75,7 @@ impl Volume {
     }
 
     /// Whether a file that is not inline could be: it is empty.
-    fn may_go_inline(&self, body: &Body) -> bool {
+    fn may_become_inline(&self, body: &Body) -> bool {
         self.has_incompat(Incompat::INLINE_DATA)
             && body.size == 0
             && !body.flags.contains(InodeFlags::JOURNAL_DATA)

@@ -9,8 +9,8 @@
 
 use crate::files::data::{DataPath, zeros};
 use crate::files::file::content::Content;
+use crate::inodes::data_csum::{ChecksumStream, NewChecksums};
 use crate::inodes::map::{Run, Target};
-use crate::inodes::sums::{NewSums, Summer};
 use crate::volume::Volume;
 use extant_base::{BlockNr, Result};
 use std::io::IoSlice;
@@ -60,8 +60,8 @@ impl Piece {
 
 impl Volume {
     /// Writes `content` at byte `pos` into `pieces`, which cover it. `size` is the file's size
-    /// before: the rest of the block around that end is written with zeros. With `sums`, computes
-    /// the checksums of the fresh blocks.
+    /// before: the rest of the block around that end is written with zeros. With `checksums`,
+    /// computes the checksums of the fresh blocks.
     pub(crate) fn write_pieces(
         &self,
         path: DataPath<'_, '_>,
@@ -69,7 +69,7 @@ impl Volume {
         size: u64,
         pos: u64,
         content: Content<'_>,
-        mut sums: Option<&mut NewSums>,
+        mut checksums: Option<&mut NewChecksums>,
     ) -> Result<()> {
         let log2 = self.block_size().log2();
         let end = pos + content.len() as u64;
@@ -97,12 +97,12 @@ impl Volume {
             parts.extend(part.slices().map(IoSlice::new));
             parts.extend((trail > 0).then(|| zeros(trail)));
             if piece.fresh
-                && let Some(sums) = &mut sums
+                && let Some(checksums) = &mut checksums
             {
-                let mut blocks = Summer::new(BlockNr(at >> log2), 1 << log2);
-                blocks.add(&zeros(lead), sums);
-                part.slices().for_each(|slice| blocks.add(slice, sums));
-                blocks.add(&zeros(trail), sums);
+                let mut blocks = ChecksumStream::new(BlockNr(at >> log2), 1 << log2);
+                blocks.add(&zeros(lead), checksums);
+                part.slices().for_each(|slice| blocks.add(slice, checksums));
+                blocks.add(&zeros(trail), checksums);
             }
             next = (at + lead as u64 + (to - from) + trail as u64, fresh);
         }
@@ -114,11 +114,11 @@ impl Volume {
 /// they are fresh, and around the end of a file of `size` bytes.
 fn padding(fresh: bool, size: u64, from: u64, to: u64, block: u64) -> (usize, usize) {
     let before = from % block;
-    let behind = to.next_multiple_of(block) - to;
+    let after = to.next_multiple_of(block) - to;
     if fresh {
-        return (before as usize, behind as usize);
+        return (before as usize, after as usize);
     }
     let gap = if size < from { (from - size).min(before) } else { 0 };
-    let tail = if size < to { behind } else { 0 };
+    let tail = if size < to { after } else { 0 };
     (gap as usize, tail as usize)
 }

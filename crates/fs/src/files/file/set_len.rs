@@ -91,8 +91,8 @@ impl Volume {
         self.drop_capability(ino, body)?;
         if body.disk.has_inline_data() {
             self.inline_parts(ino, body)?;
-            let room = (I_BLOCK_SIZE + self.inline_value_max(ino, body)?) as u64;
-            if size > room {
+            let capacity = (I_BLOCK_SIZE + self.inline_value_max(ino, body)?) as u64;
+            if size > capacity {
                 self.leave_inline(ino, body)?;
             }
         }
@@ -102,8 +102,8 @@ impl Volume {
             handle.stop()?;
             done
         });
-        if let (Err(_), Some(cached)) = (&done, &body.cached) {
-            cached.pages.set_len(body.size);
+        if let (Err(_), Some(file_cache)) = (&done, &body.file_cache) {
+            file_cache.pages.set_len(body.size);
         }
         done
     }
@@ -126,13 +126,13 @@ impl Volume {
         if body.disk.has_inline_data() {
             self.inline_truncate(ino, body, size.min(old))?;
         } else {
-            self.zero_behind(self.data_path(body, handle), ino, body, size.min(old))?;
+            self.zero_after(self.data_path(body, handle), ino, body, size.min(old))?;
         }
         // Not earlier: if anything up to here fails, the dirty bytes must still be there.
-        if let Some(cached) = body.cached.as_ref().filter(|_| size <= old) {
+        if let Some(file_cache) = body.file_cache.as_ref().filter(|_| size <= old) {
             // First the length: a concurrent reader then sees the end, not zeros before it.
-            cached.pages.set_len(size);
-            cached.pages.truncate(size);
+            file_cache.pages.set_len(size);
+            file_cache.pages.truncate(size);
             let keep = u32::try_from(self.block_size().blocks_for(size)).unwrap_or(LOGICAL_END);
             self.forget_delayed(body, keep..LOGICAL_END);
         }

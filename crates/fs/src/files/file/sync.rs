@@ -27,11 +27,11 @@ impl Volume {
     ) -> Result<()> {
         let mut synced = inode.read().synced;
         match *which(&mut synced) {
-            Some(step) if !self.journal().is_off() => {
-                self.context().noting_abort(self.journal().commit_with_data(step, Some(self)))
+            Some(point) if !self.journal().is_off() => {
+                self.context().recording_abort(self.journal().commit_with_data(point, Some(self)))
             }
             _ => {
-                self.context().noting_abort(self.journal().sync())?;
+                self.context().recording_abort(self.journal().sync())?;
                 let now = self.journal().durable_point();
                 let mut body = inode.write();
                 which(&mut body.synced).get_or_insert(now);
@@ -52,11 +52,11 @@ impl Volume {
                 file.note_error(&error);
             }
         }
-        let step = *self.closed_commit_point().lock();
-        match step {
-            Some(step) if !self.is_durable(step) => {
+        let point = *self.closed_commit_point().lock();
+        match point {
+            Some(point) if !self.is_durable(point) => {
                 self.context().announce()?;
-                self.context().noting_abort(self.journal().commit_with_data(step, Some(self)))
+                self.context().recording_abort(self.journal().commit_with_data(point, Some(self)))
             }
             _ => Ok(()),
         }
@@ -67,15 +67,15 @@ impl Volume {
         if !self.context().is_open_to_write() || inode.unlinked.load(Ordering::Relaxed) {
             return;
         }
-        let Some(step) = inode.read().synced.content else { return };
+        let Some(point) = inode.read().synced.content else { return };
         let mut last = self.closed_commit_point().lock();
-        if last.is_none_or(|last| is_later(step, last)) {
-            *last = Some(step);
+        if last.is_none_or(|last| is_later(point, last)) {
+            *last = Some(point);
         }
     }
 
-    fn is_durable(&self, step: CommitPoint) -> bool {
-        self.journal().is_off() || !is_later(step, self.journal().durable_point())
+    fn is_durable(&self, point: CommitPoint) -> bool {
+        self.journal().is_off() || !is_later(point, self.journal().durable_point())
     }
 
     /// Makes a call's changes of `inode` durable if the inode's flags require that. Does nothing
@@ -88,10 +88,10 @@ impl Volume {
             return Ok(());
         }
         self.context().announce()?;
-        if let Some(cached) = inode.cached.get() {
+        if let Some(file_cache) = inode.file_cache.get() {
             let written = self.write_back(inode, 0..u64::MAX, &u64::MAX);
             if let Err(error) = &written {
-                cached.pages.note_error(error);
+                file_cache.pages.note_error(error);
             }
             written?;
         }
@@ -116,11 +116,11 @@ impl Volume {
         self.context().announce()?;
         match self.context().fast_commits() && self.journal().is_all_recorded() {
             true => Ok(()),
-            false => self.context().noting_abort(self.journal().sync()),
+            false => self.context().recording_abort(self.journal().sync()),
         }
     }
 }
 
-fn is_later(step: CommitPoint, other: CommitPoint) -> bool {
-    step.tid.is_after(other.tid) || step.tid == other.tid && step.nr > other.nr
+fn is_later(point: CommitPoint, other: CommitPoint) -> bool {
+    point.tid.is_after(other.tid) || point.tid == other.tid && point.nr > other.nr
 }

@@ -82,8 +82,8 @@ impl Volume {
         let mut has_flushed = false;
         let (mut done, mut len) = (0, content.len());
         while done < len {
-            let room = match self.make_room(len - done, how) {
-                Ok(room) => room,
+            let permit = match self.acquire_write_permit(len - done, how) {
+                Ok(permit) => permit,
                 Err(_) if done > 0 => break,
                 Err(error) => return Err(error),
             };
@@ -96,7 +96,7 @@ impl Volume {
             } else {
                 from.saturating_add((len - done) as u64)
             };
-            let mut body = self.write_beside_directs(inode, from..to);
+            let mut body = self.write_after_transfers(inode, from..to);
             if start.is_none() {
                 let (first, most) = self.begin_write(inode.ino, &mut body, place)?;
                 start = Some(first);
@@ -105,10 +105,10 @@ impl Volume {
             let pos = start.unwrap_or_default() + done as u64;
             let written = self.write_some(inode, &mut body, pos, content.part(done, len), how);
             drop(body);
-            drop(room);
+            drop(permit);
             let n = match written {
                 Ok(n) => n,
-                Err(Error::NoSpace) if !has_flushed && self.space().has_promised() => {
+                Err(Error::NoSpace) if !has_flushed && self.space().has_reservations() => {
                     // More space is reserved than dirty data needs. Write-back allocates what it
                     // needs and returns the rest.
                     has_flushed = true;
@@ -133,9 +133,9 @@ impl Volume {
 
     /// Prepares a write at `place`. Returns where it starts, and how many bytes at most.
     fn begin_write(&self, ino: Ino, body: &mut Body, place: Place) -> Result<(u64, u64)> {
-        let room = self.check_write(body, place)?;
+        let range = self.check_write(body, place)?;
         self.drop_capability(ino, body)?;
-        Ok(room)
+        Ok(range)
     }
 
     /// Checks whether bytes may be written at `place`. Returns where they start, and how many at
@@ -152,7 +152,7 @@ impl Volume {
         };
         match self.max_file_size(body).saturating_sub(start) {
             0 => Err(Error::FileTooLarge),
-            room => Ok((start, room)),
+            max => Ok((start, max)),
         }
     }
 
@@ -174,7 +174,7 @@ impl Volume {
             let written = match inline {
                 Ok(None) if self.goes_through_cache(body) => {
                     let n = self.write_folios(inode, body, pos, part, how)?;
-                    self.be_quiet(inode, body);
+                    self.enable_fast_overwrite(inode, body);
                     return Ok(done + n);
                 }
                 Ok(None) => {
@@ -204,7 +204,7 @@ impl Volume {
                 && !body.disk.has_inline_data()
                 && !body.flags.contains(InodeFlags::APPEND)
                 && body.no_capability
-                && !self.covers(inode.ino, &body)
+                && !self.has_data_checksums(inode.ino, &body)
                 && !self.journals_data(&body);
             if !plain || end > body.size {
                 return Ok(false);
@@ -248,10 +248,10 @@ impl Volume {
     ) -> Result<Option<Vec<Piece>>> {
         let size = self.block_size();
         let mut pieces = Vec::new();
-        if self.covers(ino, body) {
+        if self.has_data_checksums(ino, body) {
             return Ok(None);
         }
-        for run in self.runs(ino, body, block_of(size, offset)?..block_behind(size, end)?) {
+        for run in self.runs(ino, body, block_of(size, offset)?..block_after(size, end)?) {
             match run? {
                 Run { logical, len, target: Target::Written(block) } if pieces.len() < 64 => {
                     let logical = logical.0;
@@ -280,7 +280,7 @@ impl Volume {
         pos: u64,
         content: Content<'_>,
     ) -> Result<usize> {
-        if self.covers(ino, body) {
+        if self.has_data_checksums(ino, body) {
             return self.write_covered(ino, body, pos, content);
         }
         let size = self.block_size();
@@ -322,7 +322,7 @@ impl Volume {
         let size = self.block_size();
         let mut fresh = 0;
         let mut runs = Vec::new();
-        for run in self.runs(ino, body, block_of(size, pos)?..block_behind(size, end)?) {
+        for run in self.runs(ino, body, block_of(size, pos)?..block_after(size, end)?) {
             let run = run?;
             if !matches!(run.target, Target::Written(_)) {
                 if fresh == FRESH_RUNS {
@@ -406,7 +406,7 @@ impl Volume {
         if pos <= body.size || pos >> log2 == body.size >> log2 {
             return Ok(());
         }
-        self.zero_behind(path, ino, body, body.size)
+        self.zero_after(path, ino, body, body.size)
     }
 
     /// Updates size and times for a write that ended at byte `end`.
@@ -425,7 +425,7 @@ pub(crate) fn block_of(size: extant_base::BlockSize, offset: u64) -> Result<u32>
     block.ok_or(Error::FileTooLarge)
 }
 
-pub(crate) fn block_behind(size: extant_base::BlockSize, end: u64) -> Result<u32> {
+pub(crate) fn block_after(size: extant_base::BlockSize, end: u64) -> Result<u32> {
     u32::try_from(size.blocks_for(end)).map_err(|_| Error::FileTooLarge)
 }
 

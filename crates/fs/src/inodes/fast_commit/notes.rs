@@ -41,7 +41,7 @@ impl Volume {
             return;
         }
         // For an inode that is being released, the freed number is the note.
-        if matches!(body.counted, Counted::Gone | Counted::Never) {
+        if matches!(body.counted, Counted::Released | Counted::Never) {
             if stored::changes_attributes(before, after) {
                 handle.note(Change::Full(Ineligible::Xattr));
             }
@@ -60,7 +60,7 @@ impl Volume {
             }
             Stored::Fields => handle.note(Change::Inode(ino)),
             Stored::ByNames => {}
-            Stored::Untold(reason) => handle.note(Change::Full(reason)),
+            Stored::Ineligible(reason) => handle.note(Change::Full(reason)),
         }
     }
 

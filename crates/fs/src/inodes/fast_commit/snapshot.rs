@@ -21,10 +21,10 @@ impl Snapshot for Volume {
         let (block, place) = self.inode_slot(ino)?;
         let bytes = block.read();
         let slot = &bytes[place];
-        if stored::untold(slot).is_some() {
+        if stored::ineligible_reason(slot).is_some() {
             return Ok(None);
         }
-        raw.extend_from_slice(&slot[..stored::behind_fields(slot)]);
+        raw.extend_from_slice(&slot[..stored::end_of_fields(slot)]);
         Ok(Some(RecordedInode { links: stored::links(slot), regular: true, mapped: true }))
     }
 

@@ -45,7 +45,7 @@ const OF_DIRECTORY: [Range<usize>; 8] = [
 ];
 
 /// What never changes while a file exists: generation, extra_isize.
-const OF_LIFE: [Range<usize>; 2] = [0x64..0x68, 0x80..0x82];
+const FIXED_WHILE_IN_USE: [Range<usize>; 2] = [0x64..0x68, 0x80..0x82];
 
 /// Flags of files whose content or names depend on more than their blocks.
 const TRANSFORMED: InodeFlags = InodeFlags::ENCRYPT.union(InodeFlags::VERITY);
@@ -58,7 +58,7 @@ pub(super) enum Stored {
     /// Names that were added or removed changed it, and replaying their records changes it again.
     ByNames,
     /// No record expresses it.
-    Untold(Ineligible),
+    Ineligible(Ineligible),
 }
 
 /// What it means that the slot's bytes change from `before` to `after`.
@@ -66,25 +66,25 @@ pub(super) fn meaning(before: &[u8], after: &[u8]) -> Stored {
     let differs = |range: Range<usize>| before.get(range.clone()) != after.get(range);
     let any = |ranges: &[Range<usize>]| ranges.iter().cloned().any(differs);
     if changes_attributes(before, after) || any(&FILE_ACL) {
-        return Stored::Untold(Ineligible::Xattr);
+        return Stored::Ineligible(Ineligible::Xattr);
     }
-    let lived = half(before, LINKS) > 0;
+    let was_in_use = half(before, LINKS) > 0;
     let changed = flags(before) ^ flags(after);
     if kind(after) == Some(FileKind::Directory) {
         let inline = flags(after).contains(InodeFlags::INLINE_DATA);
-        let kept = lived && !inline && !any(&OF_DIRECTORY);
+        let kept = was_in_use && !inline && !any(&OF_DIRECTORY);
         return match kept && changed.difference(InodeFlags::INDEX).is_empty() {
             true => Stored::ByNames,
-            false if lived => Stored::Untold(Ineligible::Flags),
-            false => Stored::Untold(Ineligible::Directory),
+            false if was_in_use => Stored::Ineligible(Ineligible::Flags),
+            false => Stored::Ineligible(Ineligible::Directory),
         };
     }
-    match untold(after) {
-        Some(reason) => Stored::Untold(reason),
-        None if lived && (!changed.is_empty() || any(&OF_LIFE)) => {
-            Stored::Untold(Ineligible::Flags)
+    match ineligible_reason(after) {
+        Some(reason) => Stored::Ineligible(reason),
+        None if was_in_use && (!changed.is_empty() || any(&FIXED_WHILE_IN_USE)) => {
+            Stored::Ineligible(Ineligible::Flags)
         }
-        None if !lived && leaves_a_root(before) => Stored::Untold(Ineligible::Unclear),
+        None if !was_in_use && leaves_a_root(before) => Stored::Ineligible(Ineligible::Unclear),
         None => Stored::Fields,
     }
 }
@@ -102,17 +102,17 @@ fn leaves_a_root(slot: &[u8]) -> bool {
 /// replaying records would leave the old bytes there: Linux would give one file's attributes to
 /// another.
 pub(super) fn changes_attributes(before: &[u8], after: &[u8]) -> bool {
-    let behind = behind_fields(after)..after.len();
-    before.get(behind.clone()) != after.get(behind)
+    let unrecorded = end_of_fields(after)..after.len();
+    before.get(unrecorded.clone()) != after.get(unrecorded)
 }
 
 /// Whether there are bytes after the fields.
 pub(super) fn has_attributes(slot: &[u8]) -> bool {
-    slot[behind_fields(slot)..].iter().any(|byte| *byte != 0)
+    slot[end_of_fields(slot)..].iter().any(|byte| *byte != 0)
 }
 
 /// Why no record can express the inode in `slot`, if that is so.
-pub(super) fn untold(slot: &[u8]) -> Option<Ineligible> {
+pub(super) fn ineligible_reason(slot: &[u8]) -> Option<Ineligible> {
     let flags = flags(slot);
     match kind(slot) {
         Some(FileKind::Regular) => {}
@@ -135,7 +135,7 @@ pub(super) fn untold(slot: &[u8]) -> Option<Ineligible> {
 }
 
 /// Where the bytes begin that an INODE record does not contain.
-pub(super) fn behind_fields(slot: &[u8]) -> usize {
+pub(super) fn end_of_fields(slot: &[u8]) -> usize {
     match slot.len() > INODE_SIZE_MIN {
         true => slot.len().min(INODE_SIZE_MIN + usize::from(half(slot, EXTRA_ISIZE))),
         false => slot.len(),
@@ -192,12 +192,12 @@ mod tests {
     }
 
     #[test]
-    fn of_a_file_all_fields_are_told_but_what_is_behind_them() {
+    fn of_a_file_all_fields_are_recorded_and_nothing_after_them() {
         for at in 0..256 {
             let want = match at {
-                0x20..0x24 => Stored::Untold(Ineligible::Flags),
-                0x64..0x68 | 0x80..0x82 => Stored::Untold(Ineligible::Flags),
-                0x68..0x6C | 0x76..0x78 | 160..256 => Stored::Untold(Ineligible::Xattr),
+                0x20..0x24 => Stored::Ineligible(Ineligible::Flags),
+                0x64..0x68 | 0x80..0x82 => Stored::Ineligible(Ineligible::Flags),
+                0x68..0x6C | 0x76..0x78 | 160..256 => Stored::Ineligible(Ineligible::Xattr),
                 _ => Stored::Fields,
             };
             // Other tests cover other kinds, and files without extents.
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_directory_only_what_names_change_is_left_out() {
+    fn of_a_directory_only_fields_that_follow_from_names_are_not_recorded() {
         // Size, change and modification time, space, version, map, unused, checksums.
         let by_names: [Range<usize>; 8] = [
             0x04..0x08,
@@ -231,24 +231,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_new_is_told_where_its_slot_holds_nothing_else() {
+    fn a_new_inode_is_recorded_if_its_slot_holds_nothing_else() {
         let empty = vec![0; 256];
         assert_eq!(meaning(&empty, &slot(FILE)), Stored::Fields);
-        assert_eq!(meaning(&empty, &slot(DIRECTORY)), Stored::Untold(Ineligible::Directory));
+        assert_eq!(meaning(&empty, &slot(DIRECTORY)), Stored::Ineligible(Ineligible::Directory));
         let mut freed = slot(FILE);
         (freed[LINKS], freed[0x64]) = (0, 9);
         set_flags(&mut freed, InodeFlags::empty());
         assert_eq!(meaning(&freed, &slot(FILE)), Stored::Fields, "another generation and flags");
         freed[200] = 1;
-        assert_eq!(meaning(&freed, &slot(FILE)), Stored::Untold(Ineligible::Xattr));
+        assert_eq!(meaning(&freed, &slot(FILE)), Stored::Ineligible(Ineligible::Xattr));
     }
 
     #[test]
-    fn files_that_no_record_tells_are_named() {
+    fn files_that_no_record_expresses_have_a_reason() {
         let with = |flags| {
             let mut slot = slot(FILE);
             set_flags(&mut slot, flags);
-            untold(&slot)
+            ineligible_reason(&slot)
         };
         let extents = InodeFlags::EXTENTS;
         assert_eq!(with(extents | InodeFlags::NOATIME), None);
@@ -261,17 +261,17 @@ mod tests {
         ] {
             assert_eq!(with(flags), Some(reason));
         }
-        assert_eq!(untold(&slot(0o120_777)), Some(Ineligible::Special));
+        assert_eq!(ineligible_reason(&slot(0o120_777)), Some(Ineligible::Special));
         let mut with_block = slot(FILE);
         with_block[0x68] = 1;
-        assert_eq!(untold(&with_block), Some(Ineligible::Xattr));
+        assert_eq!(ineligible_reason(&with_block), Some(Ineligible::Xattr));
         let mut unlinked = slot(FILE);
         unlinked[LINKS] = 0;
-        assert_eq!(untold(&unlinked), Some(Ineligible::Orphan));
+        assert_eq!(ineligible_reason(&unlinked), Some(Ineligible::Orphan));
     }
 
     #[test]
-    fn what_is_released_leaves_no_attributes() {
+    fn a_released_inode_leaves_no_attributes() {
         let mut before = slot(FILE);
         let after = slot(FILE);
         assert!(!changes_attributes(&before, &after) && !has_attributes(&before));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_looks_like_a_tree_is_not_left_to_the_next_file() {
+    fn bytes_that_look_like_a_tree_need_a_full_commit_before_reuse() {
         let mut before = slot(FILE);
         (before[LINKS], before[MAP], before[MAP + 1]) = (0, 0x0A, 0xF3);
         before[MAP + 4] = 4;
@@ -289,17 +289,17 @@ mod tests {
         for at in [2, 3, 4, 5, 6, 7] {
             let mut before = before.clone();
             before[MAP + at] ^= 1;
-            assert_eq!(meaning(&before, &slot(FILE)), Stored::Untold(Ineligible::Unclear));
+            assert_eq!(meaning(&before, &slot(FILE)), Stored::Ineligible(Ineligible::Unclear));
             before[MAP] ^= 1;
             assert_eq!(meaning(&before, &slot(FILE)), Stored::Fields, "something else");
         }
     }
 
     #[test]
-    fn small_inodes_have_nothing_behind_their_fields() {
+    fn small_inodes_have_nothing_after_their_fields() {
         let small = &slot(FILE)[..128];
-        assert_eq!(behind_fields(small), 128);
+        assert_eq!(end_of_fields(small), 128);
         assert_eq!(meaning(&[0; 128], small), Stored::Fields);
-        assert_eq!(behind_fields(&slot(FILE)), 160);
+        assert_eq!(end_of_fields(&slot(FILE)), 160);
     }
 }

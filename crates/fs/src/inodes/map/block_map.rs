@@ -43,7 +43,7 @@ pub(super) fn map(
     // In `i_block`, only a direct slot has neighbours of its own kind.
     let root_end = if depth == 0 { DIRECT } else { path.slots()[0] + 1 };
     let root = &body.disk.i_block[..ROOT_SLOTS.min(root_end as usize) * 4];
-    let mut slot = look(volume, root, path.slots()[0], depth == 0, limit, site)?;
+    let mut slot = read_slot(volume, root, path.slots()[0], depth == 0, limit, site)?;
     for level in 1..=depth {
         let pointers = match slot {
             Slot::Hole { .. } => return Ok(hole(&path, level - 1, slot, at, limit, size)),
@@ -55,7 +55,7 @@ pub(super) fn map(
         let block = volume.journal().cache().get(pointers)?;
         let bytes = block.read();
         let last = level == depth;
-        slot = look(volume, &bytes, path.slots()[level], last, limit, site.block(pointers))?;
+        slot = read_slot(volume, &bytes, path.slots()[level], last, limit, site.block(pointers))?;
     }
     match slot {
         Slot::Hole { .. } => Ok(hole(&path, depth, slot, at, limit, size)),
@@ -71,7 +71,7 @@ pub(super) fn map(
 }
 
 /// Reads `slot` of `bytes`. With `runs`, also counts the slots after it that continue the run.
-fn look(
+fn read_slot(
     volume: &Volume,
     bytes: &[u8],
     slot: u32,
@@ -104,7 +104,7 @@ fn hole(
     limit: u32,
     size: extant_base::BlockSize,
 ) -> Run {
-    let Slot::Hole { slots } = slot else { unreachable!("only holes come here") };
+    let Slot::Hole { slots } = slot else { unreachable!("only holes are passed here") };
     let mut before = 0;
     for (deeper, slot) in path.slots().iter().enumerate().skip(level + 1) {
         before += u64::from(*slot) * path.blocks_below(deeper, size);

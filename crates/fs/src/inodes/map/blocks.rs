@@ -7,7 +7,7 @@
 //! ```
 
 use crate::space::blocks::{BlockRun, Request, Search};
-use crate::space::claims::Claim;
+use crate::space::reservations::Allowance;
 use crate::state::inode::Body;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Ino, Result};
@@ -24,23 +24,23 @@ impl Volume {
         body: &mut Body,
         handle: &Handle<'_>,
         goal: BlockNr,
-        claim: Claim,
+        allowance: Allowance,
     ) -> Result<BlockNr> {
         // Blocks that map dirty data in the cache are never refused: the data was accepted.
-        if claim == Claim::Data || body.cached.is_none() {
+        if allowance == Allowance::Data || body.file_cache.is_none() {
             self.quota_check(ino, body, self.context().sectors(1))?;
         }
         let below = if body.disk.has_extents() { u64::MAX } else { 1 << 32 };
         let search = self.search();
         let goal = if search == Search::Next { self.space().bulk().goal() } else { goal };
-        let wish = Request { goal, want: 1, below, search, claim, growth: None };
-        let run = self.space().allocate(handle, wish)?;
+        let request = Request { goal, want: 1, below, search, allowance, growth: None };
+        let run = self.space().allocate(handle, request)?;
         body.disk.sectors += self.context().sectors(u64::from(run.len));
         Ok(run.start)
     }
 
     /// As [`Volume::allocate_metadata`], for a block of the file's map. Takes it from the file's
-    /// share of reserved map blocks, if the file has one.
+    /// reservation for map blocks, if the file has one.
     pub(crate) fn allocate_for_map(
         &self,
         ino: Ino,
@@ -48,11 +48,11 @@ impl Volume {
         handle: &Handle<'_>,
         goal: BlockNr,
     ) -> Result<BlockNr> {
-        if !body.has_share() {
-            return self.allocate_metadata(ino, body, handle, goal, Claim::Metadata);
+        if !body.has_map_reservation() {
+            return self.allocate_metadata(ino, body, handle, goal, Allowance::Metadata);
         }
-        let block = self.allocate_metadata(ino, body, handle, goal, Claim::Promised)?;
-        body.spend_share();
+        let block = self.allocate_metadata(ino, body, handle, goal, Allowance::Reserved)?;
+        body.use_reserved_map_block();
         Ok(block)
     }
 
@@ -72,7 +72,7 @@ impl Volume {
     }
 
     /// Holds up to `want` free blocks, in one run after the file's last held run, for blocks of the
-    /// file that are at `old` now. `promised`: the caller has a reservation for them.
+    /// file that are at `old` now. `reserved`: the caller has a reservation for them.
     ///
     /// Errors and locks as [`Space::hold_run`](crate::space::Space::hold_run).
     pub(crate) fn hold_run_of(
@@ -81,10 +81,10 @@ impl Volume {
         handle: &Handle<'_>,
         old: BlockNr,
         want: u32,
-        promised: bool,
+        reserved: bool,
     ) -> Result<BlockRun> {
-        let run = self.space().hold_run(handle, body.held_behind.goal(old), want, promised)?;
-        body.held_behind.advance(run);
+        let run = self.space().hold_run(handle, body.held_goal.goal(old), want, reserved)?;
+        body.held_goal.advance(run);
         Ok(run)
     }
 }

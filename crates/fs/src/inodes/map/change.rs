@@ -13,8 +13,8 @@
 use crate::inodes::map::extent::path::Path;
 use crate::inodes::map::{Run, Target, block_map, extent};
 use crate::space::blocks::{Request, Search};
-use crate::space::claims::Claim;
 use crate::space::preallocation::Growth;
+use crate::space::reservations::Allowance;
 use crate::state::inode::Body;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
@@ -83,7 +83,7 @@ impl Volume {
     ) -> Result<()> {
         if !body.disk.has_extents() && state != ExtentState::Written {
             return Err(Error::Invalid(
-                "blocks beyond what a file can have, or unwritten in a map",
+                "blocks past the longest file, or unwritten blocks in a block map",
             ));
         }
         let mut at = range.start;
@@ -115,19 +115,19 @@ impl Volume {
         way: Option<Path>,
         state: ExtentState,
     ) -> Result<Run> {
-        let (promised, len) = body.promised_run(hole.logical.0, hole.len);
+        let (reserved, len) = body.reserved_run(hole.logical.0, hole.len);
         hole.len = len;
         // For reserved blocks there is space, and the owner's quota was checked before.
-        let claim = if promised { Claim::Promised } else { Claim::Data };
-        let got = self.fill_on_claim(claim, first_goal, ino, body, handle, hole, way, state)?;
+        let allowance = if reserved { Allowance::Reserved } else { Allowance::Data };
+        let got = self.fill_with(allowance, first_goal, ino, body, handle, hole, way, state)?;
         self.filled(body, got.logical.0..got.end().0, state);
         Ok(got)
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn fill_on_claim(
+    fn fill_with(
         &self,
-        claim: Claim,
+        allowance: Allowance,
         first_goal: BlockNr,
         ino: Ino,
         body: &mut Body,
@@ -165,11 +165,12 @@ impl Volume {
         // is left out below; the next call handles it.
         let want = hole.len.min(limit);
         let growth = self.growth(ino, body, logical.0..logical.0 + want);
-        let wish = Request { goal, want: want + skip, below, search: self.search(), claim, growth };
-        if claim == Claim::Data {
+        let request =
+            Request { goal, want: want + skip, below, search: self.search(), allowance, growth };
+        if allowance == Allowance::Data {
             self.quota_check(ino, body, self.context().sectors(want.into()))?;
         }
-        let got = self.space().allocate(handle, wish)?;
+        let got = self.space().allocate(handle, request)?;
         let Some(usable) = got.len.checked_sub(skip).filter(|&len| len > 0) else {
             // The volume ends inside its last cluster, before the place of this block.
             self.space().free(handle, got.start, got.len.into())?;
@@ -226,7 +227,7 @@ impl Volume {
             return Ok(self.space().bulk().goal());
         }
         if let Some(way) = way {
-            return Ok(way.block_behind(self, ino, logical)?.unwrap_or(first_goal));
+            return Ok(way.block_after(self, ino, logical)?.unwrap_or(first_goal));
         }
         if let Some(before) = logical.0.checked_sub(1)
             && let Some(block) = self.map(ino, body, LogicalBlock(before), 1)?.target.block()

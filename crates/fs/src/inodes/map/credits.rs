@@ -76,9 +76,9 @@ impl Volume {
     /// Zeroing parts of two blocks, which may have to move to other blocks. None if blocks never
     /// move.
     pub(crate) fn zero_credits(&self, body: &Body) -> Credits {
-        match self.has_data_sums() {
+        match self.has_data_csum() {
             true => {
-                let one = self.sums_step_credits(body).plus(self.hold_credits());
+                let one = self.checksum_step_credits(body).plus(self.hold_credits());
                 one.plus(one)
             }
             false => Credits::default(),
@@ -90,12 +90,12 @@ impl Volume {
         Credits::blocks(self.group_credits(1))
     }
 
-    /// Mapping up to [`Volume::sums_at_once`] new blocks with their checksums: by converting them,
-    /// or in place of other blocks, which are freed.
-    pub(crate) fn sums_step_credits(&self, body: &Body) -> Credits {
-        let sums = self.sums_credits(self.sums_at_once());
+    /// Mapping up to [`Volume::checksums_at_once`] new blocks with their checksums: by converting
+    /// them, or in place of other blocks, which are freed.
+    pub(crate) fn checksum_step_credits(&self, body: &Body) -> Credits {
+        let for_checksums = self.checksum_credits(self.checksums_at_once());
         let groups = self.group_credits(1) + self.group_credits(self.groups_of_extent());
-        self.convert_credits(body).plus(Credits::blocks(sums + groups))
+        self.convert_credits(body).plus(Credits::blocks(for_checksums + groups))
     }
 
     /// The inode and the first step of allocating blocks for `runs`.
@@ -111,7 +111,7 @@ impl Volume {
     /// The inode, and the first conversion if there is one.
     pub(crate) fn first_convert_credits(&self, body: &Body, any: bool) -> Credits {
         let convert = match any {
-            true if self.has_data_sums() => self.sums_step_credits(body),
+            true if self.has_data_csum() => self.checksum_step_credits(body),
             true => self.convert_credits(body),
             false => Credits::default(),
         };
@@ -155,7 +155,7 @@ impl Volume {
     /// Moving inline content into blocks: as many as an inode can hold, and the inode.
     pub(crate) fn inline_credits(&self) -> Credits {
         let blocks = self.block_size().blocks_for(self.geometry().inode_size() as u64) as u32;
-        let nodes = 6 + self.group_credits(6) + self.sums_credits(1);
+        let nodes = 6 + self.group_credits(6) + self.checksum_credits(1);
         Credits::blocks(self.store_credits() + blocks * nodes)
     }
 

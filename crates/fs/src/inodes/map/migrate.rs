@@ -57,12 +57,12 @@ impl Volume {
             // Free the nodes only: the data still belongs to the file.
             let keep = &mut |_: &mut Body, _: Extent| Ok(());
             let undone = truncate::remove(self, ino, &mut new, &handle, 0..LOGICAL_END, keep);
-            self.context().pass_over(undone)?;
+            self.context().skip_damage(undone)?;
             handle.stop()?;
             return Err(error);
         }
         for block in pointers {
-            self.context().pass_over(self.free_metadata(ino, &mut new, &handle, block))?;
+            self.context().skip_damage(self.free_metadata(ino, &mut new, &handle, block))?;
         }
         new.synced.map_changed = true;
         *body = new;

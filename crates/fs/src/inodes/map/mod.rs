@@ -112,7 +112,7 @@ impl Volume {
         let run = way.run(self, ino, at, limit.min(LOGICAL_END - at.0))?;
         debug_assert!(
             self.map(ino, body, at, limit).map_or(true, |same| same == run),
-            "a look and the way there say the same of {at:?}: {run:?}"
+            "map and Path::run agree on {at:?}: {run:?}"
         );
         Ok((run, Some(way)))
     }

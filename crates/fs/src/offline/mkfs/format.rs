@@ -135,7 +135,7 @@ pub(crate) fn format_open(
     let geometry = Geometry::new(sb)?;
     let places = place(&geometry)?;
     let fixed = static_runs(&geometry, &places);
-    lay_down(&*device, sb, &geometry, &places, &fixed, options.zeroed)?;
+    write_initial_metadata(&*device, sb, &geometry, &places, &fixed, options.zeroed)?;
 
     let volume_options = VolumeOptions {
         read_only: false,
@@ -159,7 +159,7 @@ impl Formatted {
     pub(crate) fn made(&self) -> Made {
         let geometry = self.volume.geometry();
         let mut features = self.volume.at_open().features;
-        features.ro_compat |= self.volume.context().late_ro_compat();
+        features.ro_compat |= self.volume.context().pending_ro_compat();
         Made {
             blocks: geometry.blocks_count(),
             block_bytes: geometry.block_size().bytes(),
@@ -177,7 +177,7 @@ impl Formatted {
     /// their backups.
     pub(crate) fn finish(self) -> Result<()> {
         let volume = self.volume;
-        volume.settle_superblock()?;
+        volume.update_superblock()?;
         volume.journal().sync()?;
         let sb = volume.context().superblock().read().clone();
         write_backups(&volume, &sb)?;
@@ -186,7 +186,7 @@ impl Formatted {
 }
 
 /// Writes what must be on the device before the volume can be opened.
-fn lay_down(
+fn write_initial_metadata(
     device: &dyn BlockDevice,
     sb: &mut Superblock,
     geometry: &Geometry,
@@ -207,8 +207,14 @@ fn lay_down(
     let mut free_blocks = 0u64;
     let groups = geometry.groups_count();
     for nr in geometry.groups() {
-        let desc =
-            lay_down_group(device, geometry, &csum, (nr, groups), &places[nr.0 as usize], fixed)?;
+        let desc = write_group_bitmaps(
+            device,
+            geometry,
+            &csum,
+            (nr, groups),
+            &places[nr.0 as usize],
+            fixed,
+        )?;
         free_blocks += u64::from(desc.free_clusters) << geometry.log_cluster_ratio();
         if let Some((k, offset)) = geometry.desc_place(nr) {
             let start = k as usize * bs.bytes() + offset;
@@ -234,7 +240,7 @@ fn lay_down(
 /// `fixed` (ascending, not adjacent) that lie in it. Returns its descriptor.
 ///
 /// Errors: `Device`.
-pub(crate) fn lay_down_group(
+pub(crate) fn write_group_bitmaps(
     device: &dyn BlockDevice,
     geometry: &Geometry,
     csum: &Checksums,

@@ -178,9 +178,9 @@ impl MkfsOptions {
     ///
     /// # Errors
     /// `Invalid` for an unknown name.
-    pub fn features(mut self, wish: &str) -> Result<Self> {
+    pub fn features(mut self, names: &str) -> Result<Self> {
         let mut trial = self.base;
-        apply(&mut trial, wish)?;
+        apply(&mut trial, names)?;
         self.base = trial;
         Ok(self)
     }
@@ -196,10 +196,10 @@ impl MkfsOptions {
     /// # Errors
     /// `Invalid` when it is longer.
     pub fn label(mut self, label: &str) -> Result<Self> {
-        let Some(room) = self.label.get_mut(..label.len()) else {
+        let Some(field) = self.label.get_mut(..label.len()) else {
             return Err(Error::Invalid("a label has at most 16 bytes"));
         };
-        room.copy_from_slice(label.as_bytes());
+        field.copy_from_slice(label.as_bytes());
         Ok(self)
     }
 
@@ -208,10 +208,10 @@ impl MkfsOptions {
     /// # Errors
     /// `Invalid` when it is longer.
     pub fn last_mounted(mut self, path: &str) -> Result<Self> {
-        let Some(room) = self.last_mounted.get_mut(..path.len()) else {
+        let Some(field) = self.last_mounted.get_mut(..path.len()) else {
             return Err(Error::Invalid("a path of last mount has at most 64 bytes"));
         };
-        room.copy_from_slice(path.as_bytes());
+        field.copy_from_slice(path.as_bytes());
         Ok(self)
     }
 
@@ -287,8 +287,8 @@ fn default_features() -> Features {
 }
 
 /// Applies a request in mke2fs's notation.
-fn apply(features: &mut Features, wish: &str) -> Result<()> {
-    for word in wish.split([',', ' ']).filter(|word| !word.is_empty()) {
+fn apply(features: &mut Features, names: &str) -> Result<()> {
+    for word in names.split([',', ' ']).filter(|word| !word.is_empty()) {
         if word == "none" {
             *features = Features::default();
             continue;

@@ -40,14 +40,14 @@ impl Plan {
     /// Errors: `Invalid` for options that contradict each other or the size.
     pub(crate) fn new(options: &MkfsOptions, device_bytes: u64) -> Result<Plan> {
         let mut features = options.base;
-        settle(&mut features)?;
+        adjust(&mut features)?;
         let block_size = options.block_size.unwrap_or_else(|| {
             let bytes = match options.blocks {
                 Some(blocks) => blocks.saturating_mul(1024),
                 None => device_bytes,
             };
             let log = if bytes < 512 << 20 { 0 } else { 2 };
-            BlockSize::from_superblock_log(log).expect("1 and 4 KiB are block sizes")
+            BlockSize::from_superblock_log(log).expect("1 KiB and 4 KiB are block sizes")
         });
         let bs = block_size.bytes() as u64;
         let blocks = options.blocks.unwrap_or(device_bytes / bs);
@@ -153,7 +153,7 @@ impl Plan {
             }
             sb.inodes_per_group = inodes_per_group(sb, options, groups)?;
             sb.inodes_count = u32::try_from(groups * u64::from(sb.inodes_per_group))
-                .map_err(|_| Error::Invalid("more inodes than 2^32: ask for fewer"))?;
+                .map_err(|_| Error::Invalid("more than 2^32 inodes: choose fewer"))?;
             size_descriptors(sb, options, groups);
             if sb.features.compat.contains(Compat::SPARSE_SUPER2) {
                 let last = (groups - 1) as u32;
@@ -254,7 +254,7 @@ pub(crate) fn orphan_blocks(sb: &Superblock) -> u32 {
 }
 
 /// Refuses contradictory features, and drops those that another feature replaces.
-fn settle(features: &mut Features) -> Result<()> {
+fn adjust(features: &mut Features) -> Result<()> {
     let has = |bit: Incompat| features.incompat.contains(bit);
     let has_ro = |bit: RoCompat| features.ro_compat.contains(bit);
     if has_ro(RoCompat::BIGALLOC) && !has(Incompat::EXTENTS) {
@@ -284,7 +284,7 @@ fn settle(features: &mut Features) -> Result<()> {
     if has_ro(RoCompat::DATA_CSUM) {
         let journal = features.compat.contains(Compat::HAS_JOURNAL);
         let with = (has_ro(RoCompat::METADATA_CSUM), has(Incompat::EXTENTS), journal);
-        data_csum_stands(with, has_ro(RoCompat::BIGALLOC)).map_err(Error::Invalid)?;
+        check_data_csum(with, has_ro(RoCompat::BIGALLOC)).map_err(Error::Invalid)?;
     }
     if has(Incompat::IS_64BIT) && !has(Incompat::EXTENTS) {
         return Err(Error::Invalid("64bit needs extents: add ^64bit, or extent"));
@@ -295,9 +295,9 @@ fn settle(features: &mut Features) -> Result<()> {
     for (bit, why) in [
         (Incompat::COMPRESSION, "compression is not supported"),
         (Incompat::DIRDATA, "dirdata is not supported"),
-        (Incompat::JOURNAL_DEV, "journal devices are not made here"),
-        (Incompat::RECOVER, "needs_recovery is a state, not a wish"),
-        (Incompat::DAX_FC_BYTELOG, "dax_fc_bytelog is a state, not a wish: it is a mount option"),
+        (Incompat::JOURNAL_DEV, "mkfs does not make journal devices"),
+        (Incompat::RECOVER, "needs_recovery is a state that recovery sets and clears"),
+        (Incompat::DAX_FC_BYTELOG, "dax_fc_bytelog is a state: the byte log is a mount option"),
     ] {
         if has(bit) {
             return Err(Error::Invalid(why));
@@ -317,14 +317,14 @@ fn settle(features: &mut Features) -> Result<()> {
 
 /// Whether `data_csum` is possible with this choice of metadata_csum, extents, a journal, and
 /// bigalloc; the error says why not.
-pub(crate) fn data_csum_stands(
+pub(crate) fn check_data_csum(
     (metadata_csum, extents, journal): (bool, bool, bool),
     bigalloc: bool,
 ) -> std::result::Result<(), &'static str> {
     match (metadata_csum, extents, journal, bigalloc) {
         (false, ..) => Err("data_csum needs metadata_csum"),
         (_, false, ..) => Err("data_csum needs extents"),
-        (_, _, false, _) => Err("data_csum needs has_journal: data and sums are switched together"),
+        (_, _, false, _) => Err("data_csum needs has_journal: data and checksums change together"),
         (_, _, _, true) => Err("data_csum and bigalloc exclude each other"),
         _ => Ok(()),
     }
@@ -405,7 +405,7 @@ fn inodes_per_group(sb: &Superblock, options: &MkfsOptions, groups: u64) -> Resu
         InodeCount::AtLeast(count) => u64::from(count).max(u64::from(sb.first_ino) + 1),
         InodeCount::BytesPerInode(ratio) if ratio >= 1024 => bytes / ratio,
         InodeCount::BytesPerInode(_) => {
-            return Err(Error::Invalid("one inode for at least 1024 bytes"));
+            return Err(Error::Invalid("an inode ratio is at least 1024 bytes"));
         }
         // At most what 32 bits can count.
         InodeCount::Auto => {
@@ -471,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_sizes_are_laid_out_as_mke2fs_does() {
+    fn the_usual_sizes_have_the_layout_of_mke2fs() {
         // bytes, blocks, block size, groups, reserved descriptor blocks, journal blocks
         for (bytes, blocks, bs, groups, reserved, journal) in [
             (1u64 << 30, 262_144, 4096, 8, 127, 8192),
@@ -491,14 +491,14 @@ mod tests {
 
     #[test]
     fn contradictions_are_refused() {
-        for wish in
+        for features in
             ["bigalloc,^extent", "meta_bg,resize_inode", "metadata_csum_seed,^metadata_csum"]
         {
-            let options = MkfsOptions::new().features(wish).unwrap();
-            assert!(matches!(Plan::new(&options, 1 << 30), Err(Error::Invalid(_))), "{wish}");
+            let options = MkfsOptions::new().features(features).unwrap();
+            assert!(matches!(Plan::new(&options, 1 << 30), Err(Error::Invalid(_))), "{features}");
         }
-        for wish in ["^extent", "^extent,64bit"] {
-            let options = MkfsOptions::new().features(wish).unwrap();
+        for features in ["^extent", "^extent,64bit"] {
+            let options = MkfsOptions::new().features(features).unwrap();
             let why = Plan::new(&options, 1 << 30).unwrap_err().to_string();
             assert!(why.contains("64bit needs extents: add ^64bit"), "{why}");
         }

@@ -13,8 +13,8 @@ use crate::inodes::map::Run;
 use crate::offline::mkfs::options::MkfsOptions;
 use crate::offline::mkfs::plan::Plan;
 use crate::space::blocks::{Request, Search};
-use crate::space::claims::Claim;
 use crate::space::inodes::InodeGoal;
+use crate::space::reservations::Allowance;
 use crate::state::inode::Body;
 use crate::tree::usage::Usage;
 use crate::volume::Volume;
@@ -37,7 +37,7 @@ const CREDITS: Credits = Credits::blocks(64);
 
 /// Makes all of them.
 pub(super) fn make(volume: &Volume, plan: &Plan, options: &MkfsOptions) -> Result<()> {
-    number_reserved(volume)?;
+    mark_reserved_inodes(volume)?;
     root(volume, options)?;
     if options.lost_and_found {
         lost_and_found(volume, options)?;
@@ -56,13 +56,13 @@ pub(super) fn make(volume: &Volume, plan: &Plan, options: &MkfsOptions) -> Resul
     if plan.orphan_blocks > 0 {
         orphan_file(volume, plan.orphan_blocks)?;
     }
-    if volume.has_data_sums() {
+    if volume.has_data_csum() {
         if plan.journal_blocks == 0 {
             return Err(Error::Invalid(
                 "data_csum needs a journal, for which this volume is too small",
             ));
         }
-        data_sums(volume, &mut |at, bytes| match options.zeroed {
+        make_checksum_file(volume, &mut |at, bytes| match options.zeroed {
             true => Ok(()),
             false => volume.device().zero(at, bytes),
         })?;
@@ -75,7 +75,7 @@ pub(super) fn make(volume: &Volume, plan: &Plan, options: &MkfsOptions) -> Resul
 }
 
 /// Marks the numbers below the first free one as used, and gives their slots valid checksums.
-fn number_reserved(volume: &Volume) -> Result<()> {
+fn mark_reserved_inodes(volume: &Volume) -> Result<()> {
     let handle = volume.journal().start(CREDITS)?;
     for number in 1..volume.at_open().first_ino {
         let Some(ino) = Ino::new(number) else { continue };
@@ -153,15 +153,15 @@ fn resize_inode(volume: &Volume) -> Result<()> {
     let geometry = volume.geometry();
     let per_block = pointers_per_block(volume.block_size());
     let mut body = resize_body(volume)?;
-    let wish = Request {
+    let request = Request {
         goal: volume.space().group_start(Ino::RESIZE),
         want: 1,
         below: 1 << 32,
         search: Search::Near,
-        claim: Claim::Promised,
+        allowance: Allowance::Reserved,
         growth: None,
     };
-    let double = volume.space().allocate(&handle, wish)?.start;
+    let double = volume.space().allocate(&handle, request)?.start;
     // The reserved blocks follow the descriptor blocks.
     let table = geometry.desc_block(0).ok_or(Error::NotFound)?.0;
     let base = table + u64::from(geometry.desc_blocks());
@@ -194,15 +194,15 @@ fn resize_inode(volume: &Volume) -> Result<()> {
 fn empty_resize_inode(volume: &Volume) -> Result<()> {
     let handle = volume.journal().start(CREDITS)?;
     let mut body = resize_body(volume)?;
-    let wish = Request {
+    let request = Request {
         goal: volume.space().group_start(Ino::RESIZE),
         want: 1,
         below: 1 << 32,
         search: Search::Near,
-        claim: Claim::Promised,
+        allowance: Allowance::Reserved,
         growth: None,
     };
-    let double = volume.space().allocate(&handle, wish)?.start;
+    let double = volume.space().allocate(&handle, request)?.start;
     let block = volume.journal().cache().get_new(double)?;
     drop(block.write(&handle)?.bytes_mut());
     body.disk.sectors = volume.context().sectors(u64::from(volume.geometry().cluster_ratio()));
@@ -218,7 +218,7 @@ fn resize_body(volume: &Volume) -> Result<Body> {
     body.disk.i_block = [0; 60];
     body.disk.size = (12 + p + p * p) << volume.block_size().log2();
     if body.disk.size > i32::MAX as u64 {
-        volume.context().add_ro_compat_at_settle(RoCompat::LARGE_FILE);
+        volume.context().add_ro_compat_later(RoCompat::LARGE_FILE);
     }
     Ok(body)
 }
@@ -341,7 +341,7 @@ pub(crate) fn quota_files(volume: &Volume, usage: &Usage, projects: bool) -> Res
 
 /// Inode 5: the checksum file at its final length, without checksums. `zero` makes its blocks,
 /// given by byte and length, read as zeros.
-pub(crate) fn data_sums(
+pub(crate) fn make_checksum_file(
     volume: &Volume,
     zero: &mut dyn FnMut(ByteOffset, u64) -> Result<()>,
 ) -> Result<()> {
@@ -391,15 +391,15 @@ pub(crate) fn orphan_file(volume: &Volume, blocks: u32) -> Result<()> {
 fn mmp_block(volume: &Volume) -> Result<()> {
     let handle = volume.journal().start(CREDITS)?;
     let goal = volume.space().group_start(Ino::ROOT);
-    let wish = Request {
+    let request = Request {
         goal,
         want: 1,
         below: u64::MAX,
         search: Search::Near,
-        claim: Claim::Promised,
+        allowance: Allowance::Reserved,
         growth: None,
     };
-    let nr = volume.space().allocate(&handle, wish)?.start;
+    let nr = volume.space().allocate(&handle, request)?.start;
     handle.stop()?;
     let mut block = vec![0u8; volume.block_size().bytes()];
     let mmp = Mmp {

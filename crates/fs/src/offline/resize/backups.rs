@@ -9,7 +9,7 @@ use super::switch::Switch;
 use extant_base::{BlockNr, GroupNr, Result};
 
 /// Writes the backups that are after the old end.
-pub(super) fn write_behind(switch: &Switch<'_>) -> Result<()> {
+pub(super) fn write_after_old_end(switch: &Switch<'_>) -> Result<()> {
     let old_end = switch.old.blocks_count();
     for group in switch.new.super_groups().filter(|group| group.0 != 0) {
         write_super(switch, group, |block| block.0 >= old_end)?;
@@ -23,12 +23,12 @@ pub(super) fn write_behind(switch: &Switch<'_>) -> Result<()> {
 }
 
 /// Writes and commits the backups that are before the old end.
-pub(super) fn write_before(switch: &mut Switch<'_>) -> Result<()> {
+pub(super) fn write_before_old_end(switch: &mut Switch<'_>) -> Result<()> {
     let old_end = switch.old.blocks_count();
     let groups: Vec<GroupNr> = switch.new.super_groups().filter(|group| group.0 != 0).collect();
     for group in groups {
         write_super(switch, group, |block| block.0 < old_end)?;
-        settle(switch, false)?;
+        commit_step(switch, false)?;
     }
     for k in 0..switch.new.desc_blocks() {
         let backups = switch.new.desc_block_backups(k).filter(|(_, nr)| nr.0 < old_end);
@@ -38,10 +38,10 @@ pub(super) fn write_before(switch: &mut Switch<'_>) -> Result<()> {
             for block in backups {
                 switch.write(block, &bytes)?;
             }
-            settle(switch, false)?;
+            commit_step(switch, false)?;
         }
     }
-    settle(switch, true)
+    commit_step(switch, true)
 }
 
 fn write_super(
@@ -64,11 +64,11 @@ fn write_super(
     switch.write(block, &bytes)
 }
 
-fn settle(switch: &mut Switch<'_>, last: bool) -> Result<()> {
+fn commit_step(switch: &mut Switch<'_>, last: bool) -> Result<()> {
     if !last && !switch.exclusive.staged.is_large() {
         return Ok(());
     }
     let now = switch.exclusive.now();
     let end = switch.old.blocks_count().min(switch.new.blocks_count());
-    switch.exclusive.staged.settle_whole(end, now)
+    switch.exclusive.staged.commit_whole_step(end, now)
 }

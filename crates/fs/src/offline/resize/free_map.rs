@@ -19,7 +19,7 @@ pub(super) struct FreeMap {
     free: Vec<u32>,
     cursor: usize,
     /// Freed by the step that is in progress.
-    given: Vec<(BlockNr, u64)>,
+    freed: Vec<(BlockNr, u64)>,
 }
 
 impl FreeMap {
@@ -40,7 +40,7 @@ impl FreeMap {
             free.push(bitmap::count_zeros(&bytes, 0..clusters));
             groups.push(bytes);
         }
-        Ok(FreeMap { geometry: *geometry, end, groups, free, cursor: 0, given: Vec::new() })
+        Ok(FreeMap { geometry: *geometry, end, groups, free, cursor: 0, freed: Vec::new() })
     }
 
     /// Takes up to `want` adjacent clusters. Returns the first block and the number of clusters.
@@ -87,16 +87,16 @@ impl FreeMap {
     }
 
     /// Records that `blocks` blocks from `first` on are free after the next commit.
-    pub(super) fn give(&mut self, first: BlockNr, blocks: u64) {
-        self.given.push((first, blocks));
+    pub(super) fn add_freed(&mut self, first: BlockNr, blocks: u64) {
+        self.freed.push((first, blocks));
     }
 
     /// The step is committed, so the blocks that it freed may be used.
-    pub(super) fn settled(&mut self) {
-        for (first, blocks) in std::mem::take(&mut self.given) {
+    pub(super) fn step_committed(&mut self) {
+        for (first, blocks) in std::mem::take(&mut self.freed) {
             let ratio = u64::from(self.geometry.cluster_ratio());
-            let behind = (first.0 + blocks).min(self.end);
-            for block in (first.0 / ratio * ratio..behind).step_by(ratio as usize) {
+            let end = (first.0 + blocks).min(self.end);
+            for block in (first.0 / ratio * ratio..end).step_by(ratio as usize) {
                 let place = self.geometry.bit_of_block(BlockNr(block));
                 let Some((nr, bit)) = place.filter(|(nr, _)| (nr.0 as usize) < self.groups.len())
                 else {

@@ -30,17 +30,17 @@ impl Shrink<'_> {
             return Ok(());
         }
         let mut body = self.volume.read_inode(ino)?;
-        let (mut held, mut goes) = (Vec::new(), false);
+        let (mut held, mut is_past_end) = (Vec::new(), false);
         self.volume.each_block(ino, &body, &mut |used| {
             let (start, len) = match used {
                 Used::Data { start, len, .. } => (start, u64::from(len)),
                 Used::Node(block) => (block, 1),
             };
-            goes |= start.0 + len > self.end;
+            is_past_end |= start.0 + len > self.end;
             held.push((start, len));
             Ok(())
         })?;
-        if !goes {
+        if !is_past_end {
             return Ok(());
         }
         if !body.has_extents() {
@@ -48,7 +48,7 @@ impl Shrink<'_> {
                 "the journal lies where the volume is to end, and has no extents: remove it first",
             ));
         }
-        self.settle()?;
+        self.commit_step()?;
         let blocks = u32::try_from(body.disk.size >> self.volume.block_size().log2())
             .map_err(|_| Error::FileTooLarge)?;
         let extents = self.place_log(blocks)?;
@@ -147,8 +147,8 @@ impl Shrink<'_> {
         };
         let now = self.exclusive.now();
         let count = volume.geometry().blocks_count();
-        self.exclusive.staged.settle_into(log, recovery, count, now, &mut switch)?;
-        self.free.settled();
+        self.exclusive.staged.commit_into(log, recovery, count, now, &mut switch)?;
+        self.free.step_committed();
         Ok(())
     }
 }

@@ -119,7 +119,7 @@ pub fn resize_with(
         return Err(Error::NotSupported("a volume on several devices keeps its size"));
     }
     open.change_file(path.as_ref(), |file, devices| {
-        resize_file(file, devices, size, open.its_environment(), progress)
+        resize_file(file, devices, size, open.environment_used(), progress)
     })
 }
 
@@ -147,8 +147,8 @@ fn resize_file(
             _ => u64::MAX,
         },
     };
-    let asked_for_device = size == Size::Device;
-    if !file.is_block_device() && file.len() > bytes && !asked_for_device {
+    let is_device_size = size == Size::Device;
+    if !file.is_block_device() && file.len() > bytes && !is_device_size {
         file.set_len(bytes)?;
         file.flush()?;
     }
@@ -168,7 +168,7 @@ pub fn resize_device(
 ) -> Result<Resized> {
     let short = &mut |_| Err(Error::Invalid("the device is smaller than that"));
     open.change_whole(Arc::clone(device), b"", |devices| {
-        run(devices, size, open.its_environment(), short, progress)
+        run(devices, size, open.environment_used(), short, progress)
     })
 }
 
@@ -191,11 +191,11 @@ fn run(
     let sb = Exclusive::check(devices)?;
     if sb.features.ro_compat.contains(RoCompat::DATA_CSUM) {
         return Err(Error::NotSupported(
-            "sums of data lie by place: turn data_csum off, resize, and turn it on again",
+            "data checksums lie by block number: turn data_csum off, resize, turn it on again",
         ));
     }
     let bs = sb.block_size;
-    let wish = match size {
+    let wanted = match size {
         Size::Blocks(blocks) => blocks,
         Size::Bytes(bytes) => bytes >> bs.log2(),
         Size::Device => device.len() >> bs.log2(),
@@ -209,15 +209,15 @@ fn run(
         moved_inodes: 0,
         now_meta_bg: false,
     };
-    if wish < sb.blocks_count {
-        let least = (size != Size::Minimum).then(|| plan::fit(&sb, wish)).transpose()?;
+    if wanted < sb.blocks_count {
+        let least = (size != Size::Minimum).then(|| plan::fit(&sb, wanted)).transpose()?;
         let result = shrink_in_rounds(devices, least, environment, &mut done, progress);
         if matches!(result, Err(Error::NoSpace)) && done.to_blocks < sb.blocks_count {
             grow(devices, sb.blocks_count, environment)?;
         }
         return result.map(|()| done);
     }
-    let blocks = plan::fit(&sb, wish)?;
+    let blocks = plan::fit(&sb, wanted)?;
     if blocks == sb.blocks_count {
         return Ok(done);
     }
@@ -237,9 +237,9 @@ fn run(
 fn grow(devices: &Devices, blocks: u64, environment: &Environment) -> Result<bool> {
     let old = Exclusive::check(devices)?;
     let new = plan::geometry(&old, blocks)?;
-    let turned = new.features.incompat != old.features.incompat;
+    let features_changed = new.features.incompat != old.features.incompat;
     changed(devices, environment, |exclusive| switch::to(exclusive, new, None))?;
-    Ok(turned)
+    Ok(features_changed)
 }
 
 /// Calls `change` while the volume is marked as being changed. Changes that it did not commit are

@@ -30,23 +30,23 @@ impl Shrink<'_> {
             return Ok(());
         }
         let Some(mut body) = self.body(ino)? else { return Ok(()) };
-        if let Some(block) = body.disk.file_acl.filter(|block| self.goes(*block)) {
+        if let Some(block) = body.disk.file_acl.filter(|block| self.is_past_end(*block)) {
             body.disk.file_acl = Some(self.move_attributes(ino, block)?);
             self.store(ino, &mut body)?;
         }
-        if let Some(block) = body.disk.translator.filter(|block| self.goes(*block)) {
+        if let Some(block) = body.disk.translator.filter(|block| self.is_past_end(*block)) {
             body.disk.translator = Some(self.move_block(ino, block, false)?);
             self.store(ino, &mut body)?;
-            self.settle_if_large()?;
+            self.commit_if_large()?;
         }
         if !self.volume.has_map(&body) {
-            return self.settle_if_large();
+            return self.commit_if_large();
         }
         if body.has_extents() {
             while self.move_extents(ino, &mut body)? {
-                self.settle()?;
+                self.commit_step()?;
             }
-            return self.settle_if_large();
+            return self.commit_if_large();
         }
         self.move_pointers(ino, &mut body)
     }
@@ -55,8 +55,8 @@ impl Shrink<'_> {
     /// left.
     fn move_extents(&mut self, ino: Ino, body: &mut Body) -> Result<bool> {
         let (extents, nodes) = self.tree_of(ino, body)?;
-        let goes = |extent: &Extent| extent.physical_end() > self.end;
-        if !extents.iter().any(goes) && !nodes.iter().any(|node| self.goes(*node)) {
+        let is_past_end = |extent: &Extent| extent.physical_end() > self.end;
+        if !extents.iter().any(is_past_end) && !nodes.iter().any(|node| self.is_past_end(*node)) {
             return Ok(false);
         }
         let mut places = Places { budget: self.places_of_a_step(), ..Places::default() };
@@ -139,7 +139,7 @@ impl Shrink<'_> {
                 // part to move.
                 let stay = left.len.min((self.end - start).min(u32::MAX.into()) as u32);
                 out.push(Extent { len: stay, ..left });
-                left = behind(left, stay);
+                left = rest_of(left, stay);
                 continue;
             }
             let cluster = (start - origin) / ratio;
@@ -154,7 +154,7 @@ impl Shrink<'_> {
             let len = left.len.min(reach.min(u32::MAX.into()) as u32);
             let physical = BlockNr(origin + new * ratio + (start - origin - old * ratio));
             out.push(Extent { len, physical, ..left });
-            left = behind(left, len);
+            left = rest_of(left, len);
         }
         Ok(())
     }
@@ -203,7 +203,7 @@ impl Shrink<'_> {
             return Err(at.corrupt(What::XattrHeader));
         }
         let seed = self.volume.checksums().seed();
-        let seal = |bytes: &mut [u8], refs: u32, nr: BlockNr| {
+        let update_checksum = |bytes: &mut [u8], refs: u32, nr: BlockNr| {
             BlockHeader::set_refcount(bytes, refs);
             if let Some(seed) = seed {
                 BlockHeader::set_checksum(bytes, seed, nr);
@@ -228,12 +228,12 @@ impl Shrink<'_> {
                 let block = block.write(&handle)?;
                 let mut bytes = block.bytes_mut();
                 bytes.copy_from_slice(&content);
-                seal(&mut bytes, refs, new);
+                update_checksum(&mut bytes, refs, new);
             }
             if count > 1 {
                 let left = cache.get(old)?;
                 let left = left.write(&handle)?;
-                seal(&mut left.bytes_mut(), count - 1, old);
+                update_checksum(&mut left.bytes_mut(), count - 1, old);
             }
             handle.stop()?;
         }
@@ -297,7 +297,7 @@ struct Places {
     is_spent: bool,
 }
 
-fn behind(extent: Extent, len: u32) -> Extent {
+fn rest_of(extent: Extent, len: u32) -> Extent {
     Extent {
         logical: extant_base::LogicalBlock(extent.logical.0 + len),
         physical: BlockNr(extent.physical.0 + u64::from(len)),

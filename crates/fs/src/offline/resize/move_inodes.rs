@@ -28,8 +28,8 @@ use std::collections::HashMap;
 impl Shrink<'_> {
     /// Moves every inode whose number is removed, one after the other.
     pub(super) fn move_inodes(&mut self) -> Result<()> {
-        let going = self.numbers_that_go()?;
-        if going.is_empty() {
+        let removed = self.removed_numbers()?;
+        if removed.is_empty() {
             return Ok(());
         }
         if self.volume.has_compat(Compat::STABLE_INODES) {
@@ -39,12 +39,12 @@ impl Shrink<'_> {
         let references = self.references()?;
         let mut renamed = HashMap::new();
         let mut group = 0;
-        for old in going {
+        for old in removed {
             let Some(body) = self.body(old)? else { continue };
             let new = self.free_number(&mut group)?;
             self.move_inode(old, new, body, &references, &mut renamed)?;
             self.done.moved_inodes += 1;
-            self.settle_if_large()?;
+            self.commit_if_large()?;
         }
         Ok(())
     }
@@ -87,7 +87,7 @@ impl Shrink<'_> {
         self.store(old, &mut Body::fresh(self.volume.context(), DiskInode::default()))?;
         renamed.insert(old, new);
         for reference in references.get(&old).into_iter().flatten() {
-            self.turn(*reference, new, renamed)?;
+            self.update_reference(*reference, new, renamed)?;
         }
         let sb = &mut *self.volume.context().superblock().write();
         for number in [
@@ -112,7 +112,12 @@ impl Shrink<'_> {
     }
 
     /// Changes one reference to `new`.
-    fn turn(&self, reference: Reference, new: Ino, renamed: &HashMap<Ino, Ino>) -> Result<()> {
+    fn update_reference(
+        &self,
+        reference: Reference,
+        new: Ino,
+        renamed: &HashMap<Ino, Ino>,
+    ) -> Result<()> {
         let now = |ino: Ino| renamed.get(&ino).copied().unwrap_or(ino);
         let cache = self.volume.journal().cache();
         let word = new.get().to_le_bytes();
@@ -152,7 +157,7 @@ impl Shrink<'_> {
                 let is_first = first.target.block() == Some(block);
                 let mut bytes = held.bytes_mut();
                 bytes[offset..offset + 4].copy_from_slice(&word);
-                self.seal_directory_block(dir, &body, (block, is_first), offset, &mut bytes)?;
+                self.update_directory_checksum(dir, &body, (block, is_first), offset, &mut bytes)?;
             }
         }
         Ok(())
@@ -163,7 +168,7 @@ impl Shrink<'_> {
     }
 
     /// Sets the checksum of a directory block of any of the three kinds.
-    fn seal_directory_block(
+    fn update_directory_checksum(
         &self,
         dir: Ino,
         body: &Body,

@@ -8,7 +8,7 @@
 //! layout.
 
 use super::switch::Switch;
-use crate::offline::mkfs::format::lay_down_group;
+use crate::offline::mkfs::format::write_group_bitmaps;
 use crate::offline::mkfs::place::{Places, place_from, static_runs};
 use extant_base::{BlockNr, GroupNr, Result};
 use extant_blockdev::BlockDevice;
@@ -17,7 +17,7 @@ use std::ops::Range;
 /// Writes the metadata of the new groups, and appends their descriptors.
 ///
 /// Errors: `Invalid` if the new groups have no space for it; `Device`.
-pub(super) fn lay_down(switch: &mut Switch<'_>) -> Result<()> {
+pub(super) fn write_new_groups(switch: &mut Switch<'_>) -> Result<()> {
     let (old, new) = (switch.old.groups_count(), switch.new.groups_count());
     if new <= old {
         return Ok(());
@@ -37,7 +37,7 @@ pub(super) fn lay_down(switch: &mut Switch<'_>) -> Result<()> {
         home.zero(bs.start_of(BlockNr(run.start)), (run.end - run.start) << bs.log2())?;
     }
     for (place, nr) in places.iter().zip((old..new).map(GroupNr)) {
-        let desc = lay_down_group(&home, &geometry, &switch.csum, (nr, new), place, &fixed)?;
+        let desc = write_group_bitmaps(&home, &geometry, &switch.csum, (nr, new), place, &fixed)?;
         switch.after.push(desc);
     }
     Ok(())

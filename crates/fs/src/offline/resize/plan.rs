@@ -23,14 +23,14 @@ use std::sync::Arc;
 /// A last group must have at least this many blocks besides its metadata.
 const TAIL_MIN: u64 = 50;
 
-/// The largest number of blocks, at most `wish`, that a volume like `old` can have.
+/// The largest number of blocks, at most `wanted`, that a volume like `old` can have.
 ///
 /// Errors: `Invalid` if there is none.
-pub(super) fn fit(old: &Superblock, wish: u64) -> Result<u64> {
-    if wish == old.blocks_count {
-        return Ok(wish);
+pub(super) fn fit(old: &Superblock, wanted: u64) -> Result<u64> {
+    if wanted == old.blocks_count {
+        return Ok(wanted);
     }
-    let mut blocks = wish >> old.log_cluster_ratio << old.log_cluster_ratio;
+    let mut blocks = wanted >> old.log_cluster_ratio << old.log_cluster_ratio;
     loop {
         let new = geometry(old, blocks)?;
         let geometry = Geometry::new(&new)?;
@@ -42,7 +42,7 @@ pub(super) fn fit(old: &Superblock, wish: u64) -> Result<u64> {
             return Ok(blocks);
         }
         if last.0 == 0 {
-            return Err(Error::Invalid("a volume of that size has no room for its own metadata"));
+            return Err(Error::Invalid("a volume of that size has no space for its own metadata"));
         }
         blocks -= have;
         if blocks == old.blocks_count {
@@ -226,7 +226,7 @@ impl Needs {
         }
         // Extent trees grow if free space is fragmented, and the last step of a move needs some
         // space.
-        let room = 32 + self.clusters / 256;
-        fixed + self.clusters + room <= stay
+        let spare = 32 + self.clusters / 256;
+        fixed + self.clusters + spare <= stay
     }
 }

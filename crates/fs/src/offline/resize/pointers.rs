@@ -21,21 +21,21 @@ impl Shrink<'_> {
                 continue;
             };
             let levels = (slot + 1).saturating_sub(DIRECT);
-            let stays = match self.goes(block) {
+            let stays = match self.is_past_end(block) {
                 true => self.move_block(ino, block, levels == 0)?,
                 false => block,
             };
             if stays != block {
                 put(&mut body.disk.i_block, slot, stays);
                 self.store(ino, body)?;
-                self.settle_if_large()?;
+                self.commit_if_large()?;
             }
             // The reserved descriptor blocks do not move.
             if levels > 0 && ino != Ino::RESIZE {
                 self.move_pointers_in(ino, stays, levels - 1)?;
             }
         }
-        self.settle_if_large()
+        self.commit_if_large()
     }
 
     /// Moves the blocks below a block of pointers that has `levels` more levels of them below it.
@@ -45,7 +45,7 @@ impl Shrink<'_> {
         let bytes = self.volume.journal().cache().get(holder)?.read().to_vec();
         for slot in 0..pointers_per_block(self.volume.block_size()) {
             let Some(block) = check_pointer(&bytes, slot, &range, at)? else { continue };
-            let stays = match self.goes(block) {
+            let stays = match self.is_past_end(block) {
                 true => self.move_block(ino, block, levels == 0)?,
                 false => block,
             };
@@ -54,7 +54,7 @@ impl Shrink<'_> {
                 let holder = self.volume.journal().cache().get(holder)?;
                 put(&mut holder.write(&handle)?.bytes_mut(), slot, stays);
                 handle.stop()?;
-                self.settle_if_large()?;
+                self.commit_if_large()?;
             }
             if levels > 0 {
                 self.move_pointers_in(ino, stays, levels - 1)?;

@@ -63,12 +63,12 @@ impl Shrink<'_> {
     }
 
     /// Whether an inode's number is removed.
-    pub(super) fn number_goes(&self, ino: Ino) -> bool {
+    pub(super) fn is_removed_number(&self, ino: Ino) -> bool {
         ino.get() > self.new.inodes_count()
     }
 
     fn note(&self, found: &mut References, number: u32, reference: Reference) {
-        if let Some(ino) = Ino::new(number).filter(|ino| self.number_goes(*ino)) {
+        if let Some(ino) = Ino::new(number).filter(|ino| self.is_removed_number(*ino)) {
             found.entry(ino).or_default().push(reference);
         }
     }
@@ -124,7 +124,7 @@ impl Shrink<'_> {
     }
 
     /// Inodes in use whose numbers are removed, lowest first.
-    pub(super) fn numbers_that_go(&self) -> Result<Vec<Ino>> {
+    pub(super) fn removed_numbers(&self) -> Result<Vec<Ino>> {
         let mut inodes = Vec::new();
         for nr in (self.new.groups_count()..self.volume.geometry().groups_count()).map(GroupNr) {
             inodes.extend(self.inodes_of(nr)?);

@@ -93,9 +93,9 @@ impl Shrink<'_> {
             }
             progress(u64::from(nr.0) + 1, all);
         }
-        self.settle()?;
+        self.commit_step()?;
         self.move_inodes()?;
-        self.settle()?;
+        self.commit_step()?;
         progress(all, all);
         Ok(())
     }
@@ -127,7 +127,7 @@ impl Shrink<'_> {
     }
 
     /// Whether a block is beyond the new end.
-    pub(super) fn goes(&self, block: BlockNr) -> bool {
+    pub(super) fn is_past_end(&self, block: BlockNr) -> bool {
         block.0 >= self.end
     }
 
@@ -147,7 +147,7 @@ impl Shrink<'_> {
         }
         self.volume.space().mark_blocks(&handle, first, blocks, false)?;
         handle.stop()?;
-        self.free.give(first, blocks);
+        self.free.add_freed(first, blocks);
         Ok(())
     }
 
@@ -181,11 +181,11 @@ impl Shrink<'_> {
     }
 
     /// Commits the step. The volume is consistent after it.
-    pub(super) fn settle(&mut self) -> Result<()> {
+    pub(super) fn commit_step(&mut self) -> Result<()> {
         self.prepare()?;
         let now = self.exclusive.now();
-        self.exclusive.staged.settle_whole(self.volume.geometry().blocks_count(), now)?;
-        self.free.settled();
+        self.exclusive.staged.commit_whole_step(self.volume.geometry().blocks_count(), now)?;
+        self.free.step_committed();
         Ok(())
     }
 
@@ -195,15 +195,15 @@ impl Shrink<'_> {
             self.volume.journal().sync()?;
             recovery::recount_quota(&self.volume, &mut RecoveryReport::default())?;
         }
-        self.volume.settle_superblock()?;
+        self.volume.update_superblock()?;
         self.volume.journal().sync()
     }
 
     /// Commits the step if it has become large.
-    pub(super) fn settle_if_large(&mut self) -> Result<()> {
+    pub(super) fn commit_if_large(&mut self) -> Result<()> {
         self.volume.journal().sync()?;
         match self.exclusive.staged.is_large() {
-            true => self.settle(),
+            true => self.commit_step(),
             false => Ok(()),
         }
     }

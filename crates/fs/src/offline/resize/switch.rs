@@ -58,16 +58,16 @@ pub(super) fn to(
     let stay = old.groups_count().min(new.groups_count()) as usize;
     let after = moved.unwrap_or_else(|| before[..stay].to_vec());
     let mut switch = Switch { exclusive, old, new, sb, csum, before, after };
-    new_groups::lay_down(&mut switch)?;
+    new_groups::write_new_groups(&mut switch)?;
     switch.adjust_groups()?;
     switch.write_table()?;
     resize_inode::rewrite(&mut switch)?;
     switch.write_superblock()?;
     let now = switch.exclusive.now();
-    backups::write_behind(&switch)?;
+    backups::write_after_old_end(&switch)?;
     let end = switch.old.blocks_count();
-    switch.exclusive.staged.settle_whole(end, now)?;
-    backups::write_before(&mut switch)
+    switch.exclusive.staged.commit_whole_step(end, now)?;
+    backups::write_before_old_end(&mut switch)
 }
 
 /// All descriptors, checked.
@@ -228,11 +228,11 @@ impl Switch<'_> {
             bitmap::set_range(&mut bytes, run.clone());
         }
         let covered = self.new.clusters_per_group() as usize / 8;
-        let sum = self.csum.seed().map_or(0, |seed| crc32c(seed, &bytes[..covered]));
+        let checksum = self.csum.seed().map_or(0, |seed| crc32c(seed, &bytes[..covered]));
         let desc = &mut self.after[g];
         desc.flags.remove(GroupFlags::BLOCK_UNINIT);
         desc.free_clusters = bitmap::count_zeros(&bytes, 0..has);
-        desc.block_bitmap_csum = sum;
+        desc.block_bitmap_csum = checksum;
         let place = desc.block_bitmap;
         self.write(place, &bytes)
     }
@@ -285,11 +285,11 @@ impl Switch<'_> {
 
     fn write_superblock(&mut self) -> Result<()> {
         let ratio = self.new.log_cluster_ratio();
-        let free: u64 = self.after.iter().map(|desc| u64::from(desc.free_clusters)).sum();
-        let inodes: u64 = self.after.iter().map(|desc| u64::from(desc.free_inodes)).sum();
+        let free: u64 = self.after.iter().map(|desc| u64::from(desc.free_clusters)).checksum();
+        let inodes: u64 = self.after.iter().map(|desc| u64::from(desc.free_inodes)).checksum();
         let fixed = |geometry: &Geometry, descs: &[GroupDesc]| -> u64 {
             let runs = fixed_clusters(geometry, descs, geometry.clusters_count());
-            runs.iter().map(|run| run.end - run.start).sum()
+            runs.iter().map(|run| run.end - run.start).checksum()
         };
         let had = u64::from(self.sb.overhead_clusters);
         let was = fixed(&self.old, &self.before);
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_of_runs_leaves_what_only_one_side_has() {
+    fn a_difference_of_runs_has_the_blocks_of_one_side_only() {
         for (a, b, expected) in [
             ("0-10", "", "0-10"),
             ("0-10", "0-10", ""),

@@ -13,7 +13,7 @@ use extant_ondisk::superblock::Superblock;
 /// too.
 ///
 /// Errors: `NotSupported` with the reason.
-pub(super) fn settled(old: &Superblock, switches: &[(FeatureBit, bool)]) -> Result<Features> {
+pub(super) fn with_implied(old: &Superblock, switches: &[(FeatureBit, bool)]) -> Result<Features> {
     let mut new = old.features;
     for &(bit, on) in switches {
         new.set(bit, on);
@@ -36,9 +36,9 @@ fn check(old: &Superblock, new: &Features, bit: FeatureBit, on: bool) -> Result<
     let has_journal = new.compat.contains(Compat::HAS_JOURNAL);
     match (bit, on) {
         (FeatureBit::Compat(Compat::HAS_JOURNAL), false) => {
-            let summed = new.ro_compat.contains(RoCompat::DATA_CSUM);
-            need(!summed, "data_csum needs has_journal: turn it off first")?;
-            need(old.journal_inum != 0, "an external journal is not removed here")
+            let has_checksums = new.ro_compat.contains(RoCompat::DATA_CSUM);
+            need(!has_checksums, "data_csum needs has_journal: turn it off first")?;
+            need(old.journal_inum != 0, "tune does not remove an external journal")
         }
         (FeatureBit::Compat(Compat::ORPHAN_FILE | Compat::FAST_COMMIT), true) => {
             need(has_journal, "orphan_file and fast_commit need has_journal")
@@ -61,7 +61,7 @@ fn check(old: &Superblock, new: &Features, bit: FeatureBit, on: bool) -> Result<
         (FeatureBit::RoCompat(RoCompat::PROJECT), true) => {
             need(old.inode_size > 128, "project needs inodes of 256 bytes")?;
             let quota = old.features.ro_compat.contains(RoCompat::QUOTA);
-            need(!quota, "project cannot join quota files that stand: turn quota off first")
+            need(!quota, "project cannot be added to existing quota files: turn quota off first")
         }
         (FeatureBit::RoCompat(RoCompat::PROJECT), false) => {
             need(!new.ro_compat.contains(RoCompat::QUOTA), "quota counts projects: turn it off too")
@@ -73,19 +73,19 @@ fn check(old: &Superblock, new: &Features, bit: FeatureBit, on: bool) -> Result<
                 new.incompat.contains(Incompat::EXTENTS),
                 has_journal,
             );
-            plan::data_csum_stands(with, ro(RoCompat::BIGALLOC))
+            plan::check_data_csum(with, ro(RoCompat::BIGALLOC))
         }
         (FeatureBit::RoCompat(RoCompat::DATA_CSUM), false) => Ok(()),
         (FeatureBit::RoCompat(RoCompat::VERITY), true) => {
             need(new.incompat.contains(Incompat::EXTENTS), "verity needs extents")
         }
         (FeatureBit::RoCompat(RoCompat::GDT_CSUM), true) => {
-            let summed = new.ro_compat.contains(RoCompat::METADATA_CSUM);
-            need(!summed, "uninit_bg and metadata_csum exclude each other")
+            let has_checksums = new.ro_compat.contains(RoCompat::METADATA_CSUM);
+            need(!has_checksums, "uninit_bg and metadata_csum exclude each other")
         }
         (FeatureBit::Incompat(Incompat::CSUM_SEED), _) => {
-            let summed = new.ro_compat.contains(RoCompat::METADATA_CSUM);
-            need(summed, "metadata_csum_seed needs metadata_csum")
+            let has_checksums = new.ro_compat.contains(RoCompat::METADATA_CSUM);
+            need(has_checksums, "metadata_csum_seed needs metadata_csum")
         }
         (FeatureBit::Incompat(Incompat::EA_INODE), true) => {
             need(old.inode_size > 128, "ea_inode needs inodes of 256 bytes")
@@ -93,10 +93,10 @@ fn check(old: &Superblock, new: &Features, bit: FeatureBit, on: bool) -> Result<
         (FeatureBit::Incompat(Incompat::CASEFOLD), true) => {
             need(old.rev_level > 0, "casefold needs a volume of revision 1")
         }
-        (FeatureBit::RoCompat(RoCompat::METADATA_CSUM), _) => Err(
-            "metadata_csum touches every structure of the volume, more than one step can hold: \
-                 make a new volume with or without it",
-        ),
+        (FeatureBit::RoCompat(RoCompat::METADATA_CSUM), _) => {
+            Err("metadata_csum changes every structure of the volume, more than \
+             one transaction can hold: make a new volume with or without it")
+        }
         (FeatureBit::Incompat(Incompat::ENCRYPT), true) => {
             Err("encrypt can only be chosen when a volume is made")
         }
@@ -107,6 +107,8 @@ fn check(old: &Superblock, new: &Features, bit: FeatureBit, on: bool) -> Result<
             Err("mmp can only be chosen when a volume is made")
         }
         (_, true) => Err("this feature can only be chosen when a volume is made"),
-        (_, false) => Err("what the volume holds may depend on this feature: it stays"),
+        (_, false) => {
+            Err("the content of the volume may depend on this feature: it cannot be turned off")
+        }
     }
 }

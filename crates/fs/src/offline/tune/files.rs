@@ -1,7 +1,7 @@
 //! Files that features add and remove: quota files, orphan file and checksum file, as part of the
 //! step.
 
-use super::{data_sums, turned};
+use super::{data_csum, switched};
 use crate::offline::mkfs::{plan, reserved};
 use crate::open::exclusive::Exclusive;
 use crate::recovery::quota_usage;
@@ -21,16 +21,16 @@ pub(super) fn switch(
     old: &Features,
     new: &Features,
 ) -> Result<()> {
-    match turned(old, new, FeatureBit::RoCompat(RoCompat::DATA_CSUM)) {
-        Some(true) => data_sums::make(exclusive, volume)?,
+    match switched(old, new, FeatureBit::RoCompat(RoCompat::DATA_CSUM)) {
+        Some(true) => data_csum::make(exclusive, volume)?,
         Some(false) => free_file(volume, Ino::DATA_SUMS.get())?,
         None => {}
     }
-    if turned(old, new, FeatureBit::Compat(Compat::ORPHAN_FILE)) == Some(false) {
+    if switched(old, new, FeatureBit::Compat(Compat::ORPHAN_FILE)) == Some(false) {
         let number = std::mem::take(&mut volume.context().superblock().write().orphan_file_inum);
         free_file(volume, number)?;
     }
-    if turned(old, new, FeatureBit::RoCompat(RoCompat::QUOTA)) == Some(false) {
+    if switched(old, new, FeatureBit::RoCompat(RoCompat::QUOTA)) == Some(false) {
         let numbers = {
             let sb = &mut *volume.context().superblock().write();
             [&mut sb.usr_quota_inum, &mut sb.grp_quota_inum, &mut sb.prj_quota_inum]
@@ -38,10 +38,10 @@ pub(super) fn switch(
         };
         numbers.into_iter().try_for_each(|number| free_file(volume, number))?;
     }
-    if turned(old, new, FeatureBit::Compat(Compat::ORPHAN_FILE)) == Some(true) {
+    if switched(old, new, FeatureBit::Compat(Compat::ORPHAN_FILE)) == Some(true) {
         reserved::orphan_file(volume, plan::orphan_blocks(volume.at_open()))?;
     }
-    if turned(old, new, FeatureBit::RoCompat(RoCompat::QUOTA)) == Some(true) {
+    if switched(old, new, FeatureBit::RoCompat(RoCompat::QUOTA)) == Some(true) {
         let usage = quota_usage(volume)?;
         reserved::quota_files(volume, &usage, new.ro_compat.contains(RoCompat::PROJECT))?;
     }
@@ -55,7 +55,7 @@ pub(super) fn free_file(volume: &Volume, number: u32) -> Result<()> {
     let handle = volume.journal().start(CREDITS)?;
     volume.unmap_content(&handle, ino, &mut body, 0)?;
     let mut empty = Body::fresh(volume.context(), DiskInode::default());
-    empty.counted = Counted::Gone;
+    empty.counted = Counted::Released;
     empty.store(volume, ino, &handle)?;
     volume.inodes().forget(ino);
     if number >= volume.at_open().first_ino {
@@ -80,7 +80,7 @@ pub(super) fn check_fast_commit(exclusive: &Exclusive) -> Result<()> {
     };
     match log.maxlen.saturating_sub(blocks) < LOG_MIN {
         true => Err(Error::NotSupported(
-            "the journal is too small for fast_commit: remove it and add a larger one with it",
+            "the journal is too small for fast_commit: remove it, then add both with more blocks",
         )),
         false => Ok(()),
     }

@@ -74,7 +74,7 @@ fn make(exclusive: &mut Exclusive, blocks: u32, fast_commit_blocks: u32) -> Resu
         sb.features.incompat.insert(Incompat::RECOVER);
         change_overhead(&mut sb, i64::from(blocks));
     }
-    volume.settle_superblock()?;
+    volume.update_superblock()?;
     volume.journal().sync()?;
     let body = volume.read_inode(Ino::JOURNAL)?;
     let map = volume.log_runs(Ino::JOURNAL, &body)?;
@@ -102,8 +102,8 @@ fn make(exclusive: &mut Exclusive, blocks: u32, fast_commit_blocks: u32) -> Resu
     let now = exclusive.now();
     let mut switch = || home.write_fua(ByteOffset(SUPERBLOCK_OFFSET), &sector);
     let count = volume.geometry().blocks_count();
-    exclusive.staged.settle_into(log, recovery, count, now, &mut switch)?;
-    super::seal::backups(exclusive, volume.geometry(), false)
+    exclusive.staged.commit_into(log, recovery, count, now, &mut switch)?;
+    super::rewrite::backups(exclusive, volume.geometry(), false)
 }
 
 /// Removes the journal.
@@ -121,8 +121,8 @@ pub(super) fn remove(devices: &Devices, environment: &Environment) -> Result<()>
     sb.update_raw(&mut raw);
     let mut switch = || home.write_fua(ByteOffset(SUPERBLOCK_OFFSET), &raw.as_bytes()[..SECTOR]);
     let now = exclusive.now();
-    exclusive.staged.settle_and_leave(volume.geometry().blocks_count(), now, &mut switch)?;
-    super::seal::backups(&mut exclusive, volume.geometry(), false)
+    exclusive.staged.commit_and_leave_log(volume.geometry().blocks_count(), now, &mut switch)?;
+    super::rewrite::backups(&mut exclusive, volume.geometry(), false)
 }
 
 /// The journal's inode as it is on the volume, without staged changes.
@@ -149,7 +149,7 @@ fn free(volume: &Volume, number: u32) -> Result<()> {
         (sb.journal_inum, sb.jnl_backup_type, sb.jnl_blocks) = (0, 0, [0; 17]);
         change_overhead(&mut sb, -blocks);
     }
-    volume.settle_superblock()?;
+    volume.update_superblock()?;
     volume.journal().sync()
 }
 

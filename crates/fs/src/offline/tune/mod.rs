@@ -9,11 +9,11 @@
 //! Only changes that leave the volume consistent are made; others are refused with the reason. A
 //! journal is added or removed in a transaction of its own, which is in that very journal.
 
-pub(crate) mod data_sums;
+pub(crate) mod data_csum;
 mod features;
 mod files;
 mod journal;
-mod seal;
+mod rewrite;
 mod users;
 
 use crate::context::environment::Environment;
@@ -36,8 +36,8 @@ use std::sync::Arc;
 /// ```
 /// # let _here = extant_guide_tests::with_image();
 /// use extant::tune::{Tune, tune};
-/// let wish = Tune { label: Some("root".into()), ..Tune::default() }.features("quota,project")?;
-/// tune("disk.img", &wish)?;
+/// let changes = Tune { label: Some("root".into()), ..Tune::default() }.features("quota,project")?;
+/// tune("disk.img", &changes)?;
 /// # Ok::<(), extant::Error>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,8 +78,8 @@ impl Tune {
     ///
     /// # Errors
     /// `Invalid` for an unknown feature name.
-    pub fn features(mut self, wish: &str) -> Result<Tune> {
-        for word in wish.split(',').filter(|word| !word.is_empty()) {
+    pub fn features(mut self, changes: &str) -> Result<Tune> {
+        for word in changes.split(',').filter(|word| !word.is_empty()) {
             let (name, on) = match word.strip_prefix('^') {
                 Some(name) => (name, false),
                 None => (word, true),
@@ -95,8 +95,8 @@ impl Tune {
     ///
     /// # Errors
     /// `Invalid` for an unknown option name.
-    pub fn mount_options(mut self, wish: &str) -> Result<Tune> {
-        for word in wish.split(',').filter(|word| !word.is_empty()) {
+    pub fn mount_options(mut self, changes: &str) -> Result<Tune> {
+        for word in changes.split(',').filter(|word| !word.is_empty()) {
             let (name, on) = match word.strip_prefix('^') {
                 Some(name) => (name, false),
                 None => (word, true),
@@ -148,8 +148,8 @@ fn mount_option(name: &str) -> Option<DefaultMountOpts> {
 /// would leave the volume inconsistent; `NoSpace` if there is no space for a file; `Unsupported`,
 /// `Corrupt`, `Device`. After an error nothing has changed, unless the journal is added or removed
 /// together with other changes: that is a transaction of its own.
-pub fn tune(path: impl AsRef<Path>, wish: &Tune) -> Result<Superblock> {
-    tune_with(&OpenOptions::new(), path, wish)
+pub fn tune(path: impl AsRef<Path>, changes: &Tune) -> Result<Superblock> {
+    tune_with(&OpenOptions::new(), path, changes)
 }
 
 /// As [`tune`], but opens the volume with the options `open`: a partition inside an image, or the
@@ -157,8 +157,8 @@ pub fn tune(path: impl AsRef<Path>, wish: &Tune) -> Result<Superblock> {
 ///
 /// # Errors
 /// As [`tune`]; `JournalElsewhere` without the journal's device.
-pub fn tune_with(open: &OpenOptions, path: impl AsRef<Path>, wish: &Tune) -> Result<Superblock> {
-    open.change_file(path.as_ref(), |_, devices| run(devices, wish, open.its_environment()))
+pub fn tune_with(open: &OpenOptions, path: impl AsRef<Path>, changes: &Tune) -> Result<Superblock> {
+    open.change_file(path.as_ref(), |_, devices| run(devices, changes, open.environment_used()))
 }
 
 /// As [`tune_with`], for a volume on any device.
@@ -168,9 +168,11 @@ pub fn tune_with(open: &OpenOptions, path: impl AsRef<Path>, wish: &Tune) -> Res
 pub fn tune_device(
     open: &OpenOptions,
     device: &Arc<dyn BlockDevice>,
-    wish: &Tune,
+    changes: &Tune,
 ) -> Result<Superblock> {
-    open.change_whole(Arc::clone(device), b"", |devices| run(devices, wish, open.its_environment()))
+    open.change_whole(Arc::clone(device), b"", |devices| {
+        run(devices, changes, open.environment_used())
+    })
 }
 
 /// Marks a volume with multiple mount protection as unused, after a checker or another user of the
@@ -183,24 +185,24 @@ pub fn clear_mmp(open: &OpenOptions, path: impl AsRef<Path>) -> Result<()> {
     open.clear_hold(path.as_ref())
 }
 
-fn run(devices: &Devices, wish: &Tune, environment: &Environment) -> Result<Superblock> {
-    if data_sums::give_up(devices, wish)? {
+fn run(devices: &Devices, changes: &Tune, environment: &Environment) -> Result<Superblock> {
+    if data_csum::remove_feature_only(devices, changes)? {
         return read_superblock(&*devices.volume, None);
     }
     let old = Exclusive::check(devices)?;
-    let new = changed(&old, wish)?;
+    let new = changed(&old, changes)?;
     let users = if new.uuid == old.uuid { None } else { users::Users::of(devices)? };
     let journal = FeatureBit::Compat(Compat::HAS_JOURNAL);
     let fast = FeatureBit::Compat(Compat::FAST_COMMIT);
-    let gets_fast = turned(&old.features, &new.features, fast) == Some(true);
+    let gets_fast = switched(&old.features, &new.features, fast) == Some(true);
     if new.features.has(journal) && !old.features.has(journal) {
         // Without a journal, the feature may have been set but had no effect.
         let fast_commits = new.features.has(fast);
-        journal::add(devices, &old, (wish.journal_blocks, fast_commits), environment)?;
-    } else if wish.journal_blocks.is_some() {
+        journal::add(devices, &old, (changes.journal_blocks, fast_commits), environment)?;
+    } else if changes.journal_blocks.is_some() {
         return Err(match old.features.has(journal) {
             true => Error::NotSupported(
-                "the volume has a journal, whose size stays: remove it, then add one of that size",
+                "the size of a journal cannot be changed: remove it, then add one of that size",
             ),
             false => Error::Invalid("a journal's size needs has_journal"),
         });
@@ -214,7 +216,7 @@ fn run(devices: &Devices, wish: &Tune, environment: &Environment) -> Result<Supe
         }
         None => None,
     };
-    apply(devices, wish, environment)?;
+    apply(devices, changes, environment)?;
     if let Some(mut users) = users {
         users.remove(old.uuid)?;
     }
@@ -225,9 +227,9 @@ fn run(devices: &Devices, wish: &Tune, environment: &Environment) -> Result<Supe
 }
 
 /// Makes all changes except those of the journal, in one transaction.
-fn apply(devices: &Devices, wish: &Tune, environment: &Environment) -> Result<()> {
+fn apply(devices: &Devices, changes: &Tune, environment: &Environment) -> Result<()> {
     let old = Exclusive::check(devices)?;
-    let mut new = changed(&old, wish)?;
+    let mut new = changed(&old, changes)?;
     let journal = old.features.compat & Compat::HAS_JOURNAL;
     new.features.compat.remove(Compat::HAS_JOURNAL);
     new.features.compat.insert(journal);
@@ -261,44 +263,44 @@ fn step(exclusive: &mut Exclusive, old: &Superblock, new: &Superblock) -> Result
         new.features.incompat |= sb.features.incompat & Incompat::RECOVER;
         *sb = new;
     }
-    volume.settle_superblock()?;
+    volume.update_superblock()?;
     volume.journal().sync()?;
     let geometry = *volume.geometry();
     drop(volume);
     let resealed = old.checksums() != new.checksums();
     if resealed {
-        seal::descriptors(exclusive, &geometry, &old.checksums(), &new.checksums())?;
+        rewrite::descriptors(exclusive, &geometry, &old.checksums(), &new.checksums())?;
     }
     let now = exclusive.now();
-    exclusive.staged.settle_whole(geometry.blocks_count(), now)?;
-    seal::backups(exclusive, &geometry, resealed)
+    exclusive.staged.commit_whole_step(geometry.blocks_count(), now)?;
+    rewrite::backups(exclusive, &geometry, resealed)
 }
 
-/// The superblock that `wish` describes.
-fn changed(old: &Superblock, wish: &Tune) -> Result<Superblock> {
+/// The superblock that `changes` describes.
+fn changed(old: &Superblock, changes: &Tune) -> Result<Superblock> {
     let mut new = old.clone();
-    new.features = features::settled(old, &wish.features)?;
-    if let Some(label) = &wish.label {
+    new.features = features::with_implied(old, &changes.features)?;
+    if let Some(label) = &changes.label {
         new.volume_name = padded(label, Error::Invalid("a label has at most 16 bytes"), 0)?;
     }
-    if let Some(text) = &wish.mount_text {
+    if let Some(text) = &changes.mount_text {
         let long = Error::Invalid("mount options have at most 63 bytes");
         new.mount_opts = padded(text, long, 1)?;
     }
-    if let Some(blocks) = wish.reserved_blocks {
+    if let Some(blocks) = changes.reserved_blocks {
         if blocks > old.blocks_count / 2 {
             return Err(Error::Invalid("at most half of the blocks can be kept for root"));
         }
         new.reserved_blocks = blocks;
     }
-    new.def_resuid = wish.reserved_uid.unwrap_or(old.def_resuid);
-    new.def_resgid = wish.reserved_gid.unwrap_or(old.def_resgid);
-    new.errors = wish.errors.unwrap_or(old.errors);
-    new.default_mount_opts.insert(wish.mount_options_on);
-    new.default_mount_opts.remove(wish.mount_options_off);
-    new.max_mnt_count = wish.max_mounts.unwrap_or(old.max_mnt_count);
-    new.checkinterval = wish.check_interval.unwrap_or(old.checkinterval);
-    if let Some((stride, width)) = wish.stride {
+    new.def_resuid = changes.reserved_uid.unwrap_or(old.def_resuid);
+    new.def_resgid = changes.reserved_gid.unwrap_or(old.def_resgid);
+    new.errors = changes.errors.unwrap_or(old.errors);
+    new.default_mount_opts.insert(changes.mount_options_on);
+    new.default_mount_opts.remove(changes.mount_options_off);
+    new.max_mnt_count = changes.max_mounts.unwrap_or(old.max_mnt_count);
+    new.checkinterval = changes.check_interval.unwrap_or(old.checkinterval);
+    if let Some((stride, width)) = changes.stride {
         (new.raid_stride, new.raid_stripe_width) = (stride, width);
     }
     if new.features.incompat.contains(Incompat::CASEFOLD) && old.encoding == 0 {
@@ -307,7 +309,7 @@ fn changed(old: &Superblock, wish: &Tune) -> Result<Superblock> {
     if new.features.compat.contains(Compat::DIR_INDEX) && old.def_hash_version == 0 {
         new.def_hash_version = 1;
     }
-    change_uuid(old, &mut new, wish.uuid)?;
+    change_uuid(old, &mut new, changes.uuid)?;
     new.checksum_type = u8::from(new.features.ro_compat.contains(RoCompat::METADATA_CSUM));
     new.check_fields(extant_base::Site::NOWHERE)?;
     Ok(new)
@@ -319,17 +321,17 @@ fn change_uuid(old: &Superblock, new: &mut Superblock, uuid: Option<[u8; 16]>) -
     let has = new.features.incompat.contains(Incompat::CSUM_SEED);
     if let Some(uuid) = uuid.filter(|uuid| *uuid != old.uuid) {
         if old.features.compat.contains(Compat::STABLE_INODES) {
-            return Err(Error::NotSupported("stable_inodes forbids another UUID"));
+            return Err(Error::NotSupported("a volume with stable_inodes keeps its UUID"));
         }
-        let summed = old.features.ro_compat.contains(RoCompat::METADATA_CSUM);
-        if !summed && old.features.incompat.contains(Incompat::EA_INODE) {
+        let has_checksums = old.features.ro_compat.contains(RoCompat::METADATA_CSUM);
+        if !has_checksums && old.features.incompat.contains(Incompat::EA_INODE) {
             return Err(Error::NotSupported(
                 "attribute values in inodes of their own depend on the UUID: ea_inode forbids \
                  another one without metadata_csum",
             ));
         }
         new.uuid = uuid;
-        if summed {
+        if has_checksums {
             new.features.incompat.insert(Incompat::CSUM_SEED);
             new.checksum_seed = old.csum_seed();
             return Ok(());
@@ -341,7 +343,7 @@ fn change_uuid(old: &Superblock, new: &mut Superblock, uuid: Option<[u8; 16]>) -
     if had && !has {
         if old.csum_seed() != crc32c(!0, &new.uuid) {
             return Err(Error::NotSupported(
-                "the checksums follow from an earlier UUID: metadata_csum_seed must stay",
+                "the checksums use an earlier UUID: metadata_csum_seed cannot be turned off",
             ));
         }
         new.checksum_seed = 0;
@@ -362,6 +364,6 @@ fn padded<const N: usize>(text: &str, long: Error, spare: usize) -> Result<[u8; 
 }
 
 /// Whether a feature changes between two sets: `Some(true)` if it is turned on.
-fn turned(old: &Features, new: &Features, bit: FeatureBit) -> Option<bool> {
+fn switched(old: &Features, new: &Features, bit: FeatureBit) -> Option<bool> {
     (old.has(bit) != new.has(bit)).then(|| new.has(bit))
 }

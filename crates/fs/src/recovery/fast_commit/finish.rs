@@ -11,7 +11,7 @@
 //! ends up marked.
 
 use super::{Replay, Touched};
-use crate::inodes::lookup::Ask;
+use crate::inodes::lookup::Lookup;
 use crate::inodes::map::used::Used;
 use extant_base::{Ino, Result};
 use extant_ondisk::inode::{FileKind, InodeFlags, LINK_MAX};
@@ -20,32 +20,32 @@ impl Replay<'_> {
     /// See the module documentation.
     pub(super) fn finish(mut self) -> Result<()> {
         let touched: Vec<(Ino, Touched)> = self.touched.iter().map(|(k, v)| (*k, *v)).collect();
-        let mut living = Vec::new();
+        let mut in_use = Vec::new();
         for (ino, known) in touched {
             if self.find(ino)?.is_none() {
                 self.orphans.forget(ino);
             } else if known.names > 0 || ino == Ino::ROOT {
-                self.settle_links(ino, known)?;
-                living.push(ino);
+                self.set_link_count(ino, known)?;
+                in_use.push(ino);
             } else if self.orphans.holds(ino) && !self.was_named(ino)? {
                 // It had no name before either: orphan processing will handle it.
-                living.push(ino);
+                in_use.push(ino);
             } else {
                 self.release(ino)?;
             }
         }
         self.orphans.store(self.volume)?;
-        self.settle_bitmap(&living)
+        self.update_bitmap(&in_use)
     }
 
     /// Whether the inode has links on disk.
     fn was_named(&self, ino: Ino) -> Result<bool> {
-        Ok(self.volume.inode_as(ino, Ask::Internal)?.read().links > 0)
+        Ok(self.volume.inode_as(ino, Lookup::Internal)?.read().links > 0)
     }
 
-    fn settle_links(&mut self, ino: Ino, known: Touched) -> Result<()> {
+    fn set_link_count(&mut self, ino: Ino, known: Touched) -> Result<()> {
         let volume = self.volume;
-        let inode = volume.inode_as(ino, Ask::Internal)?;
+        let inode = volume.inode_as(ino, Lookup::Internal)?;
         let mut body = inode.write();
         let had_links = body.links > 0;
         let links = match (body.file_kind(), known.subdirectories) {
@@ -69,7 +69,7 @@ impl Replay<'_> {
 
     fn release(&mut self, ino: Ino) -> Result<()> {
         let volume = self.volume;
-        let inode = volume.inode_as(ino, Ask::Internal)?;
+        let inode = volume.inode_as(ino, Lookup::Internal)?;
         let mut body = inode.write();
         let handle = self.handle()?;
         volume.release_inode(&handle, ino, &mut body)?;
@@ -78,7 +78,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    fn settle_bitmap(&mut self, living: &[Ino]) -> Result<()> {
+    fn update_bitmap(&mut self, in_use: &[Ino]) -> Result<()> {
         let volume = self.volume;
         let freed = volume.space().take_freed_later();
         let handle = self.handle()?;
@@ -86,8 +86,8 @@ impl Replay<'_> {
             volume.space().mark_blocks(&handle, *start, *len, false)?;
         }
         handle.stop()?;
-        for ino in living {
-            let inode = volume.inode_as(*ino, Ask::Internal)?;
+        for ino in in_use {
+            let inode = volume.inode_as(*ino, Lookup::Internal)?;
             let body = inode.read();
             let handle = self.handle()?;
             for block in body.file_acl.into_iter().chain(body.translator) {

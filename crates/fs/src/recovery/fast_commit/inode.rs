@@ -32,10 +32,10 @@ impl Replay<'_> {
         }
         record.check_fields(ino, self.volume.inode_format())?;
         match old {
-            Some(old) if is_same_life(&old, &record) => self.update(&old, record, raw),
+            Some(old) if is_same_inode(&old, &record) => self.update(&old, record, raw),
             old => {
                 if let Some(old) = old {
-                    self.end_life(&old)?;
+                    self.end_previous_inode(&old)?;
                 }
                 self.make(ino, record, raw)
             }
@@ -57,7 +57,7 @@ impl Replay<'_> {
     }
 
     /// Frees what an inode held before its number was allocated again.
-    fn end_life(&mut self, old: &Arc<Inode>) -> Result<()> {
+    fn end_previous_inode(&mut self, old: &Arc<Inode>) -> Result<()> {
         let volume = self.volume;
         let names = self.touch(old).names;
         let mut body = old.write();
@@ -188,7 +188,7 @@ impl Replay<'_> {
 }
 
 /// Whether a record belongs to the inode that is there: same generation and kind.
-fn is_same_life(inode: &Inode, record: &DiskInode) -> bool {
+fn is_same_inode(inode: &Inode, record: &DiskInode) -> bool {
     let body = inode.read();
     body.generation == record.generation && body.kind() == record.kind()
 }

@@ -21,7 +21,7 @@ mod inode;
 mod names;
 mod ranges;
 
-use crate::inodes::lookup::Ask;
+use crate::inodes::lookup::Lookup;
 use crate::recovery::RecoveryReport;
 use crate::recovery::orphans::OrphanRecords;
 use crate::state::inode::Inode;
@@ -70,7 +70,7 @@ struct Replay<'a> {
     orphans: OrphanRecords,
     /// Blocks that may still be mapped. Between two commits hardly any block is allocated twice, so
     /// a log that maps several times as many blocks as the volume has is crafted.
-    room: u64,
+    blocks_left: u64,
     report: &'a mut RecoveryReport,
 }
 
@@ -99,7 +99,7 @@ pub(super) fn apply(
         touched: BTreeMap::new(),
         kept: Vec::new(),
         orphans: OrphanRecords::read(volume, report)?,
-        room: volume.geometry().blocks_count().saturating_mul(4),
+        blocks_left: volume.geometry().blocks_count().saturating_mul(4),
         report,
     };
     replay.keep(log.excluded())?;
@@ -149,14 +149,14 @@ impl<'a> Replay<'a> {
             Record::Head { .. } | Record::Pad | Record::Tail { .. } | Record::Anchor(_) => Ok(()),
         };
         match done {
-            Err(error) if is_of_the_record(&error) => self.pass_over(error),
+            Err(error) if is_of_the_record(&error) => self.skip_record(error),
             done => return done,
         }
         Ok(())
     }
 
     /// Reports an error of a record.
-    fn pass_over(&mut self, error: Error) {
+    fn skip_record(&mut self, error: Error) {
         self.volume.context().note_error(&error);
         self.report.problems.push(error);
     }
@@ -169,7 +169,7 @@ impl<'a> Replay<'a> {
         if !self.volume.is_inode_marked(ino)? {
             return Ok(None);
         }
-        match self.volume.inode_as(ino, Ask::Internal) {
+        match self.volume.inode_as(ino, Lookup::Internal) {
             Ok(inode) => Ok(Some(inode)),
             // A slot that was never written.
             Err(Error::Corrupt { what: What::InodeMode | What::InodeNotMarked, .. }) => Ok(None),

@@ -79,8 +79,8 @@ impl Replay<'_> {
                 }
                 continue;
             }
-            self.room = self
-                .room
+            self.blocks_left = self
+                .blocks_left
                 .checked_sub(u64::from(run.len))
                 .ok_or_else(|| at.corrupt(What::FastCommitTag))?;
             if run.target.block().is_some() {

@@ -1,6 +1,6 @@
 //! Blocks of a file that are reserved for dirty data and not allocated yet.
 
-use crate::space::claims::Reservation;
+use crate::space::reservations::Reservation;
 use rangemap::RangeSet;
 use std::ops::Range;
 
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cluster_counts_once_whatever_part_of_it_is_promised() {
+    fn a_cluster_counts_once_however_many_of_its_blocks_are_reserved() {
         let mut delayed = Delayed::default();
         assert_eq!(delayed.add(3..5, 4), 2);
         assert_eq!(delayed.add(5..8, 4), 0, "cluster 1 is there");
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_and_gaps_are_told_from_each_other() {
+    fn runs_and_gaps_are_distinguished() {
         let mut delayed = Delayed::default();
         delayed.add(10..20, 1);
         assert_eq!(
@@ -147,11 +147,11 @@ mod tests {
     #[test]
     fn the_count_is_that_of_the_ranges() {
         let mut delayed = Delayed::default();
-        let mut chance = 7u32;
+        let mut random = 7u32;
         for _ in 0..2000 {
-            chance = chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            let range = chance >> 20..(chance >> 20) + (chance >> 8) % 50 + 1;
-            match chance & 1 {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let range = random >> 20..(random >> 20) + (random >> 8) % 50 + 1;
+            match random & 1 {
                 0 => {
                     delayed.take(range, 4);
                 }

@@ -1,6 +1,6 @@
 //! Blocks of a file whose data goes to other blocks at the next write-back.
 
-use crate::space::claims::Reservation;
+use crate::space::reservations::Reservation;
 use rangemap::RangeSet;
 use std::ops::Range;
 
@@ -100,12 +100,12 @@ impl Rewrites {
     }
 
     /// Data is in flight to the unwritten blocks `range`.
-    pub(crate) fn start_flight(&mut self, range: Range<u32>) {
+    pub(crate) fn start_write(&mut self, range: Range<u32>) {
         self.in_flight.insert(range);
     }
 
     /// The write to the blocks `range` succeeded or failed.
-    pub(crate) fn end_flight(&mut self, range: Range<u32>) {
+    pub(crate) fn end_write(&mut self, range: Range<u32>) {
         self.in_flight.remove(range);
     }
 }

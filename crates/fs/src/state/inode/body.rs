@@ -1,8 +1,8 @@
 //! The content of an inode in memory.
 
 use crate::context::Context;
-use crate::space::held_runs::HeldBehind;
-use crate::state::file_cache::Cached;
+use crate::space::held_runs::HeldGoal;
+use crate::state::file_cache::FileCacheState;
 use crate::state::inode::moves::Moves;
 use crate::state::inode::orphans::OrphanPlace;
 use crate::state::inode::synced::Synced;
@@ -32,7 +32,7 @@ pub(crate) struct Body {
     /// The moves of its names, if it is a directory.
     pub(crate) moves: Moves,
     /// Its folios, and the reservations for them.
-    pub(crate) cached: Option<Arc<Cached>>,
+    pub(crate) file_cache: Option<Arc<FileCacheState>>,
     /// The size that the slot gets while data before `size` is not on the device. `None`: the slot
     /// gets `size`.
     pub(crate) size_on_disk: Option<u64>,
@@ -41,7 +41,7 @@ pub(crate) struct Body {
     /// A change of content does not set the times: the caller sets them.
     pub(crate) times_kept: bool,
     /// The goal of its next held run.
-    pub(crate) held_behind: HeldBehind,
+    pub(crate) held_goal: HeldGoal,
 }
 
 /// How an inode counts in the quota files.
@@ -52,7 +52,7 @@ pub(crate) enum Counted {
     /// With the content of its slot.
     Kept,
     /// No more after its next store: it is being released.
-    Gone,
+    Released,
     /// Not at all: it is being released and was never stored, or its release is stored already.
     Never,
 }
@@ -72,7 +72,7 @@ impl DerefMut for Body {
 
 impl Body {
     /// Whether its flags demand that changes are durable when a call returns.
-    pub(crate) fn asks_for_sync(&self) -> bool {
+    pub(crate) fn requires_sync(&self) -> bool {
         let of_names = InodeFlags::SYNC | InodeFlags::DIRSYNC;
         match self.file_kind() {
             FileKind::Directory => self.flags.intersects(of_names),
@@ -96,11 +96,11 @@ impl Body {
             synced: Synced::default(),
             no_capability: false,
             moves: Moves::default(),
-            cached: None,
+            file_cache: None,
             size_on_disk: None,
             times_changed: false,
             times_kept: false,
-            held_behind: HeldBehind::default(),
+            held_goal: HeldGoal::default(),
         }
     }
 
@@ -122,17 +122,17 @@ impl Body {
     /// that is dirty or in flight is on the device.
     pub(crate) fn resize(&mut self, size: u64) {
         self.disk.size = size;
-        let Some(cached) = &self.cached else { return };
-        cached.pages.set_len(size);
+        let Some(file_cache) = &self.file_cache else { return };
+        file_cache.pages.set_len(size);
         self.size_on_disk =
-            self.size_on_disk.filter(|on_disk| *on_disk < size && cached.pages.is_dirty());
+            self.size_on_disk.filter(|on_disk| *on_disk < size && file_cache.pages.is_dirty());
     }
 
     /// Whether a reservation of dirty data covers the block at `at`, and for how many blocks, at
     /// most `limit`, the answer is the same.
-    pub(crate) fn promised_run(&self, at: u32, limit: u32) -> (bool, u32) {
-        let Some(cached) = &self.cached else { return (false, limit) };
-        let delayed = cached.delayed.lock();
+    pub(crate) fn reserved_run(&self, at: u32, limit: u32) -> (bool, u32) {
+        let Some(file_cache) = &self.file_cache else { return (false, limit) };
+        let delayed = file_cache.delayed.lock();
         match delayed.run_at(at, limit) {
             0 => (false, delayed.gap_at(at, limit)),
             len => (true, len),

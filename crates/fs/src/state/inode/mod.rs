@@ -19,8 +19,8 @@ pub(crate) mod synced;
 mod table;
 pub(crate) mod transfers;
 
-use crate::state::file_cache::Cached;
-use crate::state::inode::transfers::Directs;
+use crate::state::file_cache::FileCacheState;
+use crate::state::inode::transfers::DirectTransfers;
 use extant_base::Ino;
 use extant_base::lock::{Mutex, MutexGuard, Rank, ReadGuard, RwLock, WriteGuard};
 use extant_ondisk::inode::InodeFlags;
@@ -49,11 +49,11 @@ pub(crate) struct Inode {
     pub(crate) unlinked: AtomicBool,
     /// It was made without a name and may get one.
     pub(crate) nameable: AtomicBool,
-    /// Its folios, once there are any. Set under the inode's lock, like `Body::cached`.
-    pub(crate) cached: OnceLock<Arc<Cached>>,
+    /// Its folios, once there are any. Set under the inode's lock, like `Body::file_cache`.
+    pub(crate) file_cache: OnceLock<Arc<FileCacheState>>,
     /// Until this time, in nanoseconds since 1970, fast overwrites are enabled: writes over its
     /// folios need not change the inode. 0: disabled. Set under the inode's lock.
-    pub(crate) quiet_until: AtomicU64,
+    pub(crate) fast_overwrite_until: AtomicU64,
     /// Its flags demand that changes are durable when a call returns: `SYNC`, for a directory also
     /// `DIRSYNC`. Set under the inode's lock.
     pub(crate) syncs: AtomicBool,
@@ -71,7 +71,7 @@ pub(crate) struct Inode {
     /// The number of threads that wait for `writing_back`. The holder then ends its work soon.
     pub(crate) write_back_wanted: AtomicU32,
     /// Direct transfers in flight. Their blocks stay in place.
-    pub(crate) directs: Directs,
+    pub(crate) transfers: DirectTransfers,
 }
 
 impl Inode {
@@ -84,16 +84,16 @@ impl Inode {
             users: AtomicU32::new(0),
             unlinked: AtomicBool::new(false),
             nameable: AtomicBool::new(false),
-            cached: body.cached.clone().map_or_else(OnceLock::new, OnceLock::from),
-            quiet_until: AtomicU64::new(0),
-            syncs: AtomicBool::new(body.asks_for_sync()),
+            file_cache: body.file_cache.clone().map_or_else(OnceLock::new, OnceLock::from),
+            fast_overwrite_until: AtomicU64::new(0),
+            syncs: AtomicBool::new(body.requires_sync()),
             write_back_at_close: AtomicBool::new(false),
             closed_dirty: AtomicU64::new(0),
             closed_written: AtomicU64::new(0),
             writing: Mutex::new(Rank::Write, ()),
             writing_back: Mutex::new(Rank::WriteBack, ()),
             write_back_wanted: AtomicU32::new(0),
-            directs: Directs::new(),
+            transfers: DirectTransfers::new(),
             body: RwLock::new(Rank::Inode, body),
         }
     }
@@ -122,10 +122,10 @@ impl Inode {
     #[track_caller]
     pub(crate) fn write(&self) -> WriteGuard<'_, Body> {
         let mut body = self.body.write();
-        self.be_loud();
+        self.disable_fast_overwrite();
         self.note_sync(&body);
-        if body.cached.is_none() {
-            body.cached = self.cached.get().cloned();
+        if body.file_cache.is_none() {
+            body.file_cache = self.file_cache.get().cloned();
         }
         body
     }
@@ -137,7 +137,7 @@ impl Inode {
 
     /// Updates `syncs` from the flags of `body`.
     pub(crate) fn note_sync(&self, body: &Body) {
-        let syncs = body.asks_for_sync();
+        let syncs = body.requires_sync();
         if self.syncs.load(Ordering::Relaxed) != syncs {
             self.syncs.store(syncs, Ordering::Relaxed);
         }
@@ -145,9 +145,9 @@ impl Inode {
 
     /// Disables fast overwrites: the next write over its folios takes the inode's lock. The write's
     /// permission, or the time that it sets, may have changed.
-    pub(crate) fn be_loud(&self) {
-        if self.quiet_until.load(Ordering::Relaxed) != 0 {
-            self.quiet_until.store(0, Ordering::Release);
+    pub(crate) fn disable_fast_overwrite(&self) {
+        if self.fast_overwrite_until.load(Ordering::Relaxed) != 0 {
+            self.fast_overwrite_until.store(0, Ordering::Release);
         }
     }
 
@@ -163,6 +163,6 @@ impl Inode {
 
     /// Whether it has data that is not yet on the device.
     pub(crate) fn is_dirty(&self) -> bool {
-        self.cached.get().is_some_and(|cached| cached.pages.is_dirty())
+        self.file_cache.get().is_some_and(|file_cache| file_cache.pages.is_dirty())
     }
 }

@@ -65,7 +65,7 @@ impl Followed {
     }
 
     /// Whether the names of a block were already returned, from another block.
-    pub(crate) fn passes_over(&mut self, at: LogicalBlock) -> bool {
+    pub(crate) fn skips(&mut self, at: LogicalBlock) -> bool {
         self.read_before.remove(&at.0)
     }
 }

@@ -21,15 +21,15 @@ pub(crate) struct Synced {
 }
 
 impl Synced {
-    /// The slot is stored at `step`, and changes from `before` to `after`.
-    pub(crate) fn note(&mut self, step: CommitPoint, before: &[u8], after: &[u8]) {
+    /// The slot is stored at `point`, and changes from `before` to `after`.
+    pub(crate) fn note(&mut self, point: CommitPoint, before: &[u8], after: &[u8]) {
         // Times, owner, links and checksums are not needed to read a file.
         const CONTENT: [Range<usize>; 4] = [0x04..0x08, 0x1C..0x24, 0x28..0x64, 0x68..0x78];
         let differs = |range: Range<usize>| before.get(range.clone()) != after.get(range);
         let tail = 0xA0.min(after.len())..after.len();
         if self.map_changed || CONTENT.into_iter().chain([tail]).any(differs) {
-            self.content = Some(step);
+            self.content = Some(point);
         }
-        (self.all, self.map_changed) = (Some(step), false);
+        (self.all, self.map_changed) = (Some(point), false);
     }
 }

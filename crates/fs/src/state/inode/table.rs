@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_read_before_a_sweep_is_not_believed() {
+    fn a_body_read_before_a_sweep_is_not_used() {
         let table = InodeTable::new(64);
         let ino = Ino::new(12).unwrap();
         let sweeps = table.sweeps(ino);

@@ -26,7 +26,7 @@ pub(crate) trait Help: Send + Sync {
 }
 
 /// The direct transfers of one file.
-pub(crate) struct Directs {
+pub(crate) struct DirectTransfers {
     state: Mutex<State>,
     changed: Condvar,
     writes: AtomicUsize,
@@ -48,7 +48,7 @@ struct Entry {
 }
 
 /// Keeps new transfers out while it exists.
-pub(crate) struct Closed<'a>(&'a Directs);
+pub(crate) struct Closed<'a>(&'a DirectTransfers);
 
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
@@ -57,9 +57,9 @@ impl Drop for Closed<'_> {
     }
 }
 
-impl Directs {
-    pub(crate) fn new() -> Directs {
-        Directs {
+impl DirectTransfers {
+    pub(crate) fn new() -> DirectTransfers {
+        DirectTransfers {
             state: Mutex::new(Rank::Leaf, State::default()),
             changed: Condvar::new(),
             writes: AtomicUsize::new(0),
@@ -67,7 +67,8 @@ impl Directs {
     }
 
     /// Begins a transfer of the bytes `range`. Returns its number, or `None` while the file is
-    /// closed to transfers; see [`Directs::wait_open`]. Locks: the caller holds the inode's.
+    /// closed to transfers; see [`DirectTransfers::wait_open`]. Locks: the caller holds the
+    /// inode's.
     pub(crate) fn begin(
         &self,
         range: Range<u64>,
@@ -96,15 +97,15 @@ impl Directs {
         Some(id)
     }
 
-    /// As [`Directs::begin`], for a write that must overlap no other write. `None` also when it
-    /// would.
-    pub(crate) fn begin_apart(
+    /// As [`DirectTransfers::begin`], for a write that must overlap no other write. `None` also
+    /// when it would.
+    pub(crate) fn begin_exclusive(
         &self,
         range: Range<u64>,
         helper: Option<Weak<dyn Help>>,
     ) -> Option<u64> {
         let mut state = self.state.lock();
-        if state.entries.iter().any(|entry| entry.meets(&range, true)) {
+        if state.entries.iter().any(|entry| entry.overlaps(&range, true)) {
             return None;
         }
         self.begin_in(&mut state, range, true, helper)
@@ -136,8 +137,9 @@ impl Directs {
     }
 
     /// Whether a direct write touches one of the bytes `range`.
-    pub(crate) fn writes_meet(&self, range: &Range<u64>) -> bool {
-        self.any_writes() && self.state.lock().entries.iter().any(|entry| entry.meets(range, true))
+    pub(crate) fn writes_overlap(&self, range: &Range<u64>) -> bool {
+        self.any_writes()
+            && self.state.lock().entries.iter().any(|entry| entry.overlaps(range, true))
     }
 
     /// Keeps new transfers out, and returns when none is in flight. Locks: the caller holds none
@@ -153,7 +155,7 @@ impl Directs {
     pub(crate) fn wait(&self, range: &Range<u64>, only_writes: bool) {
         loop {
             let mut state = self.state.lock();
-            let Some(entry) = state.entries.iter().find(|entry| entry.meets(range, only_writes))
+            let Some(entry) = state.entries.iter().find(|entry| entry.overlaps(range, only_writes))
             else {
                 return;
             };
@@ -170,15 +172,15 @@ impl Directs {
 }
 
 impl Entry {
-    fn meets(&self, range: &Range<u64>, only_writes: bool) -> bool {
+    fn overlaps(&self, range: &Range<u64>, only_writes: bool) -> bool {
         (self.writes || !only_writes)
             && self.range.start < range.end
             && range.start < self.range.end
     }
 }
 
-impl fmt::Debug for Directs {
+impl fmt::Debug for DirectTransfers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Directs").field("writes", &self.writes).finish_non_exhaustive()
+        f.debug_struct("DirectTransfers").field("writes", &self.writes).finish_non_exhaustive()
     }
 }

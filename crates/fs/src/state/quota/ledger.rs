@@ -94,7 +94,7 @@ impl Ledger {
         let changed = self.with_place(host, Some(handle), id, |tree, place| {
             self.add(host, handle, tree, place, id, delta)
         });
-        self.fence(host, changed.map(|_| ()))
+        self.stop_on_error(host, changed.map(|_| ()))
     }
 
     /// Makes sure that `id` has an entry. The caller holds no handle.
@@ -109,7 +109,7 @@ impl Ledger {
         handle.stop()?;
         match there {
             Err(Error::NoSpace) => Err(Error::NoSpace),
-            there => self.fence(host, there.map(|_| ())),
+            there => self.stop_on_error(host, there.map(|_| ())),
         }
     }
 
@@ -125,7 +125,7 @@ impl Ledger {
         match verdict {
             Ok(Some(false)) => Err(Error::QuotaExceeded),
             Ok(_) => Ok(()),
-            Err(error) => self.fence(host, Err(error)),
+            Err(error) => self.stop_on_error(host, Err(error)),
         }
     }
 
@@ -141,7 +141,7 @@ impl Ledger {
             let handle = host.context().journal().start(Credits::blocks(REMOVE_CREDITS))?;
             let removed = self.remove_idle(host, &handle, id);
             handle.stop()?;
-            self.fence(host, removed)?;
+            self.stop_on_error(host, removed)?;
         }
         Ok(())
     }
@@ -163,7 +163,7 @@ impl Ledger {
     }
 
     /// Notes damage of the file, and stops using the file.
-    fn fence(&self, host: &dyn QuotaHost, done: Result<()>) -> Result<()> {
+    fn stop_on_error(&self, host: &dyn QuotaHost, done: Result<()>) -> Result<()> {
         let error = match done {
             Err(error @ Error::Corrupt { .. }) => error,
             // The usage that could not be recorded is missing from now on.
@@ -267,7 +267,7 @@ impl Ledger {
             let mut entry = entry.ok_or_else(|| self.wrong())?;
             let exact = delta.apply(&mut entry);
             if self.policy == QuotaPolicy::Enforce {
-                limits::settle_grace(
+                limits::update_grace(
                     &mut entry,
                     &tree.info,
                     host.context().environment().now().sec,

@@ -54,18 +54,18 @@ impl Limit {
 }
 
 /// Starts the grace period of usage above its soft limit, and ends that of usage below it.
-pub(super) fn settle_grace(entry: &mut QuotaEntry, info: &QuotaInfo, now: i64) {
+pub(super) fn update_grace(entry: &mut QuotaEntry, info: &QuotaInfo, now: i64) {
     let now = now.max(0) as u64;
-    let settle = |over: bool, end: u64, grace: u32| match (over, end) {
+    let new_end = |over: bool, end: u64, grace: u32| match (over, end) {
         (true, 0) => now.saturating_add(u64::from(grace)),
         (true, end) => end,
         (false, _) => 0,
     };
     let over = entry.inodes_soft != 0 && entry.inodes > entry.inodes_soft;
-    entry.inodes_grace_end = settle(over, entry.inodes_grace_end, info.inode_grace);
+    entry.inodes_grace_end = new_end(over, entry.inodes_grace_end, info.inode_grace);
     let soft = entry.space_soft_kib.saturating_mul(1024);
     let over = soft != 0 && entry.space > soft;
-    entry.space_grace_end = settle(over, entry.space_grace_end, info.block_grace);
+    entry.space_grace_end = new_end(over, entry.space_grace_end, info.block_grace);
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ impl Volume {
         body: &mut Body,
     ) -> Result<()> {
         let dir = self.dir(ino, body)?;
-        let block = dir.solid_block(LogicalBlock(0))?;
+        let block = dir.mapped_block(LogicalBlock(0))?;
         dir.check_block(LogicalBlock(0), &block)?;
         let (site, seed, format) = (dir.site_of(&block), dir.seed.unwrap_or(0), dir.format);
         let mut root = vec![0; self.block_size().bytes()];

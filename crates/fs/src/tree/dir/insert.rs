@@ -102,7 +102,12 @@ impl Volume {
     ///
     /// The result is valid while the directory's lock is held. Errors: `Exists`; those of
     /// [`Volume::dir_insert`].
-    pub(crate) fn dir_spot(&self, ino: Ino, body: &Body, name: &[u8]) -> Result<Spot> {
+    pub(crate) fn dir_insert_place(
+        &self,
+        ino: Ino,
+        body: &Body,
+        name: &[u8],
+    ) -> Result<InsertPlace> {
         let dir = self.dir(ino, body)?;
         let free = |found: Option<super::Found>| match found {
             Some(_) => Err(Error::Exists),
@@ -113,41 +118,42 @@ impl Volume {
         }
         check_new_name(name)?;
         let wanted = Wanted::new(&dir, name)?;
-        let room = match dir.form {
+        let space = match dir.form {
             Form::Inline => {
                 free(dir.find(name)?)?;
                 None
             }
-            Form::Linear => dir.room_for(&wanted, name)?,
-            Form::Indexed => match dir.indexed_room(&wanted, name) {
+            Form::Linear => dir.find_space(&wanted, name)?,
+            Form::Indexed => match dir.find_indexed_space(&wanted, name) {
                 Err(error) if is_bad_index(&error) && self.checksums().seed().is_none() => {
                     free(dir.find(name)?)?;
                     None
                 }
-                room => room?.0,
+                space => space?.0,
             },
         };
-        Ok(room.map_or(Spot::Search, Spot::Room))
+        Ok(space.map_or(InsertPlace::Search, InsertPlace::Entry))
     }
 
-    /// As [`Volume::dir_insert`], at the spot that [`Volume::dir_spot`] found under the same lock.
+    /// As [`Volume::dir_insert`], at the place that [`Volume::dir_insert_place`] found under the
+    /// same lock.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn dir_insert_at(
         &self,
         handle: &Handle<'_>,
         ino: Ino,
         body: &mut Body,
-        spot: Spot,
+        place: InsertPlace,
         name: &[u8],
         target: Ino,
         kind: EntryKind,
     ) -> Result<()> {
         body.moves.change();
-        match spot {
-            Spot::Room(room) => {
-                self.dir(ino, body)?.insert_at(handle, room, NewName { name, target, kind })
+        match place {
+            InsertPlace::Entry(space) => {
+                self.dir(ino, body)?.insert_at(handle, space, NewName { name, target, kind })
             }
-            Spot::Search => self.dir_insert(handle, ino, body, name, target, kind),
+            InsertPlace::Search => self.dir_insert(handle, ino, body, name, target, kind),
         }
     }
 
@@ -163,8 +169,8 @@ impl Volume {
         if dir.blocks == 0 {
             return Err(dir.site().corrupt(What::DirectorySize));
         }
-        if let Some(room) = dir.room_for(wanted, new.name)? {
-            return dir.insert_at(handle, room, new);
+        if let Some(space) = dir.find_space(wanted, new.name)? {
+            return dir.insert_at(handle, space, new);
         }
         if dir.blocks == 1 && self.has_compat(Compat::DIR_INDEX) {
             self.linear_to_htree(handle, ino, body)?;
@@ -179,7 +185,7 @@ impl Volume {
             DirBlockMut::new(&mut bytes, dir.format, seed, dir.site_of(&block)).init_empty();
         }
         block.set_verified_as(Role::DirLeaf(ino).kind());
-        dir.insert_at(handle, Room { block, offset: 0 }, new)
+        dir.insert_at(handle, EntrySpace { block, offset: 0 }, new)
     }
 
     fn insert_indexed(
@@ -192,26 +198,26 @@ impl Volume {
     ) -> Result<()> {
         for _ in 0..STEPS_MAX {
             let dir = self.dir(ino, body)?;
-            let probe = match dir.indexed_room(wanted, new.name)? {
-                (Some(room), _) => return dir.insert_at(handle, room, new),
+            let probe = match dir.find_indexed_space(wanted, new.name)? {
+                (Some(space), _) => return dir.insert_at(handle, space, new),
                 (None, probe) => probe,
             };
-            self.htree_make_room(handle, ino, body, &probe)?;
+            self.htree_split(handle, ino, body, &probe)?;
         }
         Err(Error::NoSpace)
     }
 }
 
 /// Where a name can be inserted.
-pub(crate) enum Spot {
+pub(crate) enum InsertPlace {
     /// In the slack of an entry: the insert changes that block alone.
-    Room(Room),
+    Entry(EntrySpace),
     /// The insert must make space, or search for it in the inode.
     Search,
 }
 
 /// An entry of a leaf whose slack is large enough for a name.
-pub(crate) struct Room {
+pub(crate) struct EntrySpace {
     block: MetaBlock,
     offset: usize,
 }
@@ -234,13 +240,13 @@ fn is_bad_index(error: &Error) -> bool {
 
 impl Dir<'_> {
     /// Block `at`. A directory without it is damaged.
-    pub(super) fn solid_block(&self, at: LogicalBlock) -> Result<MetaBlock> {
+    pub(super) fn mapped_block(&self, at: LogicalBlock) -> Result<MetaBlock> {
         self.block(at)?.ok_or_else(|| self.site().corrupt(What::DirectoryHole))
     }
 
     /// A leaf: a block with names, checked.
     fn leaf_block(&self, at: LogicalBlock) -> Result<MetaBlock> {
-        let block = self.solid_block(at)?;
+        let block = self.mapped_block(at)?;
         match self.check_block(at, &block)? {
             Names::Leaf => Ok(block),
             Names::Root | Names::Node => Err(self.site_of(&block).corrupt(What::HtreeLeaf)),
@@ -252,7 +258,7 @@ impl Dir<'_> {
     /// Errors: `Exists` if the leaf has the name.
     fn scan(&self, block: &MetaBlock, wanted: &Wanted<'_>, need: usize) -> Result<Option<usize>> {
         let bytes = block.read();
-        let mut room = None;
+        let mut space = None;
         let view = DirBlock::new(&bytes, self.format, self.site_of(block));
         let right = self.names_are_right(block);
         for entry in if right { view.trusted_entries() } else { view.entries() } {
@@ -262,24 +268,24 @@ impl Dir<'_> {
                 Some(_) => self.format.need(entry.name),
                 None => 0,
             };
-            if room.is_none() && entry.rec_len.saturating_sub(own) >= need {
-                room = Some(entry.offset);
+            if space.is_none() && entry.rec_len.saturating_sub(own) >= need {
+                space = Some(entry.offset);
             }
         }
         if !right {
             block.set_verified_as(Role::DirNames(self.ino).kind());
         }
-        Ok(room)
+        Ok(space)
     }
 
     /// Free space for `name` in the leaf of its hash, and the path to that leaf.
     ///
     /// Errors: `Exists` if a leaf of the hash has the name.
-    fn indexed_room(
+    fn find_indexed_space(
         &self,
         wanted: &Wanted<'_>,
         name: &[u8],
-    ) -> Result<(Option<Room>, super::htree::Probe)> {
+    ) -> Result<(Option<EntrySpace>, super::htree::Probe)> {
         let probe = self.probe(|version| match version {
             HashVersion::SipHash => Err(Error::Encrypted),
             version => wanted.hash(&self.hasher(version)).ok_or(Error::Encrypted),
@@ -289,26 +295,26 @@ impl Dir<'_> {
         if self.chain_has(probe, wanted)? {
             return Err(Error::Exists);
         }
-        Ok((offset.map(|offset| Room { block, offset }), probe))
+        Ok((offset.map(|offset| EntrySpace { block, offset }), probe))
     }
 
     /// The first free space for `name` in a linear directory.
     ///
     /// Errors: `Exists` if the directory has the name.
-    fn room_for(&self, wanted: &Wanted<'_>, name: &[u8]) -> Result<Option<Room>> {
+    fn find_space(&self, wanted: &Wanted<'_>, name: &[u8]) -> Result<Option<EntrySpace>> {
         let need = self.format.need(name);
-        let mut room = None;
+        let mut space = None;
         for at in 0..self.blocks {
             if at % super::linear::SCAN_AHEAD == 0 {
                 self.prefetch(LogicalBlock(at), super::linear::SCAN_AHEAD);
             }
             let block = self.leaf_block(LogicalBlock(at))?;
             let offset = self.scan(&block, wanted, need)?;
-            if room.is_none() {
-                room = offset.map(|offset| Room { block, offset });
+            if space.is_none() {
+                space = offset.map(|offset| EntrySpace { block, offset });
             }
         }
-        Ok(room)
+        Ok(space)
     }
 
     /// Whether the name is in one of the further leaves in which the hash of `probe` continues.
@@ -330,13 +336,13 @@ impl Dir<'_> {
     }
 
     /// Inserts the name at the space that was found for it.
-    fn insert_at(&self, handle: &Handle<'_>, room: Room, new: NewName<'_>) -> Result<()> {
-        let site = self.site_of(&room.block);
-        let block = room.block.write(handle)?;
+    fn insert_at(&self, handle: &Handle<'_>, space: EntrySpace, new: NewName<'_>) -> Result<()> {
+        let site = self.site_of(&space.block);
+        let block = space.block.write(handle)?;
         let mut bytes = block.bytes_mut();
         let mut leaf = DirBlockMut::new(&mut bytes, self.format, self.seed.unwrap_or(0), site);
-        let placed = leaf.insert_at(room.offset, new.name, new.target, new.kind, None)?;
-        placed.map(drop).ok_or(site.offset(room.offset).corrupt(What::DirentLength))
+        let placed = leaf.insert_at(space.offset, new.name, new.target, new.kind, None)?;
+        placed.map(drop).ok_or(site.offset(space.offset).corrupt(What::DirentLength))
     }
 }
 

@@ -148,7 +148,7 @@ impl Dir<'_> {
 /// Searches every block for the name. An unreadable or damaged block is an error only if no other
 /// block has the name.
 pub(super) fn find(dir: &Dir<'_>, wanted: &Wanted<'_>) -> Result<Option<Found>> {
-    let mut trouble = None;
+    let mut first_error = None;
     let mut ahead = 0;
     let mut at = 0;
     while at < dir.blocks {
@@ -159,7 +159,8 @@ pub(super) fn find(dir: &Dir<'_>, wanted: &Wanted<'_>) -> Result<Option<Found>> 
         let found = match dir.block(LogicalBlock(at)) {
             Ok(Some(block)) => dir.find_in_block(LogicalBlock(at), &block, wanted),
             Ok(None) => {
-                trouble.get_or_insert_with(|| dir.site().corrupt(extant_base::What::DirectoryHole));
+                first_error
+                    .get_or_insert_with(|| dir.site().corrupt(extant_base::What::DirectoryHole));
                 at = dir.after_hole(LogicalBlock(at))?;
                 continue;
             }
@@ -169,12 +170,12 @@ pub(super) fn find(dir: &Dir<'_>, wanted: &Wanted<'_>) -> Result<Option<Found>> 
             Ok(None) => {}
             Ok(found) => return Ok(found),
             Err(error) => {
-                trouble.get_or_insert(error);
+                first_error.get_or_insert(error);
             }
         }
         at += 1;
     }
-    trouble.map_or(Ok(None), Err)
+    first_error.map_or(Ok(None), Err)
 }
 
 impl Dir<'_> {

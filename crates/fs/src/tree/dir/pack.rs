@@ -87,8 +87,8 @@ impl Volume {
             check_new_name(entry.name)?;
             bytes += format.need(entry.name);
         }
-        let room = format.entries_end(self.block_size().bytes());
-        if bytes + DOTS_LEN > room && self.has_compat(Compat::DIR_INDEX) {
+        let capacity = format.entries_end(self.block_size().bytes());
+        if bytes + DOTS_LEN > capacity && self.has_compat(Compat::DIR_INDEX) {
             return self.pack_htree(handle, ino, body, parent, entries);
         }
         let order = dir.by_name(entries)?;
@@ -164,12 +164,12 @@ impl Volume {
         order: &[u32],
     ) -> Result<()> {
         let format = self.dir_format(body);
-        let room = format.entries_end(self.block_size().bytes());
+        let capacity = format.entries_end(self.block_size().bytes());
         let mut cuts = vec![0_usize];
         let mut used = DOTS_LEN;
         for (n, index) in order.iter().enumerate() {
             let need = format.need(entries[*index as usize].name);
-            if used + need > room {
+            if used + need > capacity {
                 cuts.push(n);
                 used = 0;
             }
@@ -370,21 +370,21 @@ fn cut_leaves(
     entries: &[PackEntry<'_>],
     order: &[Ranked],
 ) -> Vec<Leaf> {
-    let room = format.entries_end(block);
-    let wish = room * LEAF_FILL / 100;
-    let mut leaves = Vec::with_capacity(order.len() / (room / 32) + 1);
+    let capacity = format.entries_end(block);
+    let target = capacity * LEAF_FILL / 100;
+    let mut leaves = Vec::with_capacity(order.len() / (capacity / 32) + 1);
     let (mut start, mut at, mut used, mut key) = (0_u32, 0_u32, 0, 0);
     for part in order.chunk_by(|a, b| a.0 >> 32 == b.0 >> 32) {
         let hash = (part[0].0 >> 32) as u32;
         let need = |ranked: &Ranked| format.need(entries[ranked.1 as usize].name);
         let whole: usize = part.iter().map(need).sum();
         // All names of one hash go into one leaf if they fit into one.
-        if used > 0 && used + whole > wish {
+        if used > 0 && used + whole > target {
             leaves.push(Leaf { names: start..at, key });
             (start, used, key) = (at, 0, hash);
         }
         for ranked in part {
-            if used + need(ranked) > room {
+            if used + need(ranked) > capacity {
                 leaves.push(Leaf { names: start..at, key });
                 // The hash continues from the leaf before.
                 (start, used, key) = (at, 0, hash | 1);
@@ -414,14 +414,14 @@ impl Shape {
             return Some(Shape { leaves, upper: 0, lower: 0 });
         }
         // Nodes keep a little free space, unless that costs a level.
-        let roomy = node - node / 16;
-        for fill in [roomy, node] {
+        let loose = node - node / 16;
+        for fill in [loose, node] {
             let upper = leaves.div_ceil(fill);
             if upper <= root {
                 return Some(Shape { leaves, upper, lower: 0 });
             }
         }
-        for fill in [roomy, node] {
+        for fill in [loose, node] {
             let lower = leaves.div_ceil(fill);
             let upper = lower.div_ceil(fill);
             if upper <= root && levels_max >= 2 {

@@ -51,7 +51,7 @@ impl Dir<'_> {
             }
             position.next = 1;
             for entry in self.inline()?.entries() {
-                give(entry, None, &mut out);
+                emit(entry, None, &mut out);
             }
             return Ok(true);
         }
@@ -65,7 +65,7 @@ impl Dir<'_> {
             position.ahead = at.0.saturating_add(super::linear::SCAN_AHEAD);
         }
         position.next += 1;
-        if position.moves.passes_over(at) {
+        if position.moves.skips(at) {
             return Ok(true);
         }
         match self.block(at) {
@@ -75,7 +75,7 @@ impl Dir<'_> {
                     let bytes = block.read();
                     let site = self.site_of(&block);
                     for entry in DirBlock::new(&bytes, self.format_of(names), site).entries() {
-                        give(entry, nokey.as_ref(), &mut out);
+                        emit(entry, nokey.as_ref(), &mut out);
                     }
                 }
                 Err(error) => out(Err(error)),
@@ -108,7 +108,7 @@ impl Dir<'_> {
     }
 }
 
-fn give(entry: Result<Dirent<'_>>, nokey: Option<&NoKey>, out: &mut impl FnMut(Result<Entry>)) {
+fn emit(entry: Result<Dirent<'_>>, nokey: Option<&NoKey>, out: &mut impl FnMut(Result<Entry>)) {
     match entry {
         Ok(entry) => {
             if let Some(ino) = entry.ino

@@ -95,7 +95,7 @@ impl Volume {
         let found = dir.find(b"..")?;
         let mut site = Site::of_ino(ino);
         if dir.form != Form::Inline {
-            let block = dir.solid_block(LogicalBlock(0))?;
+            let block = dir.mapped_block(LogicalBlock(0))?;
             site = dir.site_of(&block).offset(DOTDOT_OFFSET);
             let here =
                 Place::Block { logical: LogicalBlock(0), nr: block.nr(), offset: DOTDOT_OFFSET };
@@ -129,7 +129,7 @@ impl Volume {
             InlineDirMut::new(i_block, value, format, Site::of_ino(ino)).set_parent(parent);
             return Ok(());
         }
-        let block = dir.solid_block(LogicalBlock(0))?;
+        let block = dir.mapped_block(LogicalBlock(0))?;
         let names = dir.check_block(LogicalBlock(0), &block)?;
         let dotdot = dir.find(b"..")?.map(|found| found.place);
         let here = Place::Block { logical: LogicalBlock(0), nr: block.nr(), offset: DOTDOT_OFFSET };

@@ -28,7 +28,7 @@ impl Volume {
     /// Takes one step towards free space in the leaf of `probe`.
     ///
     /// Errors: `NoSpace` if no block or no level is left; `Corrupt`; `Device`.
-    pub(super) fn htree_make_room(
+    pub(super) fn htree_split(
         &self,
         handle: &Handle<'_>,
         ino: Ino,
@@ -60,7 +60,7 @@ impl Volume {
         level: usize,
     ) -> Result<()> {
         let dir = self.dir(ino, body)?;
-        let block = dir.solid_block(probe.leaf)?;
+        let block = dir.mapped_block(probe.leaf)?;
         let (site, seed) = (dir.site_of(&block), dir.seed.unwrap_or(0));
         let mut old = block.read().to_vec();
         let mut new = vec![0; old.len()];
@@ -87,7 +87,7 @@ impl Volume {
         level: usize,
     ) -> Result<()> {
         let dir = self.dir(ino, body)?;
-        let block = dir.solid_block(steps[level + 1].block)?;
+        let block = dir.mapped_block(steps[level + 1].block)?;
         let (site, seed) = (dir.site_of(&block), dir.seed.unwrap_or(0));
         let mut old = block.read().to_vec();
         let mut new = vec![0; old.len()];
@@ -110,7 +110,7 @@ impl Volume {
         key: u32,
         below: LogicalBlock,
     ) -> Result<()> {
-        let block = dir.solid_block(step.block)?;
+        let block = dir.mapped_block(step.block)?;
         let (site, seed) = (dir.site_of(&block), dir.seed.unwrap_or(0));
         let block = block.write(handle)?;
         let mut bytes = block.bytes_mut();
@@ -128,7 +128,7 @@ impl Volume {
     fn push_down(&self, handle: &Handle<'_>, ino: Ino, body: &mut Body) -> Result<()> {
         let (at, added) = self.dir_append(handle, ino, body)?;
         let dir = self.dir(ino, body)?;
-        let block = dir.solid_block(LogicalBlock(0))?;
+        let block = dir.mapped_block(LogicalBlock(0))?;
         let (site, seed) = (dir.site_of(&block), dir.seed.unwrap_or(0));
         let mut root = block.read().to_vec();
         let mut node = vec![0; root.len()];

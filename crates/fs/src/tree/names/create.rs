@@ -11,7 +11,7 @@ use super::{check_name, entry_kind};
 use crate::inodes::create::NewInode;
 use crate::inodes::fast_commit::Named;
 use crate::state::inode::{Body, Inode};
-use crate::tree::dir::insert::Spot;
+use crate::tree::dir::insert::InsertPlace;
 use crate::volume::Volume;
 use extant_base::{Error, Ino, Result};
 use extant_journal::{Handle, Ineligible};
@@ -133,9 +133,9 @@ impl Volume {
         content.check(self)?;
         check_name(name)?;
         let mut body = dir.write();
-        let spot = self.spot_for(dir, &body, name)?;
+        let place = self.insert_place(dir, &body, name)?;
         self.context().check_writable()?;
-        body.check_takes_names()?;
+        body.check_accepts_names()?;
         let directory = content.kind() == FileKind::Directory;
         if directory {
             self.check_subdirectory(&body)?;
@@ -144,14 +144,14 @@ impl Volume {
         let plan = self.inherit(dir.ino, &body, content.kind(), new, now)?;
         self.quota_prepare(plan.inode.uid, plan.inode.gid, plan.inode.projid)?;
         let handle =
-            self.journal().start(self.create_credits(&body, content, &plan.lists, Some(&spot)))?;
+            self.journal().start(self.create_credits(&body, content, &plan.lists, Some(&place)))?;
         let (ino, made) = self.make(&handle, dir.ino, content, &plan.inode, &plan.lists)?;
         let inode = Arc::new(Inode::new(ino, made));
         let mut made = inode.body.write_unshared();
         self.inodes().put(ino, &inode);
         let done = made
             .store(self, ino, &handle)
-            .and_then(|()| self.insert_at(&handle, dir.ino, &mut body, spot, name, ino, content));
+            .and_then(|()| self.insert_at(&handle, dir.ino, &mut body, place, name, ino, content));
         if let Err(error) = done {
             self.unmake(&handle, ino, &mut made);
             handle.stop()?;
@@ -179,7 +179,7 @@ impl Volume {
         let now = new.time.unwrap_or_else(|| self.environment().now());
         let body = dir.write();
         body.check_directory()?;
-        body.check_takes_names()?;
+        body.check_accepts_names()?;
         let plan = self.inherit(dir.ino, &body, FileKind::Regular, new, now)?;
         self.quota_prepare(plan.inode.uid, plan.inode.gid, plan.inode.projid)?;
         let handle =
@@ -206,12 +206,17 @@ impl Volume {
     /// Where `name` can be inserted in directory `dir`.
     ///
     /// Errors: `Exists`; `NotFound` in a removed directory; `Encrypted`.
-    pub(super) fn spot_for(&self, dir: &Inode, body: &Body, name: &[u8]) -> Result<Spot> {
+    pub(super) fn insert_place(
+        &self,
+        dir: &Inode,
+        body: &Body,
+        name: &[u8],
+    ) -> Result<InsertPlace> {
         body.check_directory()?;
         if matches!(name, b"." | b"..") {
             return Err(Error::Exists);
         }
-        self.dir_spot(dir.ino, body, name)
+        self.dir_insert_place(dir.ino, body, name)
     }
 
     /// `LinkLimit` if the directory's link count cannot grow by a subdirectory.
@@ -258,18 +263,18 @@ impl Volume {
         }
     }
 
-    /// Inserts the name of a new inode at the spot that was found for it.
+    /// Inserts the name of a new inode at the place that was found for it.
     #[allow(clippy::too_many_arguments)]
     fn insert_at(
         &self,
         handle: &Handle<'_>,
         dir: Ino,
         body: &mut Body,
-        spot: Spot,
+        place: InsertPlace,
         name: &[u8],
         ino: Ino,
         content: Content<'_>,
     ) -> Result<()> {
-        self.dir_insert_at(handle, dir, body, spot, name, ino, entry_kind(content.kind()))
+        self.dir_insert_at(handle, dir, body, place, name, ino, entry_kind(content.kind()))
     }
 }

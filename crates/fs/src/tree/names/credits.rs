@@ -14,7 +14,7 @@ use super::create::Content;
 use super::inherit::List;
 use crate::inodes::orphan::ORPHAN_CREDITS;
 use crate::state::inode::Body;
-use crate::tree::dir::insert::Spot;
+use crate::tree::dir::insert::InsertPlace;
 use crate::volume::Volume;
 use extant_journal::Credits;
 use extant_ondisk::extent::ExtentNode;
@@ -41,10 +41,10 @@ pub(super) const EXCHANGE: Credits = Credits::blocks(8);
 
 impl Volume {
     /// Credits for adding a name to a directory, including the directory's slot.
-    pub(super) fn insert_credits(&self, body: &Body, spot: &Spot) -> u32 {
-        match spot {
-            Spot::Room(_) => 2,
-            Spot::Search => 5 + APPENDS * BLOCK + self.map_growth(body),
+    pub(super) fn insert_credits(&self, body: &Body, place: &InsertPlace) -> u32 {
+        match place {
+            InsertPlace::Entry(_) => 2,
+            InsertPlace::Search => 5 + APPENDS * BLOCK + self.map_growth(body),
         }
     }
 
@@ -73,9 +73,9 @@ impl Volume {
         dir: &Body,
         content: Content<'_>,
         lists: &[List],
-        spot: Option<&Spot>,
+        place: Option<&InsertPlace>,
     ) -> Credits {
-        let name = spot.map_or(ORPHAN_CREDITS, |spot| self.insert_credits(dir, spot));
+        let name = place.map_or(ORPHAN_CREDITS, |place| self.insert_credits(dir, place));
         let content = match content {
             Content::Empty(_) => 0,
             Content::Directory => BLOCK,
@@ -113,11 +113,11 @@ impl Volume {
     pub(super) fn rename_credits(
         &self,
         new_dir: &Body,
-        spot: Option<&Spot>,
+        place: Option<&InsertPlace>,
         victim: Option<&Body>,
         lists: &[List],
     ) -> Credits {
-        let insert = spot.map_or(2, |spot| self.insert_credits(new_dir, spot));
+        let insert = place.map_or(2, |place| self.insert_credits(new_dir, place));
         let end = victim.map_or(Credits::default(), |victim| self.end_credits(victim));
         let own = 1 + 2 + 1 + NEW_INODE + 1 + self.quota_credits(3);
         let attributes = self.list_credits(lists);

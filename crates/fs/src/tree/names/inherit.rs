@@ -77,8 +77,8 @@ impl Volume {
             }
         }
         let lists = self.inherited_lists(dir, body, kind, new.umask, &mut mode)?;
-        let hands_on_project = body.disk.flags.contains(InodeFlags::PROJINHERIT);
-        let projid = if hands_on_project { body.disk.projid } else { new.projid };
+        let inherits_project = body.disk.flags.contains(InodeFlags::PROJINHERIT);
+        let projid = if inherits_project { body.disk.projid } else { new.projid };
         let inode = NewInode {
             uid: new.uid,
             gid,

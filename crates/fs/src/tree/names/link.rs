@@ -28,9 +28,9 @@ impl Volume {
             return Err(self.link_to_itself(dir, name));
         }
         let (mut body, mut target_body) = lock_two(dir, target);
-        let spot = self.spot_for(dir, &body, name)?;
+        let place = self.insert_place(dir, &body, name)?;
         self.context().check_writable()?;
-        body.check_takes_names()?;
+        body.check_accepts_names()?;
         let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
         if target_body.disk.flags.intersects(fixed)
             || target_body.file_kind() == FileKind::Directory
@@ -51,11 +51,11 @@ impl Volume {
         }
         let now = self.environment().now();
         let credits =
-            self.insert_credits(&body, &spot) + super::credits::LINK + self.quota_credits(1);
+            self.insert_credits(&body, &place) + super::credits::LINK + self.quota_credits(1);
         let handle = self.journal().start(Credits::blocks(credits))?;
         let slot = self.inode_slot(target.ino)?;
         let kind = entry_kind(target_body.file_kind());
-        self.dir_insert_at(&handle, dir.ino, &mut body, spot, name, target.ino, kind)?;
+        self.dir_insert_at(&handle, dir.ino, &mut body, place, name, target.ino, kind)?;
         let named = Named { parent: dir.ino, name, ino: target.ino };
         self.note_named(&handle, &body, target_body.file_kind(), false, named);
         body.names_changed(now);
@@ -73,7 +73,7 @@ impl Volume {
     /// The error for a link to a directory inside itself.
     fn link_to_itself(&self, dir: &Inode, name: &[u8]) -> Error {
         let body = dir.read();
-        match self.spot_for(dir, &body, name).and_then(|_| self.context().check_writable()) {
+        match self.insert_place(dir, &body, name).and_then(|_| self.context().check_writable()) {
             Ok(()) => Error::NotPermitted,
             Err(error) => error,
         }

@@ -66,7 +66,7 @@ impl Body {
     }
 
     /// `NotPermitted` if the directory accepts no new names.
-    fn check_takes_names(&self) -> Result<()> {
+    fn check_accepts_names(&self) -> Result<()> {
         match self.disk.flags.contains(InodeFlags::IMMUTABLE) {
             true => Err(Error::NotPermitted),
             false => Ok(()),
@@ -75,7 +75,7 @@ impl Body {
 
     /// `NotPermitted` if `target`'s name may not be removed from this directory, because one of the
     /// two is immutable or append-only.
-    fn check_loses_name(&self, target: &Body) -> Result<()> {
+    fn check_may_lose_name(&self, target: &Body) -> Result<()> {
         let fixed = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
         match self.disk.flags.intersects(fixed) || target.disk.flags.intersects(fixed) {
             true => Err(Error::NotPermitted),

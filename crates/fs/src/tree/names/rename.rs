@@ -16,7 +16,7 @@ use super::{check_name, entry_kind};
 use crate::inodes::fast_commit::Named;
 use crate::state::inode::{Body, Inode};
 use crate::tree::dir::Found;
-use crate::tree::dir::insert::Spot;
+use crate::tree::dir::insert::InsertPlace;
 use crate::tree::names::create::Content;
 use crate::tree::names::inherit::Plan;
 use crate::volume::Volume;
@@ -97,7 +97,7 @@ impl Volume {
         flags: RenameFlags,
     ) -> Result<()> {
         if flags.exchange && (flags.no_replace || flags.whiteout) {
-            return Err(Error::Invalid("flags of a rename that exclude each other"));
+            return Err(Error::Invalid("rename flags that exclude each other"));
         }
         let dots = |name: &[u8]| matches!(name, b"." | b"..");
         if dots(old_name) {
@@ -165,12 +165,12 @@ impl Volume {
         flags: RenameFlags,
     ) -> Result<()> {
         if self.is_at_or_above(source.ino, new.dir)? {
-            return Err(Error::Invalid("a directory cannot come below itself"));
+            return Err(Error::Invalid("a directory cannot move below itself"));
         }
         match victim {
             Some(victim) if self.is_at_or_above(victim.ino, old.dir)? => {
                 Err(match flags.exchange {
-                    true => Error::Invalid("a directory cannot come below itself"),
+                    true => Error::Invalid("a directory cannot move below itself"),
                     false => Error::NotEmpty,
                 })
             }
@@ -186,7 +186,7 @@ impl Volume {
             if !seen.insert(at) {
                 return Err(Site::of_ino(at).corrupt(What::DirectoryLoop));
             }
-            let inode = self.inode_as(at, crate::inodes::lookup::Ask::Orphan)?;
+            let inode = self.inode_as(at, crate::inodes::lookup::Lookup::Orphan)?;
             let body = inode.read();
             if body.disk.links == 0 {
                 // Removed: it has no ancestors, and nothing can be moved into it.
@@ -253,9 +253,9 @@ impl Volume {
         if directory && moved {
             self.dir_check_parent(source.ino, &source_body, old.dir.ino)?;
         }
-        let spot = match &victim {
+        let place = match &victim {
             Some(_) => None,
-            None => Some(self.dir_spot(
+            None => Some(self.dir_insert_place(
                 new.dir.ino,
                 new_body.as_ref().unwrap_or(&old_body),
                 new.name,
@@ -274,7 +274,7 @@ impl Volume {
         }
         let credits = self.rename_credits(
             new_body.as_ref().unwrap_or(&old_body),
-            spot.as_ref(),
+            place.as_ref(),
             victim.as_ref().map(|victim| &*victim.body),
             plan.as_ref().map_or(&[], |plan| &plan.lists),
         );
@@ -290,7 +290,7 @@ impl Volume {
             None => Ok(()),
         };
         let entered =
-            Entered { source: source.ino, kind, victim: victim.as_ref().map(|v| v.found), spot };
+            Entered { source: source.ino, kind, victim: victim.as_ref().map(|v| v.found), place };
         let in_new = new_body.as_mut().unwrap_or(&mut old_body);
         let done = stored.and_then(|()| self.enter_new(&handle, new, in_new, entered));
         if let Err(error) = done {
@@ -348,7 +348,7 @@ impl Volume {
         handle.stop()
     }
 
-    /// Makes the new name point to the source: in the victim's entry, or at the spot that was
+    /// Makes the new name point to the source: in the victim's entry, or at the place that was
     /// found.
     fn enter_new(
         &self,
@@ -357,13 +357,13 @@ impl Volume {
         body: &mut Body,
         entered: Entered,
     ) -> Result<()> {
-        let Entered { source, kind, victim, spot } = entered;
-        match (victim, spot) {
+        let Entered { source, kind, victim, place } = entered;
+        match (victim, place) {
             (Some(found), _) => self.dir_set_found(handle, new.dir.ino, body, found, source, kind),
-            (None, Some(spot)) => {
-                self.dir_insert_at(handle, new.dir.ino, body, spot, new.name, source, kind)
+            (None, Some(place)) => {
+                self.dir_insert_at(handle, new.dir.ino, body, place, new.name, source, kind)
             }
-            (None, None) => Err(Error::Invalid("a new name without a place")),
+            (None, None) => Err(Error::Invalid("a new name without its place in the directory")),
         }
     }
 
@@ -385,8 +385,8 @@ impl Volume {
         let mut source_body = locked.source_body;
         let (old, new, source) = (locked.old, locked.new, locked.source);
         let is_dir = |body: &Body| body.file_kind() == FileKind::Directory;
-        old_body.check_loses_name(&source_body)?;
-        new_body.as_ref().unwrap_or(&old_body).check_loses_name(&victim.body)?;
+        old_body.check_may_lose_name(&source_body)?;
+        new_body.as_ref().unwrap_or(&old_body).check_may_lose_name(&victim.body)?;
         check_names_are_plain([Some(&*old_body), new_body.as_deref()])?;
         if let Some(new_body) = &new_body {
             check_project(new_body, &source_body)?;
@@ -449,13 +449,13 @@ struct Entered {
     source: Ino,
     kind: extant_ondisk::dirent::EntryKind,
     victim: Option<Found>,
-    spot: Option<Spot>,
+    place: Option<InsertPlace>,
 }
 
 /// `CrossProject` if `dir` passes on a project other than the file's.
 fn check_project(dir: &Body, file: &Body) -> Result<()> {
-    let hands_on = dir.disk.flags.contains(InodeFlags::PROJINHERIT);
-    match hands_on && dir.disk.projid != file.disk.projid {
+    let inherits_project = dir.disk.flags.contains(InodeFlags::PROJINHERIT);
+    match inherits_project && dir.disk.projid != file.disk.projid {
         true => Err(Error::CrossProject),
         false => Ok(()),
     }
@@ -475,12 +475,12 @@ fn check_names_are_plain(dirs: [Option<&Body>; 2]) -> Result<()> {
 impl Locked<'_> {
     fn check_replace(&self, volume: &Volume) -> Result<()> {
         let new_body = self.new_body.as_ref().unwrap_or(&self.old_body);
-        self.old_body.check_loses_name(&self.source_body)?;
+        self.old_body.check_may_lose_name(&self.source_body)?;
         let directory = self.source_body.file_kind() == FileKind::Directory;
         match &self.victim {
-            None => new_body.check_takes_names()?,
+            None => new_body.check_accepts_names()?,
             Some(victim) => {
-                new_body.check_loses_name(&victim.body)?;
+                new_body.check_may_lose_name(&victim.body)?;
                 match (directory, victim.body.file_kind() == FileKind::Directory) {
                     (true, false) => return Err(Error::NotADirectory),
                     (false, true) => return Err(Error::IsADirectory),

@@ -31,7 +31,7 @@ impl Volume {
             return Err(Error::IsADirectory);
         }
         self.with_entry(dir, name, |entry| {
-            entry.dir_body.check_loses_name(&entry.target_body)?;
+            entry.dir_body.check_may_lose_name(&entry.target_body)?;
             if entry.target_body.file_kind() == FileKind::Directory {
                 return Err(Error::IsADirectory);
             }
@@ -53,7 +53,7 @@ impl Volume {
             _ => {}
         }
         self.with_entry(dir, name, |entry| {
-            entry.dir_body.check_loses_name(&entry.target_body)?;
+            entry.dir_body.check_may_lose_name(&entry.target_body)?;
             if entry.target_body.file_kind() != FileKind::Directory {
                 return Err(Error::NotADirectory);
             }

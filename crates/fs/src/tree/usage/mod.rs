@@ -91,13 +91,13 @@ impl Volume {
         let Some(quota) = self.quota().filter(|_| self.counts(ino, body)) else {
             return Ok(());
         };
-        let from = held.filter(|_| matches!(body.counted, Counted::Kept | Counted::Gone));
+        let from = held.filter(|_| matches!(body.counted, Counted::Kept | Counted::Released));
         let is_kept = matches!(body.counted, Counted::New | Counted::Kept);
         let to = is_kept.then(|| Holding::of(&body.disk));
         // A second store does not count the inode again.
         body.counted = match body.counted {
             Counted::New => Counted::Kept,
-            Counted::Gone => Counted::Never,
+            Counted::Released => Counted::Never,
             counted => counted,
         };
         if from == to {

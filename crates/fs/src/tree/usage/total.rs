@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 
 /// Inodes and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Sum {
+pub(crate) struct Total {
     pub(crate) inodes: u64,
     pub(crate) bytes: u64,
 }
@@ -28,9 +28,9 @@ pub(crate) struct Sum {
 /// Usage by user, group and project.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usage {
-    by_user: BTreeMap<u32, Sum>,
-    by_group: BTreeMap<u32, Sum>,
-    by_project: BTreeMap<u32, Sum>,
+    by_user: BTreeMap<u32, Total>,
+    by_group: BTreeMap<u32, Total>,
+    by_project: BTreeMap<u32, Total>,
 }
 
 impl Usage {
@@ -38,20 +38,20 @@ impl Usage {
     pub(crate) fn charge(&mut self, volume: &Volume, ino: Ino, body: &Body) -> Result<()> {
         let inodes = 1 + volume.count_value_inodes(ino, body)?;
         let bytes = body.disk.sectors.saturating_mul(512);
-        for (sums, id) in [
+        for (totals, id) in [
             (&mut self.by_user, body.disk.uid),
             (&mut self.by_group, body.disk.gid),
             (&mut self.by_project, body.disk.projid),
         ] {
-            let sum = sums.entry(id).or_default();
-            sum.inodes = sum.inodes.saturating_add(inodes);
-            sum.bytes = sum.bytes.saturating_add(bytes);
+            let total = totals.entry(id).or_default();
+            total.inodes = total.inodes.saturating_add(inodes);
+            total.bytes = total.bytes.saturating_add(bytes);
         }
         Ok(())
     }
 
     /// The usage by id.
-    pub(crate) fn sums(&self, kind: QuotaKind) -> &BTreeMap<u32, Sum> {
+    pub(crate) fn totals(&self, kind: QuotaKind) -> &BTreeMap<u32, Total> {
         match kind {
             QuotaKind::User => &self.by_user,
             QuotaKind::Group => &self.by_group,
@@ -61,10 +61,10 @@ impl Usage {
 
     /// The content of the quota file of one kind, without limits.
     pub(crate) fn file(&self, kind: QuotaKind) -> Vec<u8> {
-        let entries = self.sums(kind).iter().map(|(&id, sum)| QuotaEntry {
+        let entries = self.totals(kind).iter().map(|(&id, total)| QuotaEntry {
             id,
-            inodes: sum.inodes,
-            space: sum.bytes,
+            inodes: total.inodes,
+            space: total.bytes,
             ..QuotaEntry::default()
         });
         QuotaInfo::build(kind, entries)

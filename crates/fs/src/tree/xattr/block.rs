@@ -15,7 +15,7 @@
 
 use super::list::{Attribute, Stored};
 use crate::context::role::Role;
-use crate::space::claims::Claim;
+use crate::space::reservations::Allowance;
 use crate::state::inode::Body;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Ino, Result, Site};
@@ -83,7 +83,7 @@ impl Volume {
         let goal = self.space().group_start(ino);
         // No space is reserved for attributes: they must not use clusters that are reserved for
         // data.
-        let nr = match self.allocate_metadata(ino, body, handle, goal, Claim::Data) {
+        let nr = match self.allocate_metadata(ino, body, handle, goal, Allowance::Data) {
             Ok(nr) => nr,
             Err(error) => {
                 for value in added {
@@ -130,7 +130,7 @@ impl Volume {
         match share_count(&bytes, content) {
             Some(count) if count < REFCOUNT_MAX => {
                 BlockHeader::set_refcount(&mut bytes, count + 1);
-                self.sum_block(&mut bytes, block.nr());
+                self.update_checksum(&mut bytes, block.nr());
                 Ok(Some(block.nr()))
             }
             _ => Ok(None),
@@ -159,7 +159,7 @@ impl Volume {
                 return Ok(None);
             }
             bytes.copy_from_slice(content);
-            self.sum_block(&mut bytes, nr);
+            self.update_checksum(&mut bytes, nr);
         }
         Ok(Some(block))
     }
@@ -181,7 +181,7 @@ impl Volume {
             let before = BlockHeader::read(&bytes, Site::of_ino(ino).block(nr))?;
             if before.refcount > 1 {
                 BlockHeader::set_refcount(&mut bytes, before.refcount - 1);
-                self.sum_block(&mut bytes, nr);
+                self.update_checksum(&mut bytes, nr);
             } else {
                 bytes[..4].fill(0); // the magic
             }
@@ -214,11 +214,11 @@ impl Volume {
         let block_mut = self.change_block(handle, block)?;
         let mut bytes = block_mut.bytes_mut();
         bytes.copy_from_slice(content);
-        self.sum_block(&mut bytes, block.nr());
+        self.update_checksum(&mut bytes, block.nr());
         Ok(())
     }
 
-    fn sum_block(&self, bytes: &mut [u8], nr: BlockNr) {
+    fn update_checksum(&self, bytes: &mut [u8], nr: BlockNr) {
         if let Some(seed) = self.checksums().seed() {
             BlockHeader::set_checksum(bytes, seed, nr);
         }

@@ -113,7 +113,7 @@ pub(crate) fn split_name(full: &[u8]) -> Result<(NameIndex, &[u8])> {
     }
     match NameIndex::split(full) {
         Some((NameIndex::SYSTEM | NameIndex::RICHACL, _)) | None => {
-            Err(Error::NotSupported("an attribute of no namespace ext4 knows, as user. is"))
+            Err(Error::NotSupported("an attribute in a namespace that ext4 does not have"))
         }
         Some(split) => Ok(split),
     }

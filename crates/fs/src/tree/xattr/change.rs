@@ -325,10 +325,10 @@ impl Homes {
             return false;
         }
         let (index, name) = (attribute.index, attribute.name.clone());
-        let stood = self.remove_from_tail(index, &name);
+        let place = self.remove_from_tail(index, &name);
         self.remove_from_block(index, &name);
         if fits_tail {
-            self.tail.insert(stood.unwrap_or(self.tail.len()), attribute);
+            self.tail.insert(place.unwrap_or(self.tail.len()), attribute);
         } else {
             self.block.push(attribute);
             self.block_changed = true;

@@ -95,25 +95,25 @@ impl Volume {
         }
     }
 
-    /// Calls `look` with every attribute of both places, including hidden ones.
+    /// Calls `visit` with every attribute of both places, including hidden ones.
     ///
-    /// `look` must not take locks: the lock on a block's bytes is held during the call.
+    /// `visit` must not take locks: the lock on a block's bytes is held during the call.
     pub(crate) fn each_xattr(
         &self,
         ino: Ino,
         body: &Body,
-        mut look: impl FnMut(&XattrEntry<'_>),
+        mut visit: impl FnMut(&XattrEntry<'_>),
     ) -> Result<()> {
         let at = Site::of_ino(ino);
         let ea_inode = self.has_incompat(Incompat::EA_INODE);
         if let Some(area) = XattrArea::in_inode(body.xattr_tail(self.context()), ea_inode, at)? {
-            area.entries().for_each(|entry| look(&entry));
+            area.entries().for_each(|entry| visit(&entry));
         }
         if let Some(nr) = body.disk.file_acl {
             let block = self.xattr_block(ino, nr)?;
             let bytes = block.read();
             let (_, area) = XattrArea::in_block(&bytes, ea_inode, at.block(nr))?;
-            area.entries().for_each(|entry| look(&entry));
+            area.entries().for_each(|entry| visit(&entry));
         }
         Ok(())
     }

@@ -51,17 +51,17 @@ pub fn tree(fs: &Filesystem) -> extant::Result<Tree> {
 
 /// The first few differences as text; empty if there are none.
 pub fn differences(left: &Tree, right: &Tree) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut found = Vec::new();
     let paths: std::collections::BTreeSet<_> = left.keys().chain(right.keys()).collect();
     for path in paths {
         let path_shown = path.display();
         match (left.get(path), right.get(path)) {
-            (Some(_), None) => told.push(format!("{path_shown} is missing")),
-            (None, Some(_)) => told.push(format!("{path_shown} is too much")),
+            (Some(_), None) => found.push(format!("{path_shown} is missing")),
+            (None, Some(_)) => found.push(format!("{path_shown} is too much")),
             (Some(a), Some(b)) if a != b => {
                 let at = a.content.iter().zip(&b.content).position(|(a, b)| a != b);
                 let brief = |seen: &Seen| Seen { content: vec![], ..seen.clone() };
-                told.push(format!(
+                found.push(format!(
                     "{path_shown}: {:?} became {:?}; content differs from {at:?} on",
                     brief(a),
                     brief(b)
@@ -70,6 +70,6 @@ pub fn differences(left: &Tree, right: &Tree) -> Vec<String> {
             _ => {}
         }
     }
-    told.truncate(6);
-    told
+    found.truncate(6);
+    found
 }

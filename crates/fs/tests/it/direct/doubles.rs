@@ -8,16 +8,16 @@ pub struct FaultsAt<'m> {
     pub len: usize,
     pub at: usize,
     /// Whether faulting in makes the bytes present.
-    pub comes: bool,
+    pub can_appear: bool,
     /// How often a copy stops again even then.
-    pub flees: u32,
+    pub stays_absent: u32,
     pub faulted_in: u32,
 }
 
 impl<'m> FaultsAt<'m> {
-    pub fn new(bytes: &'m [u8], at: usize, comes: bool) -> FaultsAt<'m> {
+    pub fn new(bytes: &'m [u8], at: usize, can_appear: bool) -> FaultsAt<'m> {
         let inner = Source::new(bytes);
-        FaultsAt { inner, len: bytes.len(), at, comes, flees: 0, faulted_in: 0 }
+        FaultsAt { inner, len: bytes.len(), at, can_appear, stays_absent: 0, faulted_in: 0 }
     }
 
     fn pos(&self) -> usize {
@@ -31,7 +31,7 @@ impl<'m> CallerMemory<'m> for FaultsAt<'m> {
     }
 
     fn copy_out(&mut self, to: &mut [u8], faults: Faults) -> usize {
-        if faults == Faults::Allowed && self.comes {
+        if faults == Faults::Allowed && self.can_appear {
             self.at = self.len;
         }
         let n = to.len().min(self.at.saturating_sub(self.pos()));
@@ -44,11 +44,11 @@ impl<'m> CallerMemory<'m> for FaultsAt<'m> {
 
     fn fault_in(&mut self, len: usize, _: Access) -> usize {
         self.faulted_in += 1;
-        if self.flees > 0 {
-            self.flees -= 1;
+        if self.stays_absent > 0 {
+            self.stays_absent -= 1;
             return len;
         }
-        if self.comes {
+        if self.can_appear {
             self.at = self.len;
         }
         len.min(self.at.saturating_sub(self.pos()))

@@ -81,7 +81,7 @@ fn a_failed_write_shows_nothing_that_was_on_the_device_before() {
 }
 
 #[test]
-fn a_failed_read_hands_out_what_was_read_before_and_then_the_error() {
+fn a_failed_read_returns_the_bytes_before_the_failure_and_then_the_error() {
     for volume in VOLUMES {
         let (device, fs) = volume(4096, None);
         let file = new_file(&fs, "f");
@@ -202,7 +202,7 @@ fn a_queue_that_runs_out_of_memory_does_the_rest() {
 }
 
 #[test]
-fn space_that_ends_at_any_block_refuses_what_does_not_fit_and_nothing_else() {
+fn only_the_writes_that_do_not_fit_are_refused_wherever_space_ends() {
     for volume in VOLUMES {
         for free in [0, 1, 2, 3, 4, 7, 12, 20, 33] {
             let (device, fs) = volume(4096, Some(4));

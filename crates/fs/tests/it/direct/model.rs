@@ -8,7 +8,7 @@ use extant_testkit::rng::Rng;
 const MOST: usize = 1 << 20;
 
 #[test]
-fn direct_buffered_and_lent_bytes_are_those_of_a_plain_vector() {
+fn direct_buffered_and_borrowed_bytes_are_those_of_a_vector() {
     for volume in VOLUMES {
         for (block, cache, seed) in [
             (1024, Some(4), 1),

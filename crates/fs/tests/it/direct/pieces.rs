@@ -21,8 +21,8 @@ const MIB: usize = 1 << 20;
 fn volume(path: &Path, features: &str, direct: bool) -> extant::Filesystem {
     let device = Arc::new(FileOptions::new().create(path, 48 << 20).unwrap());
     let block = BlockSize::from_superblock_log(2).unwrap();
-    let wish = MkfsOptions::new().block_size(block).features(features).unwrap();
-    format(device, &wish, &Environment::default()).unwrap();
+    let options = MkfsOptions::new().block_size(block).features(features).unwrap();
+    format(device, &options, &Environment::default()).unwrap();
     OpenOptions::new().write(true).direct(direct).open(path).unwrap()
 }
 
@@ -91,7 +91,7 @@ fn memory_that_may_fault_is_copied_whole_before_anything_is_written() {
 }
 
 #[test]
-fn a_piece_that_does_not_match_is_never_handed_out() {
+fn data_that_does_not_match_its_checksum_is_never_returned() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("img");
     let fs = volume(&path, "data_csum", true);
@@ -126,7 +126,7 @@ fn a_piece_that_does_not_match_is_never_handed_out() {
 }
 
 #[test]
-fn a_file_that_was_torn_by_short_writes_is_whole_again_after_long_ones() {
+fn a_file_that_short_writes_fragmented_is_contiguous_again_after_long_ones() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("img");
     let fs = volume(&path, "data_csum", true);

@@ -95,7 +95,7 @@ fn every_transfer_arrives_at_any_depth_in_memory_and_in_files_by_every_way() {
 }
 
 #[test]
-fn what_is_under_way_is_finished_by_who_needs_the_file() {
+fn a_thread_that_needs_the_file_finishes_queued_transfers() {
     for volume in VOLUMES {
         let (device, fs) = volume(4096, Some(4));
         let file = new_file(&fs, "f");
@@ -133,7 +133,7 @@ fn what_is_under_way_is_finished_by_who_needs_the_file() {
 }
 
 #[test]
-fn what_the_device_alone_cannot_do_is_done_all_the_same() {
+fn transfers_that_the_device_alone_cannot_do_are_done() {
     for volume in VOLUMES {
         let (device, fs) = volume(65_536, Some(4));
         let file = new_file(&fs, "f");

@@ -14,7 +14,7 @@ enum Kind {
     Hole,
     Mixed,
     PastEnd,
-    Behind,
+    WhollyPastEnd,
 }
 
 const KINDS: [Kind; 7] = [
@@ -24,7 +24,7 @@ const KINDS: [Kind; 7] = [
     Kind::Hole,
     Kind::Mixed,
     Kind::PastEnd,
-    Kind::Behind,
+    Kind::WhollyPastEnd,
 ];
 
 const LEN: usize = 512 << 10;
@@ -60,7 +60,7 @@ fn prepare(file: &File, kind: Kind) -> Vec<u8> {
             file.set_len(LEN as u64 / 2 + 777).unwrap();
             model.truncate(LEN / 2 + 777);
         }
-        Kind::Behind => {
+        Kind::WhollyPastEnd => {
             file.set_len(from / 2 + 100).unwrap();
             model.truncate(from as usize / 2 + 100);
         }
@@ -133,7 +133,7 @@ fn every_kind_of_range_takes_a_direct_write_at_every_alignment() {
 }
 
 #[test]
-fn what_lies_behind_the_end_in_its_block_is_never_shown() {
+fn bytes_past_the_end_in_the_last_block_are_never_shown() {
     for block in [1024, 4096, 65_536_u64] {
         let (device, fs) = crate::direct::volume(block as usize, None);
         let end = 2 * block + 7;
@@ -167,7 +167,7 @@ fn what_lies_behind_the_end_in_its_block_is_never_shown() {
 }
 
 #[test]
-fn what_is_in_the_inode_or_the_journal_takes_the_way_through_the_cache() {
+fn inline_and_journaled_data_go_through_the_cache() {
     let device = std::sync::Arc::new(crate::common::mke2fs(24, "-O inline_data -I 256"));
     let fs = crate::direct::open(&device, Some(4));
     let file = new_file(&fs, "small");

@@ -43,7 +43,7 @@ fn each_byte_is_lent_or_copied_once_and_never_both() {
 }
 
 #[test]
-fn a_short_copy_gives_everything_back_and_says_so() {
+fn a_short_copy_releases_everything_and_is_reported() {
     for volume in VOLUMES {
         let (device, fs) = volume(4096, Some(4));
         let file = new_file(&fs, "f");
@@ -88,7 +88,7 @@ fn memory_that_is_not_present_is_faulted_in_with_nothing_held() {
         // Pages that become absent repeatedly: at the end the bytes are copied where waiting is
         // allowed.
         let mut memory = FaultsAt::new(&bytes[..MIB], 0, true);
-        memory.flees = 1000;
+        memory.stays_absent = 1000;
         assert_eq!(file.write_direct(0, &mut memory, &DirectOptions::default()).unwrap(), MIB);
         assert!(memory.faulted_in < 100);
         assert!(content(&fs, "f") == bytes);
@@ -155,7 +155,7 @@ fn a_buffer_that_maps_the_file_being_written_does_not_deadlock() {
 }
 
 #[test]
-fn what_may_not_wait_says_so_instead() {
+fn a_transfer_that_may_not_wait_returns_would_block() {
     let (_device, fs) = volume(4096, Some(4));
     let file = new_file(&fs, "f");
     file.write_all_at(0, &pattern(MIB, 1)).unwrap();
@@ -218,7 +218,7 @@ fn chunks_shrink_when_memory_is_short_and_no_page_is_an_error() {
 }
 
 #[test]
-fn a_thread_that_scribbles_on_the_buffer_writes_old_words_or_new_ones_and_nothing_else() {
+fn a_buffer_that_changes_during_a_write_leaves_old_or_new_words_only() {
     for volume in VOLUMES {
         let (_device, fs) = volume(4096, Some(4));
         let file = new_file(&fs, "f");
@@ -273,9 +273,9 @@ fn vectors_of_odd_lengths_are_written_and_read_whole() {
                 let mut rest = &mut back[..];
                 let mut from = 0;
                 for to in cuts.iter().copied() {
-                    let (piece, behind) = rest.split_at_mut(to - from);
+                    let (piece, after) = rest.split_at_mut(to - from);
                     targets.push(std::io::IoSliceMut::new(piece));
-                    (rest, from) = (behind, to);
+                    (rest, from) = (after, to);
                 }
                 targets.push(std::io::IoSliceMut::new(rest));
                 let mut target = extant::Target::vectored(&mut targets);

@@ -10,7 +10,7 @@ const THREADS: usize = 4;
 const SLOTS: usize = 128;
 
 #[test]
-fn no_thread_loses_a_byte_to_another_that_writes_beside_it() {
+fn concurrent_writes_to_neighbouring_bytes_lose_nothing() {
     for volume in VOLUMES {
         for (block, slot) in
             [(1024, 512), (4096, 512), (4096, 4096), (65_536, 4096), (65_536, 65_536)]
@@ -30,9 +30,9 @@ fn no_thread_loses_a_byte_to_another_that_writes_beside_it() {
                     let mut rng = Rng::new(9);
                     while !ends.load(Ordering::Relaxed) {
                         file.read_at(rng.below(len) as u64, &mut bytes).unwrap();
-                        let behind = (len + (1 << 20)) as u64;
-                        file.allocate(FallocateMode::KeepSize, behind, 65_536).unwrap();
-                        file.allocate(FallocateMode::PunchHole, behind, 65_536).unwrap();
+                        let pos = (len + (1 << 20)) as u64;
+                        file.allocate(FallocateMode::KeepSize, pos, 65_536).unwrap();
+                        file.allocate(FallocateMode::PunchHole, pos, 65_536).unwrap();
                     }
                 });
                 let workers: Vec<_> = (0..THREADS)
@@ -125,7 +125,7 @@ fn overlapping_writers_leave_one_of_their_blocks_and_appenders_all_of_theirs() {
             }
         });
         let content = fs.read("/f").unwrap();
-        assert!(content.iter().all(|byte| *byte <= 4), "no byte that nobody wrote");
+        assert!(content.iter().all(|byte| *byte <= 4), "every byte was written");
         drop(file);
         fs.close().unwrap();
         judge(&*device);

@@ -35,7 +35,7 @@ pub(super) fn load(view: &mut View<'_>) {
                 view.note(
                     What::Backup,
                     Site::of_group(GroupNr(first)).block(block),
-                    "descriptors are taken from a copy",
+                    "the descriptors of a backup are used",
                 );
                 bytes.copy_from_slice(&copy);
             }

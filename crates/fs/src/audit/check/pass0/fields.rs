@@ -24,7 +24,7 @@ pub(super) fn check(view: &View<'_>) {
     let journal = sb.has_journal();
     let named = sb.journal_inum != 0 || sb.journal_uuid != [0; 16];
     if !journal && (named || sb.needs_recovery()) {
-        contradiction("a journal is named or to be recovered, and there is none");
+        contradiction("a journal or a recovery is recorded without has_journal");
     }
     if journal && sb.journal_inum == 0 && sb.journal_uuid == [0; 16] {
         view.error(What::JournalMissing, at(0xE0));
@@ -33,7 +33,11 @@ pub(super) fn check(view: &View<'_>) {
         view.error(What::JournalInode, at(0xE0));
     }
     if sb.journal_inum != 0 && sb.journal_uuid != [0; 16] {
-        view.error_with(What::JournalUuid, at(0xD0), "a journal inside and one elsewhere");
+        view.error_with(
+            What::JournalUuid,
+            at(0xD0),
+            "an internal and an external journal are both recorded",
+        );
     }
     if view.has_ro_compat(RoCompat::METADATA_CSUM) && view.has_ro_compat(RoCompat::GDT_CSUM) {
         contradiction("metadata_csum and uninit_bg are both set");
@@ -51,7 +55,7 @@ pub(super) fn check(view: &View<'_>) {
         bad(0xCE, "descriptor blocks are reserved without resize_inode");
     }
     if sb.log_groups_per_flex > 31 {
-        bad(0x174, "a flex group of more groups than can be counted");
+        bad(0x174, "a flex group has more groups than can be counted");
     }
     if view.has_ro_compat(RoCompat::QUOTA) {
         let numbers = [
@@ -83,7 +87,7 @@ pub(super) fn check(view: &View<'_>) {
     } else if sb.orphan_file_inum != 0 {
         contradiction("an orphan file is named without orphan_file");
     } else if view.has_ro_compat(RoCompat::ORPHAN_PRESENT) {
-        contradiction("orphans in a file that the volume does not have");
+        contradiction("orphan_present without orphan_file");
     }
     if view.has_incompat(Incompat::MMP) && !view.geometry.holds(sb.mmp_block, 1) {
         view.error(What::MmpBlock, at(0x168));
@@ -93,7 +97,7 @@ pub(super) fn check(view: &View<'_>) {
     let dead = RoCompat::BTREE_DIR | RoCompat::SNAPSHOT | RoCompat::REPLICA;
     let ro_compat = sb.features.ro_compat.unknown() | sb.features.ro_compat & dead;
     if compat.bits() | ro_compat.bits() != 0 {
-        contradiction("unknown features, whose rules go unchecked");
+        contradiction("unknown features: their rules are not checked");
     }
     if sb.state.contains(VolumeState::ERROR) {
         view.note(What::VolumeState, at(0x3A), "errors were recorded");

@@ -49,7 +49,10 @@ pub(in crate::audit::check) fn find(
             if let Err(error) = superblock.check_device(device.len(), Site::NOWHERE) {
                 let blocks = superblock.blocks_count;
                 let there = device.len() >> superblock.block_size.log2();
-                findings.corrupt(&error, &format!("{blocks} blocks counted, {there} there"));
+                findings.corrupt(
+                    &error,
+                    &format!("the superblock counts {blocks} blocks, the device has {there}"),
+                );
             }
             return Ok(Some(superblock));
         }
@@ -62,7 +65,7 @@ pub(in crate::audit::check) fn find(
     {
         return Err(wrong);
     }
-    findings.corrupt(&wrong, if copy.is_some() { "going by a copy" } else { "" });
+    findings.corrupt(&wrong, if copy.is_some() { "a backup superblock is used" } else { "" });
     if only_checksum
         && let Ok(superblock) = raw.parse(Site::NOWHERE)
         && superblock.features.unreadable().is_none()

@@ -214,7 +214,7 @@ impl Sink for Taking<'_, '_> {
 
 impl Scan<'_, '_> {
     /// Compares what is mapped with `i_size`, depending on the kind of file.
-    #[expect(clippy::too_many_arguments, reason = "all of one inode, gathered by its caller")]
+    #[expect(clippy::too_many_arguments, reason = "the arguments describe one inode")]
     pub(super) fn check_content(
         &mut self,
         ino: Ino,
@@ -356,25 +356,25 @@ impl Scan<'_, '_> {
         let Some(value) = &attributes.inline_value else {
             return wrong("the attribute that holds the rest is missing");
         };
-        let room = (inode.i_block.len() + value.len()) as u64;
+        let capacity = (inode.i_block.len() + value.len()) as u64;
         match inode.kind() {
             Some(FileKind::Directory) => {
-                if inode.size != room {
+                if inode.size != capacity {
                     wrong("size");
                 }
             }
             Some(FileKind::Symlink) => {
                 let mut target = inode.i_block.to_vec();
                 target.extend_from_slice(value);
-                target.truncate(inode.size.min(room) as usize);
-                if inode.size > room || inode.size == 0 {
+                target.truncate(inode.size.min(capacity) as usize);
+                if inode.size > capacity || inode.size == 0 {
                     wrong("size");
                 } else if target.contains(&0) && !inode.flags.contains(InodeFlags::ENCRYPT) {
                     self.view.error_with(What::SymlinkTarget, at, "length");
                 }
             }
             _ => {
-                if inode.size > room {
+                if inode.size > capacity {
                     // mke2fs makes such files from files with holes. e2fsck accepts them; recent
                     // Linux does not.
                     self.view.note(What::InlineData, at, "larger than its content");

@@ -222,17 +222,17 @@ impl Scan<'_, '_> {
                     || inode.file_acl.is_some()
                     || inode.flags.intersects(flags)
                 {
-                    wrong("the list of bad blocks is no file");
+                    wrong("the inode of bad blocks is not a regular file");
                 }
             }
             Role::BootLoader => {
                 if inode.mode != 0 && kind != Some(FileKind::Regular) {
-                    wrong("the boot loader is no regular file");
+                    wrong("the boot loader's inode is not a regular file");
                 }
             }
             Role::Resize => {
                 if kind != Some(FileKind::Regular) {
-                    wrong("the resize inode is no regular file");
+                    wrong("the resize inode is not a regular file");
                 }
             }
             Role::Own => {
@@ -246,11 +246,11 @@ impl Scan<'_, '_> {
             }
             Role::Unused => {
                 if is_mapped && matches!(ino.get(), 3 | 4 | 7 | 8) {
-                    wrong("in use, and the volume has no such file");
+                    wrong("in use, but the volume has no such internal file");
                 } else if inode.mode != 0 && !matches!(ino.get(), 3 | 4 | 8) {
-                    wrong("a mode, and the number has no use");
+                    wrong("a reserved inode without a use has a mode");
                 } else if inode.mode != 0 {
-                    self.view.note(What::InodeReserved, at, "a mode without a file");
+                    self.view.note(What::InodeReserved, at, "a mode without a file type");
                 }
                 return is_mapped;
             }

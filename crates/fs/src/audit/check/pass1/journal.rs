@@ -70,7 +70,7 @@ fn check_external(view: &View<'_>) {
     }
     let raw = RawSuperblock::read_from_bytes(&bytes).ok();
     let Some(Ok(superblock)) = raw.map(|raw| raw.parse(Site::NOWHERE)) else {
-        return wrong("the journal's device holds none");
+        return wrong("the journal device holds no journal");
     };
     let is_journal = superblock.features.incompat.contains(Incompat::JOURNAL_DEV);
     if !is_journal || superblock.uuid != view.sb.journal_uuid {
@@ -97,7 +97,11 @@ fn check_superblock(view: &View<'_>, bytes: &[u8], blocks: u64, at: Site) {
     match JournalSuperblock::read(bytes, view.geometry.block_size(), blocks, at) {
         Ok(journal) => {
             if journal.nr_users > 1 && view.sb.journal_inum != 0 {
-                view.error_with(What::JournalSuperblock, at.offset(0x40), "many users of one file");
+                view.error_with(
+                    What::JournalSuperblock,
+                    at.offset(0x40),
+                    "several volumes use one internal journal",
+                );
             }
             if journal.maxlen < LOG_BLOCKS_MIN {
                 view.error_with(What::JournalSuperblock, at.offset(0x10), "too short");
@@ -107,7 +111,7 @@ fn check_superblock(view: &View<'_>, bytes: &[u8], blocks: u64, at: Site) {
                 view.error_with(What::JournalSuperblock, at.offset(0x1C), detail);
             }
             if journal.errno != 0 {
-                view.note(What::VolumeState, at.offset(0x20), "the journal gave up");
+                view.note(What::VolumeState, at.offset(0x20), "the journal was aborted");
             }
         }
         Err(error) => view.corrupt(&error, ""),

@@ -20,7 +20,11 @@ pub(super) fn find(view: &View<'_>) -> HashSet<u32> {
         file(view, &mut orphans);
     }
     if orphans.len() > listed && !view.has_ro_compat(RoCompat::ORPHAN_PRESENT) {
-        view.error_with(What::OrphanFile, Site::NOWHERE, "entries in a volume that was unmounted");
+        view.error_with(
+            What::OrphanFile,
+            Site::NOWHERE,
+            "orphan entries in a volume that was cleanly unmounted",
+        );
     }
     if !orphans.is_empty() {
         let detail = format!("{} inodes are to be freed or truncated", orphans.len());

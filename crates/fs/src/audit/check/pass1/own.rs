@@ -81,7 +81,7 @@ fn check_resize(view: &View<'_>) {
         return wrong(at, "is no file");
     }
     if (0..15).any(|n| n != 13 && pointer(n) != 0) || inode.has_extents() {
-        wrong(at, "names blocks beside its double-indirect one");
+        wrong(at, "maps blocks besides its double-indirect one");
     }
     let dind = BlockNr(u64::from(dind));
     if !geometry.holds(dind, 1) {
@@ -114,7 +114,7 @@ fn check_resize(view: &View<'_>) {
                 Some(there) if u64::from(there) == copy.0 => {}
                 // Pointers have 32 bits; backups beyond their range are not listed.
                 _ if copy.0 > u64::from(u32::MAX) => break,
-                _ => return wrong(at.block(BlockNr(block)), "misses a copy"),
+                _ => return wrong(at.block(BlockNr(block)), "lacks a backup descriptor block"),
             }
         }
     }

@@ -15,27 +15,27 @@ use extant_ondisk::quota::{QUOTA_BLOCK, QuotaBlock, QuotaInfo, QuotaKind, QuotaS
 use hashbrown::HashMap;
 
 /// Bytes and inodes of each id.
-type Sums = HashMap<u32, (u64, u64)>;
+type Totals = HashMap<u32, (u64, u64)>;
 
 /// Usage by user, group and project.
 #[derive(Default)]
-pub(in crate::audit::check) struct Usages([Sums; 3]);
+pub(in crate::audit::check) struct Usages([Totals; 3]);
 
 impl Usages {
     pub(super) fn add(&mut self, inode: &DiskInode, space: u64, inodes: u64) {
-        for (sums, id) in self.0.iter_mut().zip([inode.uid, inode.gid, inode.projid]) {
-            let sum = sums.entry(id).or_default();
-            sum.0 += space;
-            sum.1 += inodes;
+        for (totals, id) in self.0.iter_mut().zip([inode.uid, inode.gid, inode.projid]) {
+            let total = totals.entry(id).or_default();
+            total.0 += space;
+            total.1 += inodes;
         }
     }
 
     pub(super) fn join(&mut self, other: Usages) {
-        for (sums, more) in self.0.iter_mut().zip(other.0) {
+        for (totals, more) in self.0.iter_mut().zip(other.0) {
             for (id, (space, inodes)) in more {
-                let sum = sums.entry(id).or_default();
-                sum.0 += space;
-                sum.1 += inodes;
+                let total = totals.entry(id).or_default();
+                total.0 += space;
+                total.1 += inodes;
             }
         }
     }
@@ -51,9 +51,9 @@ pub(super) fn check(view: &View<'_>, usages: &Usages) {
         (view.sb.grp_quota_inum, QuotaKind::Group),
         (view.sb.prj_quota_inum, QuotaKind::Project),
     ];
-    for ((number, kind), sums) in files.into_iter().zip(&usages.0) {
+    for ((number, kind), totals) in files.into_iter().zip(&usages.0) {
         if let Some(ino) = Ino::new(number) {
-            check_file(view, ino, kind, sums);
+            check_file(view, ino, kind, totals);
         }
     }
 }
@@ -61,7 +61,7 @@ pub(super) fn check(view: &View<'_>, usages: &Usages) {
 /// The largest quota file that e2fsprogs accepts, in bytes.
 const MOST_BYTES: u64 = 1 << 31;
 
-fn check_file(view: &View<'_>, ino: Ino, kind: QuotaKind, sums: &Sums) {
+fn check_file(view: &View<'_>, ino: Ino, kind: QuotaKind, totals: &Totals) {
     let at = Site::of_ino(ino);
     let Some((inode, runs)) = own::open(view, ino) else {
         return view.error(What::QuotaFile, at);
@@ -89,9 +89,9 @@ fn check_file(view: &View<'_>, ino: Ino, kind: QuotaKind, sums: &Sums) {
         Ok(None) => {}
     }
     let none = (0, 0);
-    let ids = sums.keys().chain(seen.keys().filter(|id| !sums.contains_key(*id)));
+    let ids = totals.keys().chain(seen.keys().filter(|id| !totals.contains_key(*id)));
     for id in ids {
-        let (there, right) = (seen.get(id).unwrap_or(&none), sums.get(id).unwrap_or(&none));
+        let (there, right) = (seen.get(id).unwrap_or(&none), totals.get(id).unwrap_or(&none));
         if there != right {
             let detail = format!(
                 "id {id}: says {} bytes in {} inodes, has {} in {}",

@@ -85,10 +85,10 @@ struct Owners<'o> {
 }
 
 impl Owners<'_> {
-    fn look(&mut self, start: u64, len: u64) -> bool {
-        let room = OWNERS_MAX.saturating_sub(self.owners.len());
+    fn add_shared(&mut self, start: u64, len: u64) -> bool {
+        let limit = OWNERS_MAX.saturating_sub(self.owners.len());
         let runs = self.usage.shared_in(start..start.saturating_add(len));
-        let named = runs.into_iter().take(room);
+        let named = runs.into_iter().take(limit);
         self.owners.extend(named.map(|run| (run.start, run.end, self.ino.get())));
         self.owners.len() < OWNERS_MAX
     }
@@ -96,11 +96,11 @@ impl Owners<'_> {
 
 impl Sink for Owners<'_> {
     fn data(&mut self, run: Run) -> bool {
-        self.look(run.physical, u64::from(run.len))
+        self.add_shared(run.physical, u64::from(run.len))
     }
 
     fn node(&mut self, block: u64, _level: u32) -> bool {
-        self.look(block, 1);
+        self.add_shared(block, 1);
         // Limits how many nodes of other inodes' maps one inode can make this walk read.
         self.nodes.len() < 4096 && self.nodes.insert(block)
     }

@@ -112,11 +112,11 @@ fn pieces(view: &View<'_>) -> Vec<Piece> {
     pieces
 }
 
-/// Calls `look` with every slot that may be in use: its number and its bytes.
+/// Calls `visit` with every slot that may be in use: its number and its bytes.
 pub(super) fn each_slot<S: Send>(
     view: &View<'_>,
     make: impl Fn() -> S + Sync,
-    look: impl Fn(&mut S, Ino, &[u8]) + Sync,
+    visit: impl Fn(&mut S, Ino, &[u8]) + Sync,
 ) -> Vec<S> {
     let geometry = &view.geometry;
     let (inode_size, block_bytes) = (geometry.inode_size(), view.block_bytes());
@@ -139,7 +139,7 @@ pub(super) fn each_slot<S: Send>(
             let first_ino = group.0 * geometry.inodes_per_group() + first_slot + 1;
             for (k, slot) in buf.chunks_exact(inode_size).take(slots as usize).enumerate() {
                 if let Some(ino) = Ino::new(first_ino + k as u32) {
-                    look(state, ino, slot);
+                    visit(state, ino, slot);
                 }
             }
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;

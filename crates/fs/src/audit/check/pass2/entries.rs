@@ -122,7 +122,7 @@ impl<'d, 'v> Directory<'d, 'v> {
                 Some(Ok(entry)) if entry.name == dots && entry.ino.is_some() => {
                     // Old readers treat these names as C strings.
                     if bytes.get(start + HEAD_LEN + dots.len()) != Some(&0) {
-                        self.view.error_with(What::DirentDot, at.offset(start), "no NUL behind it");
+                        self.view.error_with(What::DirentDot, at.offset(start), "no NUL after it");
                     }
                     self.dots(&entry, at);
                 }
@@ -173,7 +173,11 @@ impl<'d, 'v> Directory<'d, 'v> {
                 && bytes.get(entry.offset + 7).is_some_and(|kind| *kind != 0)
             {
                 let at = at.offset(entry.offset);
-                self.view.error_with(What::DirentType, at, "volume has no types in entries");
+                self.view.error_with(
+                    What::DirentType,
+                    at,
+                    "a file type, but the volume stores none in entries",
+                );
             }
             self.next(entry, at, logical);
         }
@@ -194,7 +198,7 @@ impl<'d, 'v> Directory<'d, 'v> {
         let number = ino.get();
         self.names_seen += 1;
         if entry.is_dot_or_dotdot() {
-            return view.error_with(What::DirentDot, at, "stands in the middle");
+            return view.error_with(What::DirentDot, at, "is not the last entry");
         }
         self.check_name(entry, at, logical);
         let detail = || format!("\"{}\", inode {number}", entry.name.escape_ascii());

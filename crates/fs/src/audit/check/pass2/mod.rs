@@ -40,7 +40,7 @@ pub(super) fn run(view: &View<'_>, tables: &mut Tables) {
         batches.len(),
         || (0, Buffers::new(view)),
         |(names, buffers), n| {
-            *names += look_at(view, shared, &order[batches[n].clone()], window, buffers);
+            *names += check_batch(view, shared, &order[batches[n].clone()], window, buffers);
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             view.progress.advance(Pass::Directories, done, total);
         },
@@ -99,7 +99,7 @@ impl Buffers {
 }
 
 /// Checks a batch of directories. Returns the number of names in them.
-fn look_at(
+fn check_batch(
     view: &View<'_>,
     tables: &Tables,
     batch: &[u32],

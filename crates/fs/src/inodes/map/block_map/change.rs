@@ -123,7 +123,7 @@ pub(crate) fn remove(
     range: Range<u32>,
 ) -> Result<()> {
     let all = &mut |_: BlockNr| ();
-    remove_step(volume, ino, body, handle, range, Budget::endless(), all).map(drop)
+    remove_step(volume, ino, body, handle, range, Budget::unlimited(), all).map(drop)
 }
 
 /// The most that one step of [`remove_step`] may touch.
@@ -136,7 +136,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    fn endless() -> Budget {
+    fn unlimited() -> Budget {
         Budget { runs: u32::MAX, blocks: u32::MAX }
     }
 }
@@ -160,8 +160,8 @@ pub(crate) fn remove_step(
         body.disk.sectors = body.disk.sectors.saturating_sub(volume.context().sectors(len));
         Ok::<(), Error>(())
     };
-    let cleared = clear(volume, ino, body, handle, range, &mut |body, gone| {
-        let Gone::Data(block) = gone else {
+    let cleared = clear(volume, ino, body, handle, range, &mut |body, removed| {
+        let Removed::Data(block) = removed else {
             runs = runs.saturating_sub(1);
             return Ok(runs > 0);
         };
@@ -186,7 +186,7 @@ pub(crate) fn remove_step(
 }
 
 /// What a removal has reached.
-enum Gone {
+enum Removed {
     /// A pointer block that the removal enters. It may become empty.
     Pointers,
     /// A block of data that no pointer names any more.
@@ -194,7 +194,7 @@ enum Gone {
 }
 
 /// Called for each item of a removal. Returns whether to continue.
-type OnGone<'a> = &'a mut dyn FnMut(&mut Body, Gone) -> Result<bool>;
+type OnRemoved<'a> = &'a mut dyn FnMut(&mut Body, Removed) -> Result<bool>;
 
 /// How a removal below a pointer block ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,18 +203,19 @@ enum Cleared {
     Empty,
     /// Pointers outside the range are left.
     Kept,
-    /// `gone` stopped the removal; more may be left.
+    /// `removed` stopped the removal; more may be left.
     Stopped,
 }
 
-/// Clears the pointers of `range`, right to left. Calls `gone` for each block that was pointed to.
+/// Clears the pointers of `range`, right to left. Calls `removed` for each block that was pointed
+/// to.
 fn clear(
     volume: &Volume,
     ino: Ino,
     body: &mut Body,
     handle: &Handle<'_>,
     range: Range<u32>,
-    gone: OnGone<'_>,
+    removed: OnRemoved<'_>,
 ) -> Result<Cleared> {
     let most = block_map::max_blocks(volume.block_size());
     let end = u64::from(range.end).min(most);
@@ -229,14 +230,14 @@ fn clear(
         let Some(child) = pointer(volume, ino, body, None, slot)? else { continue };
         if slot < block_map::DIRECT {
             set_pointer(volume, body, handle, None, slot, None)?;
-            if !gone(body, Gone::Data(child))? {
+            if !removed(body, Removed::Data(child))? {
                 return Ok(Cleared::Stopped);
             }
             continue;
         }
         let levels = slot - block_map::DIRECT;
         let tree = Subtree { block: child, first, levels };
-        match tree.clear(volume, ino, body, handle, from..to, gone)? {
+        match tree.clear(volume, ino, body, handle, from..to, removed)? {
             Cleared::Stopped => return Ok(Cleared::Stopped),
             Cleared::Kept => {}
             Cleared::Empty => {
@@ -277,9 +278,9 @@ impl Subtree {
         body: &mut Body,
         handle: &Handle<'_>,
         range: Range<u64>,
-        gone: OnGone<'_>,
+        removed: OnRemoved<'_>,
     ) -> Result<Cleared> {
-        if !gone(body, Gone::Pointers)? {
+        if !removed(body, Removed::Pointers)? {
             return Ok(Cleared::Stopped);
         }
         let p = u64::from(block_map::pointers_per_block(volume.block_size()));
@@ -295,7 +296,7 @@ impl Subtree {
             if self.levels > 0 {
                 let tree = Subtree { block: child, first, levels: self.levels - 1 };
                 let part = range.start.max(first)..range.end.min(first + below);
-                match tree.clear(volume, ino, body, handle, part, gone)? {
+                match tree.clear(volume, ino, body, handle, part, removed)? {
                     Cleared::Stopped => return Ok(Cleared::Stopped),
                     Cleared::Kept => continue,
                     Cleared::Empty => {}
@@ -304,7 +305,7 @@ impl Subtree {
                 volume.free_metadata(ino, body, handle, child)?;
             } else {
                 set_pointer(volume, body, handle, Some(self.block), slot32, None)?;
-                if !gone(body, Gone::Data(child))? {
+                if !removed(body, Removed::Data(child))? {
                     return Ok(Cleared::Stopped);
                 }
             }

@@ -10,7 +10,7 @@
 //!
 //! A split never leaves a node empty. Appending leaves the nodes before it full. Any other leaf is
 //! split in halves, wherever the entry goes: so leaves take many entries to fill, in whatever order
-//! they come (`files/cached/map_share.rs` relies on that). All blocks that a split needs are
+//! they come (`files/cached/map_reservation.rs` relies on that). All blocks that a split needs are
 //! allocated before the first byte changes. So running out of space leaves the tree as it was.
 
 use crate::inodes::map::extent::node::{self, Entry, NodeMut};
@@ -51,11 +51,11 @@ pub(crate) fn insert_at(
     if join(&path, volume, ino, body, handle, new)? {
         return Ok(());
     }
-    apart_at(path, volume, ino, body, handle, new)
+    insert_at_path(path, volume, ino, body, handle, new)
 }
 
 /// As [`insert`], but never joins `new` with a neighbour.
-pub(crate) fn insert_apart(
+pub(crate) fn insert_unmerged(
     volume: &Volume,
     ino: Ino,
     body: &mut Body,
@@ -63,10 +63,10 @@ pub(crate) fn insert_apart(
     new: Extent,
 ) -> Result<()> {
     let path = Path::to(volume, ino, body, new.logical)?;
-    apart_at(path, volume, ino, body, handle, new)
+    insert_at_path(path, volume, ino, body, handle, new)
 }
 
-fn apart_at(
+fn insert_at_path(
     mut path: Path,
     volume: &Volume,
     ino: Ino,
@@ -74,7 +74,7 @@ fn apart_at(
     handle: &Handle<'_>,
     new: Extent,
 ) -> Result<()> {
-    if first_level_with_room(&path, body).is_none() {
+    if first_level_with_space(&path, body).is_none() {
         grow(volume, ino, body, handle, new)?;
         path = Path::to(volume, ino, body, new.logical)?;
     }
@@ -123,7 +123,7 @@ fn join(
 }
 
 /// The lowest level of `path` whose node has space for one more entry.
-fn first_level_with_room(path: &Path, body: &Body) -> Option<usize> {
+fn first_level_with_space(path: &Path, body: &Body) -> Option<usize> {
     (0..path.steps.len()).rev().find(|&level| {
         with_bytes(&path.steps[level].place, body, |bytes| {
             node::entries(bytes) < node::capacity(bytes)
@@ -151,7 +151,7 @@ fn grow(
         node::append_from(bytes, &root, 0);
     })?;
     let key = node::key(&root, 0);
-    let root = &mut NodeMut::unsummed(&mut body.disk.i_block);
+    let root = &mut NodeMut::without_checksum(&mut body.disk.i_block);
     node::init(root, depth + 1);
     node::insert(root, 0, Entry::index(key, block.nr()));
     Ok(())
@@ -166,8 +166,9 @@ fn place(
     handle: &Handle<'_>,
     new: Extent,
 ) -> Result<()> {
-    let room = first_level_with_room(path, body).expect("growing made room in the root");
-    let full = path.depth() - room;
+    let level_with_space =
+        first_level_with_space(path, body).expect("growing made space in the root");
+    let full = path.depth() - level_with_space;
     let mut blocks = Vec::with_capacity(full);
     for _ in 0..full {
         match new_node(volume, ino, body, handle, new) {
@@ -182,12 +183,12 @@ fn place(
     }
 
     let mut entry = Entry::leaf(new);
-    for level in (room..=path.depth()).rev() {
+    for level in (level_with_space..=path.depth()).rev() {
         let step = &path.steps[level];
         let is_leaf = level == path.depth();
         // After the child that was split, or at the leaf's slot.
         let slot = if is_leaf { step.slot } else { step.slot + 1 };
-        if level == room {
+        if level == level_with_space {
             edit(&step.place, volume, ino, body, handle, |bytes| node::insert(bytes, slot, entry))?;
             break;
         }
@@ -199,20 +200,20 @@ fn place(
         // A new sibling follows the child that it was split from, so inner nodes are split after
         // that child.
         let cut = if is_leaf && !is_append { entries / 2 } else { slot };
-        let goes_left = slot <= cut && cut < entries;
+        let into_left = slot <= cut && cut < entries;
         edit(&sibling, volume, ino, body, handle, |bytes| {
             node::init(bytes, node::depth(&old));
             if cut < entries {
                 node::append_from(bytes, &old, cut);
             }
-            if !goes_left {
+            if !into_left {
                 node::insert(bytes, slot - cut, entry);
             }
         })?;
         if cut < entries {
             edit(&step.place, volume, ino, body, handle, |bytes| {
                 node::truncate(bytes, cut);
-                if goes_left {
+                if into_left {
                     node::insert(bytes, slot, entry);
                 }
             })?;

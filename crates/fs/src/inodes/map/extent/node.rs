@@ -74,13 +74,13 @@ pub(crate) fn extent(bytes: &[u8], n: usize) -> Extent {
 /// A node's bytes to change, and the effect of the changes on its checksum.
 pub(crate) struct NodeMut<'a> {
     bytes: &'a mut [u8],
-    sum: ChecksumChange,
+    checksum: ChecksumChange,
 }
 
 impl<'a> NodeMut<'a> {
     /// A root, which has no checksum of its own; or a block on a volume without checksums.
-    pub(crate) fn unsummed(bytes: &'a mut [u8]) -> NodeMut<'a> {
-        NodeMut { bytes, sum: ChecksumChange::Untracked }
+    pub(crate) fn without_checksum(bytes: &'a mut [u8]) -> NodeMut<'a> {
+        NodeMut { bytes, checksum: ChecksumChange::Untracked }
     }
 
     /// Changes a block and updates its checksum: from the change alone with `short_cut`, else from
@@ -92,10 +92,10 @@ impl<'a> NodeMut<'a> {
         change: impl FnOnce(&mut NodeMut<'_>) -> T,
     ) -> T {
         let was_right = cfg!(debug_assertions) && extent::checksum_is_right(bytes, seed);
-        let sum = if short_cut { ChecksumChange::Delta(0) } else { ChecksumChange::Recompute };
-        let mut node = NodeMut { bytes, sum };
+        let checksum = if short_cut { ChecksumChange::Delta(0) } else { ChecksumChange::Recompute };
+        let mut node = NodeMut { bytes, checksum };
         let done = change(&mut node);
-        extent::update_checksum(node.bytes, seed, node.sum);
+        extent::update_checksum(node.bytes, seed, node.checksum);
         debug_assert!(
             !was_right || extent::checksum_is_right(node.bytes, seed),
             "a short-cut checksum equals the full one"
@@ -104,9 +104,9 @@ impl<'a> NodeMut<'a> {
     }
 
     fn change(&mut self, change: impl FnOnce(&mut ExtentNodeMut<'_>)) {
-        let mut node = ExtentNodeMut::tracking(self.bytes, self.sum);
+        let mut node = ExtentNodeMut::tracking(self.bytes, self.checksum);
         change(&mut node);
-        self.sum = node.checksum_change();
+        self.checksum = node.checksum_change();
     }
 }
 
@@ -120,8 +120,8 @@ impl Deref for NodeMut<'_> {
 /// Makes an empty node that fills the bytes.
 pub(crate) fn init(node: &mut NodeMut<'_>, depth: u16) {
     let made = ExtentNodeMut::init(node.bytes, depth).checksum_change();
-    if node.sum != ChecksumChange::Untracked {
-        node.sum = made;
+    if node.checksum != ChecksumChange::Untracked {
+        node.checksum = made;
     }
 }
 

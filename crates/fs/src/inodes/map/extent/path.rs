@@ -60,14 +60,14 @@ impl Path {
             let (mut left, mut right) = (None, None);
             let (slot, next) = with_bytes(&place, body, |bytes| {
                 let node = node::view(bytes);
-                let behind = node.search(at).map_or(0, |n| n + 1);
+                let after = node.search(at).map_or(0, |n| n + 1);
                 if node.is_leaf() {
-                    left = behind.checked_sub(1).map(|n| node.extent(n));
-                    right = (behind < node.len()).then(|| node.extent(behind));
-                    (behind, None)
+                    left = after.checked_sub(1).map(|n| node.extent(n));
+                    right = (after < node.len()).then(|| node.extent(after));
+                    (after, None)
                 } else {
                     // Blocks left of the first key belong to the first child.
-                    let slot = behind.saturating_sub(1);
+                    let slot = after.saturating_sub(1);
                     (slot, Some((node.index(slot).child, rules.child(&node, slot, None))))
                 }
             });
@@ -116,7 +116,7 @@ impl Path {
     }
 
     /// The block right after that of the file's block before `at`, to which the path leads.
-    pub(crate) fn block_behind(
+    pub(crate) fn block_after(
         &self,
         volume: &Volume,
         ino: Ino,
@@ -156,12 +156,14 @@ pub(crate) fn edit<T>(
     change: impl FnOnce(&mut NodeMut<'_>) -> T,
 ) -> Result<T> {
     match place {
-        Place::Root => Ok(change(&mut NodeMut::unsummed(&mut body.disk.i_block))),
+        Place::Root => Ok(change(&mut NodeMut::without_checksum(&mut body.disk.i_block))),
         Place::Block(block) => {
             let seed = volume.checksums().inode_seed(ino, body.disk.generation);
             let block = block.write(handle)?;
             let mut bytes = block.bytes_mut();
-            let Some(seed) = seed else { return Ok(change(&mut NodeMut::unsummed(&mut bytes))) };
+            let Some(seed) = seed else {
+                return Ok(change(&mut NodeMut::without_checksum(&mut bytes)));
+            };
             Ok(NodeMut::change_block(&mut bytes, seed, volume.space().short_cuts(), change))
         }
     }

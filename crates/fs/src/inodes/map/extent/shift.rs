@@ -11,7 +11,7 @@
 //! the device.
 
 use crate::inodes::map::LOGICAL_END;
-use crate::inodes::map::extent::insert::insert_apart;
+use crate::inodes::map::extent::insert::insert_unmerged;
 use crate::inodes::map::extent::node::{self, Entry};
 use crate::inodes::map::extent::path::{Path, edit, fix_keys, with_bytes};
 use crate::inodes::map::extent::truncate::piece;
@@ -132,7 +132,7 @@ pub(crate) fn split_at(
     };
     set(body, piece(old, old.logical.0..at))?;
     // Inserted as an entry of its own, since it would join the first part again.
-    let done = insert_apart(volume, ino, body, handle, piece(old, at..end));
+    let done = insert_unmerged(volume, ino, body, handle, piece(old, at..end));
     if done.is_err() {
         set(body, old)?;
     }

@@ -39,7 +39,7 @@ pub(in crate::inodes::map) fn map(
     let site = Site::of_ino(ino);
     let rules = NodeRules::root(volume.geometry());
     let root = ExtentNode::check(&body.disk.i_block, &rules, site)?;
-    let mut answer = ask(&root, &rules, at, limit);
+    let mut answer = lookup(&root, &rules, at, limit);
     if let Answer::Run(run) = &answer {
         // Extents of the root were not checked against metadata before.
         if let Some(block) = run.target.block() {
@@ -54,13 +54,13 @@ pub(in crate::inodes::map) fn map(
                 let block = volume.extent_node(ino, body, nr, &rules)?;
                 let bytes = block.read();
                 let node = ExtentNode::trusted(&bytes, site.block(nr))?;
-                answer = ask(&node, &rules, at, limit);
+                answer = lookup(&node, &rules, at, limit);
             }
         }
     }
 }
 
-fn ask(node: &ExtentNode<'_>, rules: &NodeRules, at: LogicalBlock, limit: u32) -> Answer {
+fn lookup(node: &ExtentNode<'_>, rules: &NodeRules, at: LogicalBlock, limit: u32) -> Answer {
     let hole_to = |end: u32| {
         let len = end.saturating_sub(at.0).clamp(1, limit);
         Answer::Run(Run { logical: at, len, target: Target::Hole })

@@ -195,7 +195,7 @@ fn remove_node(
         }
     }
     // The tree is empty: a root without levels.
-    node::init(&mut NodeMut::unsummed(&mut body.disk.i_block), 0);
+    node::init(&mut NodeMut::without_checksum(&mut body.disk.i_block), 0);
     Ok(())
 }
 
@@ -211,7 +211,7 @@ fn fold(volume: &Volume, ino: Ino, body: &mut Body, handle: &Handle<'_>) -> Resu
     if node::entries(&leaf) > node::ROOT_CAPACITY {
         return Ok(());
     }
-    let root = &mut NodeMut::unsummed(&mut body.disk.i_block);
+    let root = &mut NodeMut::without_checksum(&mut body.disk.i_block);
     node::init(root, 0);
     node::append_from(root, &leaf, 0);
     free_node(volume, ino, body, handle, block)
@@ -335,7 +335,7 @@ fn convert_part(
     let Step::Freed(taken) = remove_last(volume, ino, body, handle, range, u32::MAX)? else {
         return Err(Site::of_ino(ino).corrupt(What::ExtentOrder));
     };
-    debug_assert_eq!(taken, part, "what is taken out is the part");
+    debug_assert_eq!(taken, part, "the removed extent is the part");
     let Err(error) = insert(volume, ino, body, handle, new) else { return Ok(()) };
     // The rest of the extent, before or after, is in the leaf where the piece belongs. In its old
     // state the piece joins that rest again, which needs no block.

@@ -2,7 +2,7 @@
 //! data is not harmed.
 
 use crate::common::{image_of, judge, new_file, pattern};
-use crate::data_sums::{
+use crate::data_csum::{
     Device, below, cut, findings, findings_of, flip, is_mismatch, made, open, options, read_back,
     seed, switched,
 };
@@ -59,7 +59,7 @@ fn a_flipped_bit_is_found_by_every_way_of_reading() {
 }
 
 #[test]
-fn a_check_finds_every_flipped_bit_of_data_and_of_sums() {
+fn a_check_finds_every_flipped_bit_of_data_and_of_checksums() {
     let device = made(64, 4096, "");
     let fs = open(&device, 8);
     let file = new_file(&fs, "f");
@@ -76,8 +76,8 @@ fn a_check_finds_every_flipped_bit_of_data_and_of_sums() {
         std::fs::write(&path, image_of(&*device)).unwrap();
         e2fsprogs::debugfs(&path, request).unwrap()
     };
-    let sums = debug(&format!("bmap <5> {}", data[0].block.0 / 1023));
-    let sums: u64 = sums.trim().parse().unwrap();
+    let checksum_block = debug(&format!("bmap <5> {}", data[0].block.0 / 1023));
+    let checksum_block: u64 = checksum_block.trim().parse().unwrap();
     let mut rng = Rng::new(seed());
     for _ in 0..60 {
         let extent = &data[below(&mut rng, data.len() as u64) as usize];
@@ -86,24 +86,24 @@ fn a_check_finds_every_flipped_bit_of_data_and_of_sums() {
         let (found, _) = findings(&device);
         assert_eq!(found, [What::DataChecksum], "data, byte {at}");
         flip(&device, at);
-        let at = (sums << 12) + below(&mut rng, 4096);
+        let at = (checksum_block << 12) + below(&mut rng, 4096);
         flip(&device, at);
         let (found, _) = findings(&device);
-        assert!(found.contains(&What::DataSumsChecksum), "sums, byte {at}: {found:?}");
+        assert!(found.contains(&What::DataSumsChecksum), "checksums, byte {at}: {found:?}");
         flip(&device, at);
     }
     // A block of zeros means that no checksum was stored, which does not match the data.
     let mut block = vec![0; 4096];
-    device.read_at(ByteOffset(sums << 12), &mut block).unwrap();
-    device.write_at(ByteOffset(sums << 12), &[0; 4096]).unwrap();
+    device.read_at(ByteOffset(checksum_block << 12), &mut block).unwrap();
+    device.write_at(ByteOffset(checksum_block << 12), &[0; 4096]).unwrap();
     assert!(findings(&device).0.contains(&What::DataChecksum));
     assert!(is_mismatch(read_back(&device, "/f")));
-    device.write_at(ByteOffset(sums << 12), &block).unwrap();
+    device.write_at(ByteOffset(checksum_block << 12), &block).unwrap();
     assert_eq!(findings(&device).0, []);
 }
 
 #[test]
-fn a_mirror_mends_data_from_the_copy_that_matches() {
+fn a_mirror_repairs_data_from_the_copy_that_matches() {
     use extant::raid::{Assembled, Opening, Part, Wanted, assemble, create};
     let devices: Vec<Device> = (0..2).map(|_| Arc::new(MemoryDevice::new(32 << 20))).collect();
     let parts = || {
@@ -204,7 +204,7 @@ fn bad_at_its_start(device: &Device, blocks: usize) -> u64 {
 }
 
 #[test]
-fn a_truncation_that_fails_leaves_what_was_not_synced() {
+fn a_truncation_that_fails_keeps_dirty_data() {
     for by_attributes in [false, true] {
         let device = made(64, 4096, "");
         bad_at_its_start(&device, 3);
@@ -244,7 +244,7 @@ fn a_truncation_that_fails_leaves_what_was_not_synced() {
 }
 
 #[test]
-fn a_bad_block_is_told_of_also_where_the_device_fails_behind_it() {
+fn a_bad_block_is_reported_although_the_device_fails_after_it() {
     let made = made(64, 4096, "");
     bad_at_its_start(&made, 1);
     let fs = open(&made, 8);
@@ -252,14 +252,14 @@ fn a_bad_block_is_told_of_also_where_the_device_fails_behind_it() {
     // After a hole, so that each block has its own request.
     file.write_all_at(2 * 4096, &pattern(4096, 4)).unwrap();
     file.sync_all().unwrap();
-    let behind = file.extents().unwrap()[1].block.0 << 12;
+    let start = file.extents().unwrap()[1].block.0 << 12;
     drop(file);
     fs.close().unwrap();
 
     let device = Arc::new(Faulty::new(MemoryDevice::copy_of(&*made).unwrap()));
     let fs = options(8).open_device(device.clone()).unwrap();
     let file = fs.open_file("/f").unwrap();
-    device.fail_range(IoOp::Read, behind..behind + 4096);
+    device.fail_range(IoOp::Read, start..start + 4096);
     let mut buf = vec![0; 3 * 4096];
     for bounce in [extant::Bounce::Auto, extant::Bounce::Always] {
         let how = DirectOptions { bounce, ..DirectOptions::default() };
@@ -268,7 +268,7 @@ fn a_bad_block_is_told_of_also_where_the_device_fails_behind_it() {
 }
 
 #[test]
-fn a_bad_block_of_sums_is_told_of_and_made_anew() {
+fn a_bad_block_of_checksums_is_reported_and_made_again() {
     let device = made(64, 4096, "");
     let fs = open(&device, 8);
     let file = new_file(&fs, "f");
@@ -279,18 +279,19 @@ fn a_bad_block_of_sums_is_told_of_and_made_anew() {
     fs.close().unwrap();
     let image = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(image.path(), image_of(&*device)).unwrap();
-    let sums = e2fsprogs::debugfs(image.path(), &format!("bmap <5> {}", block / 1023)).unwrap();
-    let sums: u64 = sums.trim().parse().unwrap();
-    flip(&device, (sums << 12) + 100);
+    let checksum_block =
+        e2fsprogs::debugfs(image.path(), &format!("bmap <5> {}", block / 1023)).unwrap();
+    let checksum_block: u64 = checksum_block.trim().parse().unwrap();
+    flip(&device, (checksum_block << 12) + 100);
 
-    let is_told = |done: extant::Result<()>| {
+    let is_reported = |done: extant::Result<()>| {
         matches!(done, Err(Error::Corrupt { what: What::DataSumsChecksum, at })
-            if at.ino.is_some() && at.block.is_some_and(|block| block.0 == sums))
+            if at.ino.is_some() && at.block.is_some_and(|block| block.0 == checksum_block))
     };
     let fs = open(&device, 8);
     let file = fs.open_file("/f").unwrap();
-    assert!(is_told(file.read_at(0, &mut [0; 10]).map(drop)));
-    assert!(is_told(file.write_at(5, &[1; 10]).and_then(|_| file.sync_all())));
+    assert!(is_reported(file.read_at(0, &mut [0; 10]).map(drop)));
+    assert!(is_reported(file.write_at(5, &[1; 10]).and_then(|_| file.sync_all())));
     drop(file);
     // It leaves nothing for e2fsck to repair.
     let _ = fs.close();

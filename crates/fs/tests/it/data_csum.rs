@@ -79,10 +79,10 @@ fn findings_of(device: Arc<dyn BlockDevice>) -> (Vec<What>, u64) {
     (report.findings.iter().map(|finding| finding.what).collect(), blocks)
 }
 
-fn switched(device: &Device, wish: &str) -> extant::Result<()> {
-    let wish = tune::Tune::default().features(wish).unwrap();
+fn switched(device: &Device, names: &str) -> extant::Result<()> {
+    let changes = tune::Tune::default().features(names).unwrap();
     let device: Arc<dyn BlockDevice> = device.clone();
-    tune::tune_device(&OpenOptions::new(), &device, &wish).map(|_| ())
+    tune::tune_device(&OpenOptions::new(), &device, &changes).map(|_| ())
 }
 
 /// The device as a power cut now would leave it.

@@ -1,7 +1,7 @@
 //! After every way of writing, blocks match their checksums and are never the former blocks.
 
 use crate::common::{judge, new_file, pattern};
-use crate::data_sums::{below, cut, findings, made, open, options, read_back, seed};
+use crate::data_csum::{below, cut, findings, made, open, options, read_back, seed};
 use extant::mkfs::MkfsOptions;
 use extant::{
     DirectOptions, Environment, Error, FallocateMode, File, InodeFlags, MemoryDevice, NewFile,
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 #[test]
-fn a_new_volume_with_sums_is_one_that_e2fsck_knows_without_them() {
+fn a_new_volume_with_data_csum_is_clean_for_e2fsck_without_the_feature_bit() {
     for (block, features) in
         [(1024, ""), (4096, "quota,^resize_inode"), (4096, "inline_data"), (65_536, "")]
     {
@@ -28,7 +28,7 @@ fn a_new_volume_with_sums_is_one_that_e2fsck_knows_without_them() {
 }
 
 #[test]
-fn what_cannot_stand_beside_sums_is_refused() {
+fn features_and_flags_that_exclude_data_csum_are_refused() {
     for features in [
         "data_csum,bigalloc",
         "data_csum,^has_journal",
@@ -51,14 +51,14 @@ fn what_cannot_stand_beside_sums_is_refused() {
     let fs = open(&device, 8);
     new_file(&fs, "a").write_all_at(0, &[1; 5000]).unwrap();
     let flags = |flags| SetAttributes { flags: Some(flags), ..SetAttributes::default() };
-    for wish in [
+    for flag in [
         InodeFlags::JOURNAL_DATA | InodeFlags::EXTENTS,
         InodeFlags::empty(),
         InodeFlags::NOCOW | InodeFlags::EXTENTS,
     ] {
         assert!(
-            matches!(fs.set_attributes("/a", &flags(wish)), Err(Error::NotSupported(_))),
-            "{wish:?}"
+            matches!(fs.set_attributes("/a", &flags(flag)), Err(Error::NotSupported(_))),
+            "{flag:?}"
         );
     }
     fs.close().unwrap();
@@ -130,7 +130,7 @@ fn random_work(block: usize, cache_mib: u64, one_transaction: bool, seed: u64) {
 }
 
 #[test]
-fn whatever_is_written_is_read_back_and_matches() {
+fn all_written_data_is_read_back_and_matches() {
     let first = seed();
     for (n, block) in [1024, 4096, 65_536].into_iter().enumerate() {
         let seed = first + n as u64;
@@ -141,7 +141,7 @@ fn whatever_is_written_is_read_back_and_matches() {
 }
 
 #[test]
-fn a_file_without_sums_is_written_in_place_and_hands_that_down() {
+fn a_file_without_data_checksums_is_written_in_place_and_its_flag_is_inherited() {
     let device = made(64, 4096, "");
     let fs = open(&device, 8);
     let root = fs.root().unwrap();
@@ -226,7 +226,7 @@ fn readers_of_a_file_that_is_written_over_and_over_never_meet_an_error() {
 }
 
 #[test]
-fn what_is_written_over_a_zeroed_range_leaves_the_blocks_that_the_last_commit_has() {
+fn a_write_over_a_zeroed_range_keeps_the_blocks_of_the_last_commit() {
     for (cache, is_direct) in [(0, false), (8, false), (8, true)] {
         let device = made(64, 4096, "");
         let fs = open(&device, cache);

@@ -8,31 +8,36 @@ impl Volume {
     /// Reads whole blocks of a covered file from `first` on. If a block does not match and the
     /// device has another copy of it, reads that copy and repairs the block.
     ///
-    /// Errors: `DataChecksum` naming file and block; as [`Volume::load_sums`]; `Device`.
+    /// Errors: `DataChecksum` naming file and block; as [`Volume::load_checksums`]; `Device`.
     /// Locks: the caller holds the inode's, so that the blocks keep their place; takes `Leaf`.
-    pub(crate) fn read_summed(&self, ino: Ino, first: BlockNr, buf: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_with_checksums(
+        &self,
+        ino: Ino,
+        first: BlockNr,
+        buf: &mut [u8],
+    ) -> Result<()> {
         let size = self.block_size();
-        let sums = self.load_sums(first, (buf.len() >> size.log2()) as u32)?;
+        let checksums = self.load_checksums(first, (buf.len() >> size.log2()) as u32)?;
         self.device().read_at(size.start_of(first), buf)?;
-        self.verify(ino, first, &sums, buf)
+        self.verify(ino, first, &checksums, buf)
     }
 
-    /// Verifies whole blocks that were read from `first` on with `sums`. Repairs a block that does
-    /// not match from another copy if the device has one.
+    /// Verifies whole blocks that were read from `first` on with `checksums`. Repairs a block that
+    /// does not match from another copy if the device has one.
     ///
     /// Errors: `DataChecksum`, `Device`.
     pub(crate) fn verify(
         &self,
         ino: Ino,
         first: BlockNr,
-        sums: &[u32],
+        checksums: &[u32],
         buf: &mut [u8],
     ) -> Result<()> {
         let size = self.block_size();
-        for (n, (bytes, sum)) in (0..).zip(buf.chunks_exact_mut(size.bytes()).zip(sums)) {
-            if data_sums::sum_of(bytes) != *sum {
+        for (n, (bytes, checksum)) in (0..).zip(buf.chunks_exact_mut(size.bytes()).zip(checksums)) {
+            if data_sums::sum_of(bytes) != *checksum {
                 let nr = BlockNr(first.0 + n);
-                let is_good = |bytes: &[u8]| data_sums::sum_of(bytes) == *sum;
+                let is_good = |bytes: &[u8]| data_sums::sum_of(bytes) == *checksum;
                 if !self.device().read_verified(size.start_of(nr), bytes, &is_good)? {
                     return Err(Site::of_ino(ino).block(nr).corrupt(What::DataChecksum));
                 }
@@ -41,9 +46,9 @@ impl Volume {
         Ok(())
     }
 
-    /// As [`Volume::read_summed`] for any bytes, from `skip` bytes after the start of `first` on.
-    /// Parts of blocks are read through a copy of the block.
-    pub(crate) fn read_summed_part(
+    /// As [`Volume::read_with_checksums`] for any bytes, from `skip` bytes after the start of
+    /// `first` on. Parts of blocks are read through a copy of the block.
+    pub(crate) fn read_part_with_checksums(
         &self,
         ino: Ino,
         first: BlockNr,
@@ -60,11 +65,11 @@ impl Volume {
             let nr = at(skip + done);
             let n = if from == 0 && left >= block {
                 let n = left / block * block;
-                self.read_summed(ino, nr, &mut buf[done..done + n])?;
+                self.read_with_checksums(ino, nr, &mut buf[done..done + n])?;
                 n
             } else {
                 part.resize(block, 0);
-                self.read_summed(ino, nr, &mut part)?;
+                self.read_with_checksums(ino, nr, &mut part)?;
                 let n = (block - from).min(left);
                 buf[done..done + n].copy_from_slice(&part[from..from + n]);
                 n

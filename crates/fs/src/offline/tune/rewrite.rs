@@ -67,9 +67,9 @@ pub(super) fn backups(exclusive: &mut Exclusive, geometry: &Geometry, table: boo
         }
         if exclusive.staged.is_large() {
             let now = exclusive.now();
-            exclusive.staged.settle_whole(end, now)?;
+            exclusive.staged.commit_whole_step(end, now)?;
         }
     }
     let now = exclusive.now();
-    exclusive.staged.settle_whole(end, now)
+    exclusive.staged.commit_whole_step(end, now)
 }

@@ -2,24 +2,23 @@
 //! model allows.
 //!
 //! ```text
-//!   overwrite   quiet? ► folio's lock [ still quiet? ► bytes ]         no lock of the inode's
-//!   change      inode [ be loud ► folio's lock [ settle ] ► … ]        no overwrite after settling
-//!   writer      inode [ bytes ► be quiet ]
+//!   overwrite   enabled? ► folio's lock [ still enabled? ► bytes ]   no lock of the inode's
+//!   change      inode [ disable ► folio's lock [ settle ] ► … ]      no overwrite after settling
+//!   writer      inode [ bytes ► enable ]
 //! ```
 //!
-//! Quiet means that fast overwrites are enabled, loud that they are disabled. A change disables
-//! them before it takes the folio's lock, and an overwrite checks under that lock. So either the
-//! change sees the overwrite, or the overwrite sees that it is disabled. `be_loud` and the check
-//! are the engine's own lines.
+//! A change disables fast overwrites before it takes the folio's lock, and an overwrite checks
+//! under that lock. So either the change sees the overwrite, or the overwrite sees that it is
+//! disabled. `disable_fast_overwrite` and `is_enabled` are the engine's own lines.
 
-use crate::quiet_code::may;
+use crate::fast_overwrite_code::is_enabled;
 use loom::sync::atomic::AtomicU64;
 use loom::sync::{Arc, Mutex};
 use loom::thread::spawn;
 use std::sync::atomic::Ordering;
 
 pub(crate) struct Inode {
-    pub(crate) quiet_until: AtomicU64,
+    pub(crate) fast_overwrite_until: AtomicU64,
     body: Mutex<()>,
     /// How often it was overwritten.
     folio: Mutex<u64>,
@@ -34,16 +33,16 @@ struct Forms {
 
 const RIGHT: Forms = Forms {
     overwrite: |inode| {
-        if inode.quiet_until.load(Ordering::Acquire) == 0 {
+        if inode.fast_overwrite_until.load(Ordering::Acquire) == 0 {
             return;
         }
         let mut folio = inode.folio.lock().unwrap();
-        if may(inode) {
+        if is_enabled(inode) {
             *folio += 1;
         }
     },
     settle: |inode| {
-        inode.be_loud();
+        inode.disable_fast_overwrite();
         *inode.folio.lock().unwrap()
     },
 };
@@ -53,7 +52,7 @@ fn every_order(forms: Forms) {
     model.preemption_bound = Some(3);
     model.check(move || {
         let inode = Arc::new(Inode {
-            quiet_until: AtomicU64::new(0),
+            fast_overwrite_until: AtomicU64::new(0),
             body: Mutex::new(()),
             folio: Mutex::new(0),
         });
@@ -61,7 +60,7 @@ fn every_order(forms: Forms) {
             let inode = inode.clone();
             move || {
                 let _body = inode.body.lock().unwrap();
-                inode.quiet_until.store(7, Ordering::Release);
+                inode.fast_overwrite_until.store(7, Ordering::Release);
             }
         });
         let overwriter = spawn({
@@ -86,9 +85,9 @@ fn no_overwrite_follows_a_settled_change() {
 
 #[test]
 #[should_panic(expected = "an overwrite follows")]
-fn to_ask_before_the_folio_is_locked_is_too_early() {
+fn a_check_before_the_folio_is_locked_is_too_early() {
     let overwrite = |inode: &Inode| {
-        if may(inode) {
+        if is_enabled(inode) {
             *inode.folio.lock().unwrap() += 1;
         }
     };
@@ -97,10 +96,10 @@ fn to_ask_before_the_folio_is_locked_is_too_early() {
 
 #[test]
 #[should_panic(expected = "an overwrite follows")]
-fn to_be_loud_after_settling_is_too_late() {
+fn disabling_after_settling_is_too_late() {
     let settle = |inode: &Inode| {
         let settled = *inode.folio.lock().unwrap();
-        inode.be_loud();
+        inode.disable_fast_overwrite();
         settled
     };
     every_order(Forms { settle, ..RIGHT });

@@ -1,20 +1,20 @@
 //! Clusters that are reserved for the map of a file's dirty data.
 
-use crate::space::claims::Reservation;
-use crate::state::file_cache::Cached;
+use crate::space::reservations::Reservation;
+use crate::state::file_cache::FileCacheState;
 use rangemap::RangeSet;
 use std::ops::Range;
 
 /// What is reserved for the map of one file.
 #[derive(Debug, Default)]
-pub(crate) struct MapShare {
+pub(crate) struct MapReservation {
     /// Mapped blocks whose mapping will change: unwritten blocks with dirty data, and blocks whose
     /// data moves.
     splits: RangeSet<u32>,
     blocks: u64,
     reservation: Option<Reservation>,
     /// Write-back is changing the map; blocks that the map needs come out of the reservation.
-    spending: bool,
+    in_use: bool,
 }
 
 /// Runs of dirty blocks, and map entries that they may add.
@@ -36,7 +36,7 @@ impl Need {
     }
 }
 
-impl MapShare {
+impl MapReservation {
     /// How many clusters are reserved.
     pub(crate) fn clusters(&self) -> u64 {
         self.reservation.as_ref().map_or(0, Reservation::clusters)
@@ -83,12 +83,12 @@ impl MapShare {
     }
 
     /// Whether a block for the map comes out of the reservation now.
-    pub(crate) fn is_spending(&self) -> bool {
-        self.spending && self.clusters() > 0
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.in_use && self.clusters() > 0
     }
 
     /// Such a block was allocated.
-    pub(crate) fn spend_one(&mut self) {
+    pub(crate) fn use_one(&mut self) {
         if let Some(reservation) = &mut self.reservation {
             reservation.give_back(1);
         }
@@ -96,7 +96,7 @@ impl MapShare {
 
     /// Gives everything back.
     pub(crate) fn clear(&mut self) {
-        *self = MapShare { spending: self.spending, ..MapShare::default() };
+        *self = MapReservation { in_use: self.in_use, ..MapReservation::default() };
     }
 
     /// The parts of `range` that are not in the set.
@@ -117,21 +117,21 @@ impl MapShare {
     }
 }
 
-/// While it exists, new blocks of the file's map come out of its share. The inode is held
+/// While it exists, new blocks of the file's map come out of the reservation. The inode is held
 /// exclusively.
-pub(crate) struct Spending<'a>(&'a Cached);
+pub(crate) struct InUse<'a>(&'a FileCacheState);
 
-impl Cached {
+impl FileCacheState {
     /// Write-back is about to change the map of the file for dirty data.
-    pub(crate) fn spend_share(&self) -> Spending<'_> {
-        self.map_share.lock().spending = true;
-        Spending(self)
+    pub(crate) fn use_map_reservation(&self) -> InUse<'_> {
+        self.map_reservation.lock().in_use = true;
+        InUse(self)
     }
 }
 
-impl Drop for Spending<'_> {
+impl Drop for InUse<'_> {
     fn drop(&mut self) {
-        self.0.map_share.lock().spending = false;
+        self.0.map_reservation.lock().in_use = false;
     }
 }
 
@@ -141,19 +141,19 @@ mod tests {
 
     #[test]
     fn blocks_count_once() {
-        let mut share = MapShare::default();
-        share.insert(3..8);
-        share.insert(5..10);
-        assert_eq!((share.blocks, share.splits.len()), (7, 1));
-        share.remove(4..6);
-        share.remove(0..4);
-        assert_eq!((share.blocks, share.splits.len()), (4, 1));
-        assert_eq!(share.missing(0..12), [0..6, 10..12]);
+        let mut reservation = MapReservation::default();
+        reservation.insert(3..8);
+        reservation.insert(5..10);
+        assert_eq!((reservation.blocks, reservation.splits.len()), (7, 1));
+        reservation.remove(4..6);
+        reservation.remove(0..4);
+        assert_eq!((reservation.blocks, reservation.splits.len()), (4, 1));
+        assert_eq!(reservation.missing(0..12), [0..6, 10..12]);
         assert_eq!(
-            (share.run_at(0, 9), share.run_at(6, 9), share.run_at(6, 2)),
+            (reservation.run_at(0, 9), reservation.run_at(6, 9), reservation.run_at(6, 2)),
             ((false, 6), (true, 4), (true, 2))
         );
-        share.clear();
-        assert_eq!((share.blocks, share.splits.len()), (0, 0));
+        reservation.clear();
+        assert_eq!((reservation.blocks, reservation.splits.len()), (0, 0));
     }
 }

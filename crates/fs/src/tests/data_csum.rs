@@ -62,7 +62,7 @@ fn is_sound(device: &MemoryDevice) {
 }
 
 #[test]
-fn data_that_does_not_arrive_stays_dirty_and_keeps_its_promise() {
+fn data_that_does_not_reach_the_device_stays_dirty_and_reserved() {
     for seed in 0..6 {
         let mut rng = Rng::new(100 + seed);
         let device = Arc::new(Faulty::new(volume("data_csum")));
@@ -95,7 +95,7 @@ fn data_that_does_not_arrive_stays_dirty_and_keeps_its_promise() {
         assert_eq!(
             fs.volume().space().reserved_clusters(),
             0,
-            "seed {seed}: held or promised for nothing"
+            "seed {seed}: held or reserved for nothing"
         );
         drop(file);
         fs.close().unwrap();

@@ -19,11 +19,11 @@
 
 use crate::space::Space;
 use crate::space::blocks::{Request, Search};
-use crate::space::claims::Claim;
 use crate::space::free_extents::{FreeExtents, Span};
 use crate::space::group_edit::{GroupBlocks, GroupEdit, Map};
 use crate::space::group_index::{level_of, sure_level};
 use crate::space::preallocation::Hold;
+use crate::space::reservations::Allowance;
 use crate::space::stripes::Stripes;
 use extant_base::{Error, GroupNr, Result};
 use extant_journal::Handle;
@@ -32,16 +32,16 @@ use extant_ondisk::bitmap;
 /// Groups in which one call may find nothing before it accepts any run.
 const VISITS: u32 = 64;
 /// Clusters that should be free after a held run: the file's next held run goes there.
-const HELD_ROOM: u32 = 512;
+const SPARE_AFTER_HELD: u32 = 512;
 
 /// A search inside one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pick {
     /// `want` clusters at `goal`; else as [`Pick::Whole`].
-    At { goal: u32, want: u32, room: u32 },
-    /// The shortest run that holds `want` clusters and `room` after them; else the shortest one for
-    /// `want`.
-    Whole { want: u32, room: u32 },
+    At { goal: u32, want: u32, spare: u32 },
+    /// The shortest run that holds `want` clusters and `spare` after them; else the shortest one
+    /// for `want`.
+    Whole { want: u32, spare: u32 },
     /// The longest run if it has at least `least` clusters, cut to `want`.
     Longest { least: u32, want: u32 },
     /// The first free clusters at or after this one, up to `want`.
@@ -53,11 +53,13 @@ impl Pick {
     /// allows it.
     pub(super) fn from(self, free: &FreeExtents, stripes: Option<Stripes>) -> Option<Span> {
         match self {
-            Pick::At { goal, want, room } => free
+            Pick::At { goal, want, spare } => free
                 .at(goal, want)
                 .filter(|span| span.len == want)
-                .or_else(|| Pick::Whole { want, room }.from(free, stripes)),
-            Pick::Whole { want, room } => whole(want, room, stripes, |least| free.best_fit(least)),
+                .or_else(|| Pick::Whole { want, spare }.from(free, stripes)),
+            Pick::Whole { want, spare } => {
+                whole(want, spare, stripes, |least| free.best_fit(least))
+            }
             Pick::Longest { least, want } => {
                 free.longest(want).filter(|_| free.longest_len() >= least)
             }
@@ -74,15 +76,15 @@ impl Pick {
         let cut = |span: Span, want: u32| Span { len: span.len.min(want), ..span };
         let best = |least| runs().filter(|run| run.len >= least).min_by_key(|run| run.len);
         match self {
-            Pick::At { goal, want, room } => {
+            Pick::At { goal, want, spare } => {
                 bitmap::next_zero_run(map, goal.min(clusters)..clusters)
                     .map(|run| Span { start: run.start, len: run.end - run.start })
                     .filter(|run| run.start == goal && run.len >= want)
                     .map(|run| cut(run, want))
-                    .or_else(|| Pick::Whole { want, room }.scan(map, clusters, stripes))
+                    .or_else(|| Pick::Whole { want, spare }.scan(map, clusters, stripes))
             }
-            Pick::Whole { want, room } => {
-                whole(want, room, stripes, |least| best(least).map(|run| cut(run, least)))
+            Pick::Whole { want, spare } => {
+                whole(want, spare, stripes, |least| best(least).map(|run| cut(run, least)))
             }
             Pick::Longest { least, want } => runs()
                 .max_by_key(|run| run.len)
@@ -94,16 +96,16 @@ impl Pick {
     }
 }
 
-/// `want` clusters that start at a stripe, with `room` after them if some run holds both.
+/// `want` clusters that start at a stripe, with `spare` after them if some run holds both.
 /// `best_fit` gives the shortest run of a length, cut to that length. If no run contains the start
 /// of a stripe, the clusters start where a run does.
 fn whole(
     want: u32,
-    room: u32,
+    spare: u32,
     stripes: Option<Stripes>,
     best_fit: impl Fn(u32) -> Option<Span>,
 ) -> Option<Span> {
-    let roomy = want.saturating_add(room);
+    let with_spare = want.saturating_add(spare);
     if let Some(stripes) = stripes {
         let aligned = |least: u32| {
             let run = best_fit(least)?;
@@ -112,17 +114,20 @@ fn whole(
         };
         // The shortest run may start at a stripe. A run that is longer by a stripe contains a
         // start.
-        let lens =
-            [roomy, roomy.saturating_add(stripes.spare()), want.saturating_add(stripes.spare())];
+        let lens = [
+            with_spare,
+            with_spare.saturating_add(stripes.spare()),
+            want.saturating_add(stripes.spare()),
+        ];
         if let Some(found) = lens.into_iter().find_map(aligned) {
             return Some(found);
         }
     }
-    best_fit(roomy).map(|run| Span { len: want, ..run }).or_else(|| best_fit(want))
+    best_fit(with_spare).map(|run| Span { len: want, ..run }).or_else(|| best_fit(want))
 }
 
 /// The groups that one request may use, and the group where it starts.
-struct Climb {
+struct GroupSearch {
     first: GroupNr,
     /// One past the last group that may be used.
     end: u32,
@@ -139,7 +144,7 @@ struct Climb {
 
 impl Space {
     /// Finds and takes up to `want` clusters for `request`. `None`: it found no free cluster.
-    pub(super) fn climb(
+    pub(super) fn search_groups(
         &self,
         handle: &Handle<'_>,
         request: &Request,
@@ -149,8 +154,8 @@ impl Space {
         let (first, bit) =
             self.context.geometry().bit_of_block(request.goal).unwrap_or((GroupNr(0), 0));
         let end = self.groups_below(request.below);
-        let only_hold = matches!(request.claim, Claim::Held { .. });
-        let mut climb = Climb {
+        let only_hold = matches!(request.allowance, Allowance::Held { .. });
+        let mut search = GroupSearch {
             first,
             end,
             visits: VISITS,
@@ -160,40 +165,43 @@ impl Space {
             is_last: false,
         };
         if request.search == Search::Next {
-            return self.climb_in_order(handle, &mut climb, bit, want);
+            return self.search_in_order(handle, &mut search, bit, want);
         }
         let stripes = self.stripes_in(first).filter(|stripes| {
-            let held = hold.map_or(0, |hold| hold.room);
+            let held = hold.map_or(0, |hold| hold.spare);
             want.saturating_add(held) > stripes.spare()
         });
-        climb.on_stripes = stripes.is_some();
-        let room = hold.map_or(if only_hold { HELD_ROOM } else { 0 }, |hold| hold.room);
+        search.on_stripes = stripes.is_some();
+        let spare = hold.map_or(if only_hold { SPARE_AFTER_HELD } else { 0 }, |hold| hold.spare);
         // The goal of a file's first blocks is one of many good places. Later blocks follow those
         // before them.
         let is_first = request.growth.is_some_and(|growth| growth.is_first);
         let at = match stripes {
-            Some(stripes) if is_first && stripes.next(bit) != bit => Pick::Whole { want, room },
-            _ => Pick::At { goal: bit, want, room },
+            Some(stripes) if is_first && stripes.next(bit) != bit => Pick::Whole { want, spare },
+            _ => Pick::At { goal: bit, want, spare },
         };
-        if first.0 < climb.end
-            && let Some(span) = self.allocate_in(handle, &climb, first, at)?
+        if first.0 < search.end
+            && let Some(span) = self.allocate_in(handle, &search, first, at)?
         {
             return Ok(Some((first, span)));
         }
         // Groups whose runs also contain the start of a stripe come first.
-        let most = want.saturating_add(room).saturating_add(stripes.map_or(0, Stripes::spare));
-        let (roomy, sure, perhaps) = (sure_level(most), sure_level(want), level_of(want));
-        let whole = Pick::Whole { want, room };
+        let most = want.saturating_add(spare).saturating_add(stripes.map_or(0, Stripes::spare));
+        let (with_spare, sure, perhaps) = (sure_level(most), sure_level(want), level_of(want));
+        let whole = Pick::Whole { want, spare };
         // Search equal levels once.
-        let steps =
-            [Some(roomy), (sure < roomy).then_some(sure), (perhaps < sure).then_some(perhaps)];
+        let steps = [
+            Some(with_spare),
+            (sure < with_spare).then_some(sure),
+            (perhaps < sure).then_some(perhaps),
+        ];
         let steps = steps.into_iter().flatten().map(|level| (level, whole));
         let shorter = (1..=perhaps).rev().map(|level| {
             let least = 1 << (level - 1);
             (level, Pick::Longest { least, want })
         });
         for (level, pick) in steps.chain(shorter) {
-            let found = self.climb_level(handle, &mut climb, level, pick)?;
+            let found = self.search_level(handle, &mut search, level, pick)?;
             if found.is_some() {
                 return Ok(found);
             }
@@ -210,9 +218,9 @@ impl Space {
         want: u32,
     ) -> Result<Option<(GroupNr, Span)>> {
         let end = self.groups_below(request.below);
-        let only_hold = matches!(request.claim, Claim::Held { .. });
+        let only_hold = matches!(request.allowance, Allowance::Held { .. });
         let first = GroupNr(0);
-        let climb = Climb {
+        let search = GroupSearch {
             first,
             end,
             visits: 0,
@@ -231,7 +239,7 @@ impl Space {
                 continue;
             }
             let pick = Pick::Longest { least: 1, want };
-            if let Some(span) = self.allocate_in(handle, &climb, nr, pick)? {
+            if let Some(span) = self.allocate_in(handle, &search, nr, pick)? {
                 return Ok(Some((nr, span)));
             }
         }
@@ -249,25 +257,25 @@ impl Space {
     }
 
     /// Tries the groups of one level once: those after the goal's group first, then those up to it.
-    fn climb_level(
+    fn search_level(
         &self,
         handle: &Handle<'_>,
-        climb: &mut Climb,
+        search: &mut GroupSearch,
         level: u8,
         pick: Pick,
     ) -> Result<Option<(GroupNr, Span)>> {
-        let turn = (climb.first.0 + 1).min(climb.end);
-        for range in [turn..climb.end, 0..turn] {
+        let middle = (search.first.0 + 1).min(search.end);
+        for range in [middle..search.end, 0..middle] {
             let mut at = range.start;
             while let Some(nr) = self.next_group_on(level, at..range.end)? {
                 // The last level takes any free cluster, so every group may be visited there.
-                if climb.visits == 0 && level > 1 {
+                if search.visits == 0 && level > 1 {
                     return Ok(None);
                 }
-                if let Some(span) = self.allocate_in(handle, climb, nr, pick)? {
+                if let Some(span) = self.allocate_in(handle, search, nr, pick)? {
                     return Ok(Some((nr, span)));
                 }
-                climb.visits = climb.visits.saturating_sub(1);
+                search.visits = search.visits.saturating_sub(1);
                 at = nr.0 + 1;
             }
         }
@@ -276,20 +284,20 @@ impl Space {
 
     /// Takes the first free clusters at or after the goal; past the last group it continues at the
     /// first.
-    fn climb_in_order(
+    fn search_in_order(
         &self,
         handle: &Handle<'_>,
-        climb: &mut Climb,
+        search: &mut GroupSearch,
         bit: u32,
         want: u32,
     ) -> Result<Option<(GroupNr, Span)>> {
-        if climb.first.0 < climb.end
+        if search.first.0 < search.end
             && let Some(span) =
-                self.allocate_in(handle, climb, climb.first, Pick::Next(bit, want))?
+                self.allocate_in(handle, search, search.first, Pick::Next(bit, want))?
         {
-            return Ok(Some((climb.first, span)));
+            return Ok(Some((search.first, span)));
         }
-        self.climb_level(handle, climb, 1, Pick::Next(0, want))
+        self.search_level(handle, search, 1, Pick::Next(0, want))
     }
 
     /// Takes what `pick` finds in group `nr`. A damaged group is noted and marked bad, and gives
@@ -297,45 +305,45 @@ impl Space {
     fn allocate_in(
         &self,
         handle: &Handle<'_>,
-        climb: &Climb,
+        search: &GroupSearch,
         nr: GroupNr,
         pick: Pick,
     ) -> Result<Option<Span>> {
-        let is_out = !climb.is_last && self.group_index.level(nr) == Some(0);
+        let is_out = !search.is_last && self.group_index.level(nr) == Some(0);
         if self.group(nr).is_bad(Map::Blocks) || is_out {
             return Ok(None);
         }
-        match self.take_in(handle, climb, nr, pick) {
+        match self.allocate_from(handle, search, nr, pick) {
             Err(error @ Error::Corrupt { .. }) => {
                 self.context.note_error(&error);
-                self.give_up_block_map(nr);
+                self.set_block_map_bad(nr);
                 Ok(None)
             }
             taken => taken,
         }
     }
 
-    fn take_in(
+    fn allocate_from(
         &self,
         handle: &Handle<'_>,
-        climb: &Climb,
+        search: &GroupSearch,
         nr: GroupNr,
         pick: Pick,
     ) -> Result<Option<Span>> {
         let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
-        let stripes = self.stripes_in(nr).filter(|_| climb.on_stripes);
-        if blocks.disappoints(self, pick, stripes) {
+        let stripes = self.stripes_in(nr).filter(|_| search.on_stripes);
+        if blocks.finds_nothing(self, pick, stripes) {
             return Ok(None);
         }
         let mut edit = GroupEdit::begin(self, &blocks, handle)?;
-        if climb.is_last {
-            edit.let_go_kept();
+        if search.is_last {
+            edit.release_kept();
         }
         let Some(span) = edit.pick(pick, stripes)? else {
             edit.leave(&blocks, handle)?;
             return Ok(None);
         };
-        if climb.only_hold {
+        if search.only_hold {
             edit.take(span);
             edit.state.held.hold_run(span);
             edit.leave(&blocks, handle)?;
@@ -343,7 +351,7 @@ impl Space {
         }
         edit.flip(span, true, handle)?;
         edit.take(span);
-        let holder = climb.hold.filter(|hold| edit.hold_behind(span, *hold));
+        let holder = search.hold.filter(|hold| edit.hold_after(span, *hold));
         edit.count_used(span.len);
         edit.finish(&blocks, handle)?;
         if let Some(hold) = holder {
@@ -382,9 +390,9 @@ mod tests {
             );
             let len = |span: Option<Span>| span.map(|span| span.len);
             for pick in [
-                Pick::At { goal: place, want, room: 0 },
-                Pick::Whole { want, room: 0 },
-                Pick::Whole { want, room: 20 },
+                Pick::At { goal: place, want, spare: 0 },
+                Pick::Whole { want, spare: 0 },
+                Pick::Whole { want, spare: 20 },
                 Pick::Longest { least: 1, want },
                 Pick::Longest { least: 30, want },
             ] {
@@ -396,13 +404,13 @@ mod tests {
                 }
             }
             let stripes = Stripes::of(place % 7, 7);
-            for pick in [Pick::Whole { want, room: 0 }, Pick::Whole { want, room: 20 }] {
+            for pick in [Pick::Whole { want, spare: 0 }, Pick::Whole { want, spare: 20 }] {
                 let found = [pick.from(&free, stripes), pick.scan(&map, CLUSTERS, stripes)];
                 let begins = found.map(|span| span.map(|span| is_at_stripe(span, stripes)));
                 assert_eq!(begins[0], begins[1], "{pick:?} {found:?}");
                 assert!(found.iter().flatten().all(|span| span.len == want));
-                let has_room = free.longest_len() >= want + 6;
-                assert!(!has_room || begins[0] == Some(true), "{pick:?} {found:?}");
+                let fits = free.longest_len() >= want + 6;
+                assert!(!fits || begins[0] == Some(true), "{pick:?} {found:?}");
             }
         }
     }

@@ -2,22 +2,22 @@
 //!
 //! ```text
 //!   free without a commit         ├ reserved: data ┤ its map ┤ … pool │ r_blocks │ available ┤
-//!   Promised                        may take all
+//!   Reserved                        may take all
 //!   Metadata                        may not take reserved clusters
 //!   Data                            nor those of the pool; an unprivileged volume, nor r_blocks
 //! ```
 //!
 //! The pool (a fiftieth of the volume, at most 4096 clusters) lets a full volume finish the work in
-//! progress. The blocks that map reserved data are reserved too ([`For::Map`]). The pool covers
-//! that reservation first: only the part that exceeds the pool reduces what data may take.
+//! progress. The blocks that map reserved data are reserved too ([`ReservedFor::Map`]). The pool
+//! covers that reservation first: only the part that exceeds the pool reduces what data may take.
 //!
-//! Rule F8: the clusters that are free without a commit, [`Space::clusters_at_hand`], are never
+//! Rule F8: the clusters that are free without a commit, [`Space::clusters_free_now`], are never
 //! fewer than the reserved ones. Code that reserves clusters, or takes clusters without a
-//! reservation, counts only clusters at hand; freed clusters that wait for a commit come on top. So
-//! write-back finds the clusters that were reserved for it, and a writer that needs pending
-//! clusters makes the commit itself ([`Space::with_space_retry`]). The exceptions are blocks that
-//! return to the dirty data they were taken from ([`Space::reserve_freed`]): they are free after
-//! one commit.
+//! reservation, counts only clusters that are free now; freed clusters that wait for a commit come
+//! on top. So write-back finds the clusters that were reserved for it, and a writer that needs
+//! pending clusters makes the commit itself ([`Space::with_space_retry`]). The exceptions are
+//! blocks that return to the dirty data they were taken from ([`Space::reserve_freed`]): they are
+//! free after one commit.
 
 use crate::space::Space;
 use extant_base::{Error, Result};
@@ -27,24 +27,24 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 /// Which free clusters a request may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Claim {
+pub(crate) enum Allowance {
     /// From a [`Reservation`]: any free cluster.
-    Promised,
+    Reserved,
     /// For a map block that has no reservation.
     Metadata,
     /// For data, directories and attributes.
     Data,
     /// For data that is written before its blocks count as used: the blocks are only held.
-    /// Otherwise as `Promised` or as `Metadata`.
+    /// Otherwise as `Reserved` or as `Metadata`.
     Held {
         /// From a [`Reservation`].
-        promised: bool,
+        reserved: bool,
     },
 }
 
 /// The purpose of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum For {
+pub(crate) enum ReservedFor {
     /// Data.
     Data,
     /// The map of data, in the worst case.
@@ -59,10 +59,10 @@ pub(crate) struct Reserved {
 }
 
 impl Reserved {
-    fn of(&self, what: For) -> &AtomicI64 {
+    fn of(&self, what: ReservedFor) -> &AtomicI64 {
         match what {
-            For::Data => &self.data,
-            For::Map => &self.map,
+            ReservedFor::Data => &self.data,
+            ReservedFor::Map => &self.map,
         }
     }
 
@@ -92,7 +92,7 @@ impl Reserved {
 #[derive(Debug)]
 pub(crate) struct Reservation {
     reserved: Arc<Reserved>,
-    what: For,
+    what: ReservedFor,
     clusters: u64,
 }
 
@@ -102,8 +102,8 @@ impl Reservation {
         self.clusters
     }
 
-    /// Returns `clusters` of the reservation: they were allocated with [`Claim::Promised`], or are
-    /// not needed.
+    /// Returns `clusters` of the reservation: they were allocated with [`Allowance::Reserved`], or
+    /// are not needed.
     pub(crate) fn give_back(&mut self, clusters: u64) {
         let less = clusters.min(self.clusters);
         self.clusters -= less;
@@ -140,43 +140,45 @@ impl Drop for Reservation {
 
 impl Space {
     /// Clusters that are free and wait for no commit. Preallocations of growing files are included.
-    fn clusters_at_hand(&self) -> i64 {
+    fn clusters_free_now(&self) -> i64 {
         // Read in this order: a freed cluster counts as pending before it counts as free.
         self.free_clusters.load(Ordering::SeqCst) - self.pending_groups.clusters()
     }
 
-    /// Clusters that `claim` may take now.
-    fn clusters_for(&self, claim: Claim) -> i64 {
+    /// Clusters that `allowance` may take now.
+    fn clusters_for(&self, allowance: Allowance) -> i64 {
         // Read in this order: an allocation from a reservation lowers the free count first and the
         // reservation afterwards. Read the other way round, its clusters would seem free to others
         // meanwhile.
         let (data, map) = (self.reserved.data(), self.reserved.map());
-        let left = self.clusters_at_hand() - data;
-        match claim {
-            Claim::Data => {
+        let left = self.clusters_free_now() - data;
+        match allowance {
+            Allowance::Data => {
                 left - map.max(i64::try_from(self.pool()).unwrap_or(i64::MAX)) - self.for_root()
             }
             _ => left - map,
         }
     }
 
-    fn promised(&self, what: For, clusters: u64) -> Reservation {
+    fn reservation(&self, what: ReservedFor, clusters: u64) -> Reservation {
         let wanted = i64::try_from(clusters).unwrap_or(i64::MAX >> 1);
         self.reserved.of(what).fetch_add(wanted, Ordering::SeqCst);
         Reservation { reserved: Arc::clone(&self.reserved), what, clusters }
     }
 
-    /// How many of `want` clusters this claim may allocate. They are reserved for the caller until
-    /// it has them, so that no other thread reserves the same clusters meanwhile.
-    pub(super) fn grant(&self, claim: Claim, want: u32) -> (u32, Option<Reservation>) {
-        match claim {
-            Claim::Promised | Claim::Held { promised: true } => (want, None),
+    /// How many of `want` clusters this allowance may allocate. They are reserved for the caller
+    /// until it has them, so that no other thread reserves the same clusters meanwhile.
+    pub(super) fn grant(&self, allowance: Allowance, want: u32) -> (u32, Option<Reservation>) {
+        match allowance {
+            Allowance::Reserved | Allowance::Held { reserved: true } => (want, None),
             // The counters may be out of date until something is written, if the volume was not
             // closed cleanly.
-            Claim::Metadata | Claim::Held { .. } if !self.has_promised() => (want, None),
-            claim => {
-                let mut own = self.promised(For::Data, want.into());
-                let short = u64::try_from(-self.clusters_for(claim)).unwrap_or(0);
+            Allowance::Metadata | Allowance::Held { .. } if !self.has_reservations() => {
+                (want, None)
+            }
+            allowance => {
+                let mut own = self.reservation(ReservedFor::Data, want.into());
+                let short = u64::try_from(-self.clusters_for(allowance)).unwrap_or(0);
                 own.give_back(short);
                 (own.clusters as u32, Some(own))
             }
@@ -185,7 +187,7 @@ impl Space {
 
     /// Reserves `clusters` clusters for data that is written later.
     ///
-    /// Errors: `NoSpace` when fewer are at hand.
+    /// Errors: `NoSpace` when fewer are free now.
     pub(crate) fn reserve_clusters(&self, clusters: u64) -> Result<Reservation> {
         self.reserve_with_map(clusters, 0).map(|(data, _)| data)
     }
@@ -194,7 +196,7 @@ impl Space {
     /// the worst case. A call with `data` = 0 may take from the pool and from root's blocks,
     /// because its data has its clusters already.
     ///
-    /// Errors: `NoSpace` when fewer are at hand; then nothing is reserved.
+    /// Errors: `NoSpace` when fewer are free now; then nothing is reserved.
     pub(crate) fn reserve_with_map(
         &self,
         data: u64,
@@ -205,23 +207,24 @@ impl Space {
         }
         // Reserve first, then count: of two callers at the same time, at most one too many is
         // refused.
-        let both = (self.promised(For::Data, data), self.promised(For::Map, map));
+        let both =
+            (self.reservation(ReservedFor::Data, data), self.reservation(ReservedFor::Map, map));
         let left = match (data, map) {
             (0, 0) => 0,
-            (0, _) => self.clusters_for(Claim::Metadata),
-            _ => self.clusters_for(Claim::Data),
+            (0, _) => self.clusters_for(Allowance::Metadata),
+            _ => self.clusters_for(Allowance::Data),
         };
         if left < 0 { Err(Error::NoSpace) } else { Ok(both) }
     }
 
     /// Reserves `clusters` clusters that the caller is about to free, so that no other request gets
     /// them.
-    pub(crate) fn reserve_freed(&self, what: For, clusters: u64) -> Reservation {
-        self.promised(what, clusters)
+    pub(crate) fn reserve_freed(&self, what: ReservedFor, clusters: u64) -> Reservation {
+        self.reservation(what, clusters)
     }
 
     /// Counts held clusters, which were free, as reserved.
-    pub(super) fn promise_held(&self, clusters: u64) {
+    pub(super) fn reserve_held(&self, clusters: u64) {
         self.reserved.data.fetch_add(clusters as i64, Ordering::SeqCst);
     }
 
@@ -231,7 +234,7 @@ impl Space {
     }
 
     /// Whether any clusters are reserved.
-    pub(crate) fn has_promised(&self) -> bool {
+    pub(crate) fn has_reservations(&self) -> bool {
         self.reserved.data() > 0 || self.reserved.map() > 0
     }
 

@@ -4,15 +4,15 @@ use extant_base::BlockNr;
 
 /// Where the blocks of the checksum file are. The file is complete from the moment the feature is
 /// enabled, and its blocks never move.
-pub(crate) struct SumsFile {
+pub(crate) struct ChecksumFile {
     /// For each run: first block of the file, first block of the volume, length.
     runs: Vec<(u64, BlockNr, u64)>,
 }
 
-impl SumsFile {
+impl ChecksumFile {
     /// A file with these runs, in the order of the file.
-    pub(crate) fn new(runs: Vec<(u64, BlockNr, u64)>) -> SumsFile {
-        SumsFile { runs }
+    pub(crate) fn new(runs: Vec<(u64, BlockNr, u64)>) -> ChecksumFile {
+        ChecksumFile { runs }
     }
 
     /// Which of the file's blocks `block` is.

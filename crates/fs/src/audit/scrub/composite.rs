@@ -27,7 +27,7 @@ impl Piece {
 }
 
 /// A read-only device. Where members differ, it reads the chosen copy.
-pub(super) struct Patchwork {
+pub(super) struct CompositeDevice {
     mirror: Arc<Mirror>,
     /// In ascending order, each with the member to read.
     ranges: Vec<(Range<u64>, usize)>,
@@ -35,21 +35,21 @@ pub(super) struct Patchwork {
     rest: usize,
 }
 
-impl Patchwork {
-    pub(super) fn new(mirror: Arc<Mirror>, pieces: &[Piece], choice: &[usize]) -> Patchwork {
+impl CompositeDevice {
+    pub(super) fn new(mirror: Arc<Mirror>, pieces: &[Piece], choice: &[usize]) -> CompositeDevice {
         let ranges = pieces.iter().map(|piece| piece.range.clone());
         let ranges = ranges.zip(choice.iter().copied()).collect();
         let rest = mirror.source().unwrap_or(0);
-        Patchwork { mirror, ranges, rest }
+        CompositeDevice { mirror, ranges, rest }
     }
 
     /// Reads everything from the member at `place`. Reading repairs nothing.
-    pub(super) fn of_member(mirror: Arc<Mirror>, place: usize) -> Patchwork {
-        Patchwork { mirror, ranges: Vec::new(), rest: place }
+    pub(super) fn of_member(mirror: Arc<Mirror>, place: usize) -> CompositeDevice {
+        CompositeDevice { mirror, ranges: Vec::new(), rest: place }
     }
 }
 
-impl BlockDevice for Patchwork {
+impl BlockDevice for CompositeDevice {
     fn len(&self) -> u64 {
         self.mirror.len()
     }
@@ -86,7 +86,7 @@ impl BlockDevice for Patchwork {
     }
 }
 
-impl Patchwork {
+impl CompositeDevice {
     /// Reads bytes that are equal on all members that are up to date.
     fn read_same(&self, at: u64, buf: &mut [u8]) -> Result<()> {
         match buf.is_empty() {

@@ -9,16 +9,16 @@
 //! After a power cut before 3, the volume is unchanged, except that some free blocks were written.
 //!
 //! Turning the feature off on a volume that is marked as damaged, or whose checksum file is
-//! damaged, removes only the feature bit, in one sector ([`give_up`]).
+//! damaged, removes only the feature bit, in one sector ([`remove_feature_only`]).
 
 use super::{Tune, files};
 use crate::context::superblock::patch_superblock;
 use crate::context::superblock::read_superblock;
-use crate::inodes::sums::{CoveredRun, Passed, open_sums_file};
+use crate::inodes::data_csum::{CoveredRun, CoveredVisitor, open_checksum_file};
 use crate::offline::mkfs::reserved;
 use crate::open::exclusive::{Devices, Exclusive};
+use crate::state::checksum_file::ChecksumFile;
 use crate::state::inode::Body;
-use crate::state::sums_file::SumsFile;
 use crate::volume::{Volume, VolumeOptions};
 use extant_base::{BlockNr, Error, Ino, Result, Site};
 use extant_blockdev::BlockDevice;
@@ -45,8 +45,8 @@ pub(super) fn make(exclusive: &Exclusive, volume: &Volume) -> Result<()> {
         && (body.disk.links > 0 || body.disk.mode != 0)
     {
         // The file may be left over from a removal of the feature bit alone.
-        let is_ours = body.disk.mode == 0o100_600 && body.size == blocks << size.log2();
-        if !is_ours {
+        let is_checksum_file = body.disk.mode == 0o100_600 && body.size == blocks << size.log2();
+        if !is_checksum_file {
             return Err(Error::NotSupported(
                 "data_csum needs inode 5, the boot loader's, which is in use",
             ));
@@ -59,13 +59,14 @@ pub(super) fn make(exclusive: &Exclusive, volume: &Volume) -> Result<()> {
     }
     let home = exclusive.staged.home();
     // The blocks are free on the volume and the log is empty, so they may be overwritten at once.
-    reserved::data_sums(volume, &mut |at, bytes| home.zero(at, bytes))?;
-    let file = open_sums_file(volume)?;
-    let mut sums = Sums { volume, home: &**home, file, blocks: BTreeMap::new(), bytes: Vec::new() };
+    reserved::make_checksum_file(volume, &mut |at, bytes| home.zero(at, bytes))?;
+    let file = open_checksum_file(volume)?;
+    let mut writer =
+        ChecksumWriter { volume, home: &**home, file, blocks: BTreeMap::new(), bytes: Vec::new() };
     for nr in volume.geometry().groups() {
-        volume.walk_covered(nr, &mut sums)?;
+        volume.walk_covered(nr, &mut writer)?;
     }
-    sums.write()?;
+    writer.write()?;
     home.flush()
 }
 
@@ -75,11 +76,11 @@ pub(super) fn make(exclusive: &Exclusive, volume: &Volume) -> Result<()> {
 /// stays in inode 5, and e2fsck counts its blocks as used.
 ///
 /// Errors: `Unsupported` for other features that this engine does not support; `Corrupt`, `Device`.
-pub(super) fn give_up(devices: &Devices, wish: &Tune) -> Result<bool> {
+pub(super) fn remove_feature_only(devices: &Devices, changes: &Tune) -> Result<bool> {
     let bit = FeatureBit::RoCompat(RoCompat::DATA_CSUM);
     let alone = Tune { features: vec![(bit, false)], ..Tune::default() };
     let sb = read_superblock(&*devices.volume, None)?;
-    if *wish != alone || !sb.features.has(bit) || sb.needs_recovery() {
+    if *changes != alone || !sb.features.has(bit) || sb.needs_recovery() {
         return Ok(false);
     }
     if let Some(feature) = sb.features.all_unwritable().next() {
@@ -102,7 +103,7 @@ fn is_usable(devices: &Devices) -> Result<bool> {
     if let Some(place) = volume.journal_place(devices.journal.as_ref())? {
         volume.guard_log(&place.map);
     }
-    match open_sums_file(&volume) {
+    match open_checksum_file(&volume) {
         Ok(_) => Ok(true),
         Err(Error::Corrupt { .. }) => Ok(false),
         Err(error) => Err(error),
@@ -114,28 +115,28 @@ fn is_usable(devices: &Devices) -> Result<bool> {
 /// Errors: as [`make`].
 pub(crate) fn fill(device: &Arc<dyn BlockDevice>) -> Result<()> {
     let volume = Volume::open_parts(Arc::clone(device), &VolumeOptions::default())?;
-    if !volume.has_data_sums() {
+    if !volume.has_data_csum() {
         return Ok(());
     }
-    let file = open_sums_file(&volume)?;
+    let file = open_checksum_file(&volume)?;
     let (home, blocks) = (&**device, BTreeMap::new());
-    let mut sums = Sums { volume: &volume, home, file, blocks, bytes: Vec::new() };
+    let mut writer = ChecksumWriter { volume: &volume, home, file, blocks, bytes: Vec::new() };
     for nr in volume.geometry().groups() {
-        volume.walk_covered(nr, &mut sums)?;
+        volume.walk_covered(nr, &mut writer)?;
     }
-    sums.write()
+    writer.write()
 }
 
-struct Sums<'a> {
+struct ChecksumWriter<'a> {
     volume: &'a Volume,
     home: &'a dyn BlockDevice,
-    file: SumsFile,
+    file: ChecksumFile,
     /// Changed blocks of the file, by index.
     blocks: BTreeMap<u64, Box<[u8]>>,
     bytes: Vec<u8>,
 }
 
-impl Passed for Sums<'_> {
+impl CoveredVisitor for ChecksumWriter<'_> {
     fn inode(&mut self, _: Ino, body: &Body) -> Result<()> {
         match body.disk.flags.contains(InodeFlags::JOURNAL_DATA) {
             true => Err(Error::NotSupported(
@@ -155,9 +156,9 @@ impl Passed for Sums<'_> {
             let mut bytes = std::mem::take(&mut self.bytes);
             bytes.resize(len as usize * size.bytes(), 0);
             self.home.read_at(size.start_of(first), &mut bytes)?;
-            let sums: Vec<u32> = bytes.chunks(size.bytes()).map(data_sums::sum_of).collect();
+            let checksums: Vec<u32> = bytes.chunks(size.bytes()).map(data_sums::sum_of).collect();
             self.bytes = bytes;
-            self.store(first, &sums)?;
+            self.store(first, &checksums)?;
             done += len;
         }
         Ok(())
@@ -168,14 +169,14 @@ impl Passed for Sums<'_> {
     }
 }
 
-impl Sums<'_> {
-    fn store(&mut self, first: BlockNr, sums: &[u32]) -> Result<()> {
+impl ChecksumWriter<'_> {
+    fn store(&mut self, first: BlockNr, checksums: &[u32]) -> Result<()> {
         let size = self.volume.block_size();
         let words = data_sums::words_per_block(size) as usize;
         let mut done = 0;
-        while done < sums.len() {
+        while done < checksums.len() {
             let (index, slot) = data_sums::place_of(size, BlockNr(first.0 + done as u64));
-            let n = (words - slot).min(sums.len() - done);
+            let n = (words - slot).min(checksums.len() - done);
             if self.blocks.len() << size.log2() >= GATHERED && !self.blocks.contains_key(&index) {
                 self.write()?;
             }
@@ -185,8 +186,8 @@ impl Sums<'_> {
                 self.blocks.insert(index, bytes);
             }
             if let Some(bytes) = self.blocks.get_mut(&index) {
-                let sums = &sums[done..done + n];
-                data_sums::store(bytes, index, self.volume.checksum_seed(), slot, sums);
+                let checksums = &checksums[done..done + n];
+                data_sums::store(bytes, index, self.volume.checksum_seed(), slot, checksums);
             }
             done += n;
         }

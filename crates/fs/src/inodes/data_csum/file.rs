@@ -2,7 +2,7 @@
 
 use crate::context::role::Role;
 use crate::inodes::map::Target;
-use crate::state::sums_file::SumsFile;
+use crate::state::checksum_file::ChecksumFile;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Ino, Result, Site, What};
 use extant_journal::{Handle, Ineligible, MetaBlock};
@@ -14,7 +14,7 @@ use rangemap::RangeSet;
 /// its blocks have no other use.
 ///
 /// Errors: `DataSumsFile`, naming the first block that has one; what the map gives.
-pub(crate) fn open_sums_file(volume: &Volume) -> Result<SumsFile> {
+pub(crate) fn open_checksum_file(volume: &Volume) -> Result<ChecksumFile> {
     let ino = Ino::DATA_SUMS;
     let at = Site::of_ino(ino);
     let wrong = || at.corrupt(What::DataSumsFile);
@@ -42,24 +42,24 @@ pub(crate) fn open_sums_file(volume: &Volume) -> Result<SumsFile> {
             _ => runs.push((run.logical.0.into(), block, run.len.into())),
         }
     }
-    Ok(SumsFile::new(runs))
+    Ok(ChecksumFile::new(runs))
 }
 
 impl Volume {
     /// The checksum file. Its map is read once.
-    pub(crate) fn sums_file(&self) -> Result<&SumsFile> {
-        if let Some(file) = self.sums_file_cell().get() {
+    pub(crate) fn checksum_file(&self) -> Result<&ChecksumFile> {
+        if let Some(file) = self.checksum_file_cell().get() {
             return Ok(file);
         }
-        let file = open_sums_file(self)?;
-        Ok(self.sums_file_cell().get_or_init(|| file))
+        let file = open_checksum_file(self)?;
+        Ok(self.checksum_file_cell().get_or_init(|| file))
     }
 
     /// Block `index` of the checksum file, checked.
     ///
     /// Errors: `DataSumsFile`, `DataSumsChecksum`, `Device`. Locks: takes `Leaf`.
-    pub(crate) fn sums_block(&self, index: u64) -> Result<MetaBlock> {
-        let (nr, _) = self.place_of_sums(index)?;
+    pub(crate) fn checksum_block(&self, index: u64) -> Result<MetaBlock> {
+        let (nr, _) = self.place_of_checksums(index)?;
         let block = self.journal().cache().get(nr)?;
         let role = Role::DataSums(index).kind();
         if !block.is_verified_as(role) {
@@ -68,8 +68,8 @@ impl Volume {
             let is_empty = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
             // All zeros: no checksum was stored yet, or they are lost. Another copy tells which.
             if is_empty(&block.read()) {
-                let has_sums = |bytes: &[u8]| !is_empty(bytes) && check(bytes).is_ok();
-                self.journal().cache().reread(&block, &has_sums);
+                let is_good = |bytes: &[u8]| !is_empty(bytes) && check(bytes).is_ok();
+                self.journal().cache().reread(&block, &is_good);
             }
             self.journal().cache().checked(&block, check)?;
             block.set_verified_as(role);
@@ -79,59 +79,59 @@ impl Volume {
 
     /// Where block `index` of the checksum file is, and how many blocks from there on are
     /// neighbours.
-    pub(crate) fn place_of_sums(&self, index: u64) -> Result<(BlockNr, u64)> {
+    pub(crate) fn place_of_checksums(&self, index: u64) -> Result<(BlockNr, u64)> {
         let wrong = || Site::of_ino(Ino::DATA_SUMS).corrupt(What::DataSumsFile);
-        self.sums_file()?.place(index).ok_or_else(wrong)
+        self.checksum_file()?.place(index).ok_or_else(wrong)
     }
 
     /// The stored checksums of `len` blocks from `first` on.
     ///
-    /// Errors: as [`Volume::sums_block`]. Locks: takes `Leaf`.
-    pub(crate) fn load_sums(&self, first: BlockNr, len: u32) -> Result<Vec<u32>> {
+    /// Errors: as [`Volume::checksum_block`]. Locks: takes `Leaf`.
+    pub(crate) fn load_checksums(&self, first: BlockNr, len: u32) -> Result<Vec<u32>> {
         let size = self.block_size();
-        let mut sums = Vec::with_capacity(len as usize);
+        let mut checksums = Vec::with_capacity(len as usize);
         let last = data_sums::place_of(size, BlockNr(first.0 + u64::from(len.max(1)) - 1)).0;
         let start = data_sums::place_of(size, first).0;
         if last > start {
-            let (nr, together) = self.place_of_sums(start)?;
+            let (nr, together) = self.place_of_checksums(start)?;
             let count = together.min(last - start + 1);
             self.journal().cache().prefetch(nr, u32::try_from(count).unwrap_or(u32::MAX))?;
         }
-        while sums.len() < len as usize {
-            let at = BlockNr(first.0 + sums.len() as u64);
+        while checksums.len() < len as usize {
+            let at = BlockNr(first.0 + checksums.len() as u64);
             let (index, slot) = data_sums::place_of(size, at);
-            let block = self.sums_block(index)?;
-            let most = len as usize - sums.len();
-            sums.extend(data_sums::words(&block.read(), slot, most));
+            let block = self.checksum_block(index)?;
+            let most = len as usize - checksums.len();
+            checksums.extend(data_sums::words(&block.read(), slot, most));
         }
-        Ok(sums)
+        Ok(checksums)
     }
 
-    /// Stores the checksums of blocks from `first` on. Spends at most [`Volume::sums_credits`]
+    /// Stores the checksums of blocks from `first` on. Spends at most [`Volume::checksum_credits`]
     /// credits.
     ///
-    /// Errors: as [`Volume::sums_block`]; `Aborted`. Locks: takes `Leaf`.
-    pub(crate) fn store_sums(
+    /// Errors: as [`Volume::checksum_block`]; `Aborted`. Locks: takes `Leaf`.
+    pub(crate) fn store_checksums(
         &self,
         handle: &Handle<'_>,
         first: BlockNr,
-        sums: &[u32],
+        checksums: &[u32],
     ) -> Result<()> {
         let size = self.block_size();
         let words = data_sums::words_per_block(size) as usize;
         self.context().require_full_commit(handle, Ineligible::DataChecksums);
         let mut done = 0;
-        while done < sums.len() {
+        while done < checksums.len() {
             let (index, slot) = data_sums::place_of(size, BlockNr(first.0 + done as u64));
-            let n = (words - slot).min(sums.len() - done);
-            let block = self.sums_block(index)?;
+            let n = (words - slot).min(checksums.len() - done);
+            let block = self.checksum_block(index)?;
             let block = block.write(handle)?;
             data_sums::store(
                 &mut block.bytes_mut(),
                 index,
                 self.checksum_seed(),
                 slot,
-                &sums[done..done + n],
+                &checksums[done..done + n],
             );
             done += n;
         }

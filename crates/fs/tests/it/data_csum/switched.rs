@@ -1,7 +1,7 @@
 //! Checksums turned on and off on a volume with data, and what is refused meanwhile.
 
 use crate::common::{image_of, judge, new_file, pattern};
-use crate::data_sums::{findings, made, open, switched};
+use crate::data_csum::{findings, made, open, switched};
 use extant::resize::{Size, resize, resize_device};
 use extant::{BlockDevice, Error, MemoryDevice, OpenOptions};
 use extant_base::ByteOffset;
@@ -10,7 +10,7 @@ use extant_testkit::{e2fsprogs, require};
 use std::sync::Arc;
 
 #[test]
-fn a_volume_with_sums_keeps_its_size_whichever_way_it_is_named() {
+fn a_volume_with_data_csum_cannot_be_resized_however_it_is_named() {
     require!(E2fsprogs);
     let device = made(16, 1024, "");
     let shared: Arc<dyn BlockDevice> = device.clone();
@@ -26,7 +26,7 @@ fn a_volume_with_sums_keeps_its_size_whichever_way_it_is_named() {
 }
 
 #[test]
-fn sums_are_switched_on_for_data_that_is_there_and_off_again() {
+fn data_csum_is_turned_on_for_existing_data_and_off_again() {
     let dir = tempfile::tempdir().unwrap();
     for (name, len) in [("small", 10), ("a", 70_000), ("b", 3_000_000)] {
         std::fs::write(dir.path().join(name), pattern(len, name.len() as u8)).unwrap();
@@ -77,8 +77,8 @@ fn a_volume_that_is_marked_as_damaged_can_be_given_to_e2fsck() {
     let mut sb = [0; 1024];
     device.read_at(ByteOffset(1024), &mut sb).unwrap();
     sb[0x3A] |= 2;
-    let sum = extant_crc32c::crc32c(!0, &sb[..1020]).to_le_bytes();
-    sb[1020..].copy_from_slice(&sum);
+    let checksum = extant_crc32c::crc32c(!0, &sb[..1020]).to_le_bytes();
+    sb[1020..].copy_from_slice(&checksum);
     device.write_at(ByteOffset(1024), &sb).unwrap();
 
     for other in ["^data_csum,quota", "^orphan_file"] {
@@ -87,9 +87,9 @@ fn a_volume_that_is_marked_as_damaged_can_be_given_to_e2fsck() {
     switched(&device, "^data_csum").unwrap();
     let image = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(image.path(), image_of(&*device)).unwrap();
-    let mended = std::process::Command::new("e2fsck").arg("-fy").arg(image.path()).output();
-    let mended = mended.unwrap();
-    assert!(mended.status.code().is_some_and(|code| code <= 1), "{mended:?}");
+    let repaired = std::process::Command::new("e2fsck").arg("-fy").arg(image.path()).output();
+    let repaired = repaired.unwrap();
+    assert!(repaired.status.code().is_some_and(|code| code <= 1), "{repaired:?}");
 
     let device = Arc::new(MemoryDevice::from_bytes(&std::fs::read(image.path()).unwrap()));
     judge(&*device);

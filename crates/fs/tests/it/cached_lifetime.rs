@@ -13,7 +13,7 @@ fn volume(mke2fs_options: &str) -> (Arc<MemoryDevice>, Filesystem) {
 }
 
 /// Creates so many inodes that unused ones leave the table of inodes in use.
-fn crowd(fs: &Filesystem) {
+fn fill_inode_table(fs: &Filesystem) {
     fs.create_dir("crowd", &NewFile::default()).unwrap();
     for n in 0..INODES {
         fs.create_file(format!("crowd/{n}"), &NewFile::default()).unwrap();
@@ -31,7 +31,7 @@ fn folios_that_outlive_their_inode_in_memory_follow_what_becomes_of_the_file() {
         file.sync_all().unwrap();
     }
     let ino = fs.metadata("gone").unwrap().ino();
-    crowd(&fs);
+    fill_inode_table(&fs);
     assert!(fs.cache_stats().unwrap().cached >= 200_000);
 
     let cut = fs.open_file("cut").unwrap();
@@ -50,7 +50,7 @@ fn folios_that_outlive_their_inode_in_memory_follow_what_becomes_of_the_file() {
 }
 
 #[test]
-fn small_writes_promise_no_more_than_they_need() {
+fn small_writes_reserve_no_more_than_they_need() {
     for kind in ["-b 1024 -O ^extents,^64bit", "-b 1024 -O ^has_journal", "-b 1024 -O bigalloc"] {
         let (device, fs) = volume(kind);
         let file = new_file(&fs, "f");
@@ -59,8 +59,8 @@ fn small_writes_promise_no_more_than_they_need() {
         for (n, block) in want.chunks(1024).enumerate() {
             file.write_all_at(n as u64 * 1024, block).unwrap();
         }
-        let (promised, blocks) = (before - fs.space().free, want.len() as u64 / 1024);
-        assert!(promised <= blocks + blocks / 20 + 16, "{kind}: {promised} for {blocks}");
+        let (reserved, blocks) = (before - fs.space().free, want.len() as u64 / 1024);
+        assert!(reserved <= blocks + blocks / 20 + 16, "{kind}: {reserved} for {blocks}");
         drop(file);
         assert!(fs.read("f").unwrap() == want, "{kind}");
         fs.close().unwrap();
@@ -69,7 +69,7 @@ fn small_writes_promise_no_more_than_they_need() {
 }
 
 #[test]
-fn space_that_is_promised_and_not_needed_is_no_reason_to_refuse_a_write() {
+fn a_write_is_not_refused_while_reserved_space_can_be_returned() {
     for kind in ["-b 1024 -O ^extents,^64bit -m 0", "-b 1024 -O ^has_journal -m 0"] {
         let (device, fs) = volume(kind);
         let ballast = new_file(&fs, "ballast");
@@ -89,7 +89,7 @@ fn space_that_is_promised_and_not_needed_is_no_reason_to_refuse_a_write() {
 }
 
 #[test]
-fn a_borrow_that_is_refused_leaves_no_promise_behind() {
+fn a_refused_borrow_leaves_no_reservation() {
     let (device, fs) = volume("-b 1024 -m 0");
     let file = new_file(&fs, "f");
     for n in 0..200 {

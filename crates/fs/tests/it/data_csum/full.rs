@@ -1,12 +1,12 @@
 //! Overwrites on a full volume: accepted or refused at the write.
 
 use crate::common::{judge, new_file, pattern};
-use crate::data_sums::{below, made, open, read_back, seed};
+use crate::data_csum::{below, made, open, read_back, seed};
 use extant::Error;
 use extant_testkit::rng::Rng;
 
 #[test]
-fn a_full_volume_says_so_at_the_write_and_keeps_what_it_took() {
+fn a_full_volume_refuses_the_write_and_keeps_what_it_accepted() {
     let device = made(24, 4096, "");
     let fs = open(&device, 32);
     let file = new_file(&fs, "f");
@@ -49,7 +49,7 @@ fn a_full_volume_says_so_at_the_write_and_keeps_what_it_took() {
 }
 
 #[test]
-fn overwrites_that_tear_a_file_to_single_blocks_on_a_full_volume_are_taken_or_refused_at_once() {
+fn overwrites_that_fragment_a_file_on_a_full_volume_are_accepted_or_refused_at_once() {
     let device = made(16, 1024, "");
     let fs = open(&device, 32);
     let file = new_file(&fs, "f");

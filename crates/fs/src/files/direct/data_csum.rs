@@ -29,25 +29,25 @@ pub(crate) struct Expected {
 
 impl Expected {
     /// Verifies what was read from `offset` on.
-    pub(crate) fn look(&mut self, offset: usize, memory: &Memory<'_>) {
+    pub(crate) fn verify(&mut self, offset: usize, memory: &Memory<'_>) {
         let mut words = self.words[offset / self.block..].iter();
-        let (mut sum, mut left) = (!0, self.block);
+        let (mut checksum, mut left) = (!0, self.block);
         let mut missed = false;
-        let mut look = |mut bytes: &[u8]| {
+        let mut add = |mut bytes: &[u8]| {
             while !bytes.is_empty() {
                 let (part, rest) = bytes.split_at(left.min(bytes.len()));
-                sum = crc32c(sum, part);
+                checksum = crc32c(checksum, part);
                 left -= part.len();
                 if left == 0 {
-                    missed |= words.next() != Some(&sum);
-                    (sum, left) = (!0, self.block);
+                    missed |= words.next() != Some(&checksum);
+                    (checksum, left) = (!0, self.block);
                 }
                 bytes = rest;
             }
         };
         match memory {
-            Memory::Lent(spans) => spans.iter().for_each(|span| span.look(&mut look)),
-            Memory::Owned(bytes) => look(bytes),
+            Memory::Lent(spans) => spans.iter().for_each(|span| span.look(&mut add)),
+            Memory::Owned(bytes) => add(bytes),
         }
         self.missed |= missed;
     }
@@ -66,24 +66,24 @@ impl Volume {
         for run in &step.runs {
             let Some(at) = run.at else { continue };
             let (first, len) = (run.offset >> size.log2(), run.len >> size.log2());
-            let sums = self.load_sums(BlockNr(at >> size.log2()), len as u32)?;
-            words[first..first + len].copy_from_slice(&sums);
+            let checksums = self.load_checksums(BlockNr(at >> size.log2()), len as u32)?;
+            words[first..first + len].copy_from_slice(&checksums);
         }
         Ok(Expected { words, block: size.bytes(), missed: false })
     }
 
     /// How many of `want` bytes at `pos` are whole blocks, if they have to be; or, as `Err`, how
     /// many go through the cache.
-    pub(crate) fn whole_summed_blocks(
+    pub(crate) fn whole_blocks_of(
         &self,
-        is_summed: bool,
+        has_checksums: bool,
         pos: u64,
         want: usize,
     ) -> std::result::Result<usize, usize> {
         let block = self.block_size().bytes();
         let skip = (pos % block as u64) as usize;
         match want / block * block {
-            _ if !is_summed => Ok(want),
+            _ if !has_checksums => Ok(want),
             _ if skip > 0 => Err(want.min(block - skip)),
             0 => Err(want),
             whole => Ok(whole),
@@ -100,7 +100,7 @@ impl Volume {
         if blocks == 0 {
             return Ok(pieces);
         }
-        let _promise = self.space().reserve_clusters(blocks)?;
+        let _reservation = self.space().reserve_clusters(blocks)?;
         let handle = self.journal().start(self.hold_credits())?;
         let mut held = Vec::with_capacity(pieces.len());
         let done = pieces.into_iter().try_for_each(|mut piece| {
@@ -108,7 +108,7 @@ impl Volume {
                 if !handle.ensure(self.hold_credits())? {
                     return Err(Error::NoSpace);
                 }
-                let want = piece.len.min(self.sums_at_once());
+                let want = piece.len.min(self.checksums_at_once());
                 let run = self.hold_run_of(body, &handle, piece.block, want, true)?;
                 held.push(Piece { len: run.len, block: run.start, ..piece });
                 (piece.logical, piece.len) = (piece.logical + run.len, piece.len - run.len);
@@ -117,7 +117,7 @@ impl Volume {
             Ok(())
         });
         if let Err(error) = done.and_then(|()| handle.stop()) {
-            self.let_go_pieces(&held);
+            self.release_pieces(&held);
             return Err(error);
         }
         Ok(held)

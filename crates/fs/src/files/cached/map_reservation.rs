@@ -1,9 +1,9 @@
 //! Space for the map of dirty data: nodes of an extent tree, or blocks of pointers.
 //!
 //! ```text
-//!   write       hole, unwritten block, block to be moved ──► the bound grows ──reserve──► share
+//!   write       hole, unwritten block, block to be moved ──► the bound grows ──reserve──► kept
 //!                                                                      no space: ENOSPC now
-//!   write-back  a leaf is split: its new block comes out of the share
+//!   write-back  a leaf is split: its new block comes out of the reservation
 //!   shown       what is written needs no more ──► the bound shrinks ──► the rest is given back
 //! ```
 //!
@@ -17,9 +17,9 @@
 //!   changes adds two entries.
 
 use crate::inodes::map::extent::node;
-use crate::space::claims::{For, Reservation};
-use crate::state::file_cache::Cached;
-use crate::state::file_cache::map_share::Need;
+use crate::space::reservations::{Reservation, ReservedFor};
+use crate::state::file_cache::FileCacheState;
+use crate::state::file_cache::map_reservation::Need;
 use crate::state::inode::Body;
 use crate::volume::Volume;
 use extant_base::Result;
@@ -34,18 +34,18 @@ const LEVELS: u64 = 3;
 
 impl Volume {
     /// Blocks that the map of a file needs at worst for its dirty data and `more`.
-    fn map_bound(&self, body: &Body, cached: &Cached, more: Need) -> u64 {
+    fn map_bound(&self, body: &Body, file_cache: &FileCacheState, more: Need) -> u64 {
         let ratio = u64::from(self.geometry().cluster_ratio());
         let delayed = {
-            let delayed = cached.delayed.lock();
+            let delayed = file_cache.delayed.lock();
             let (runs, blocks) = (delayed.runs(), delayed.len());
             Need { runs, entries: blocks.min(blocks / ratio + 2 * runs) }
         };
         let moved = {
-            let rewrites = cached.rewrites.lock();
+            let rewrites = file_cache.rewrites.lock();
             Need::of_splits(rewrites.runs(), rewrites.len())
         };
-        let splits = cached.map_share.lock().need();
+        let splits = file_cache.map_reservation.lock().need();
         let Need { runs, entries } = delayed.plus(moved).plus(splits).plus(more);
         if entries == 0 {
             return 0;
@@ -68,70 +68,74 @@ impl Volume {
         2 + (1 + depth) * runs + entries / (in_leaf / 4)
     }
 
-    /// How many blocks the share lacks if `more` becomes dirty, too.
-    pub(super) fn map_shortage(&self, body: &Body, cached: &Cached, more: Need) -> u64 {
-        let bound = self.map_bound(body, cached, more);
-        bound.saturating_sub(cached.map_share.lock().clusters())
+    /// How many blocks the reservation lacks if `more` becomes dirty, too.
+    pub(super) fn map_shortage(&self, body: &Body, file_cache: &FileCacheState, more: Need) -> u64 {
+        let bound = self.map_bound(body, file_cache, more);
+        bound.saturating_sub(file_cache.map_reservation.lock().clusters())
     }
 
-    /// Adds `promise` to the share of the file's map.
-    pub(super) fn join_share(&self, cached: &Cached, promise: Reservation) {
-        if promise.clusters() > 0 {
-            cached.map_share.lock().join(promise);
+    /// Adds `reservation` to that of the file's map.
+    pub(super) fn add_map_reservation(
+        &self,
+        file_cache: &FileCacheState,
+        reservation: Reservation,
+    ) {
+        if reservation.clusters() > 0 {
+            file_cache.map_reservation.lock().join(reservation);
         }
     }
 
     /// Gives back what the map of a file can no longer need.
-    pub(super) fn trim_share(&self, body: &Body, cached: &Cached) {
-        if cached.map_share.lock().is_empty() {
+    pub(super) fn trim_map_reservation(&self, body: &Body, file_cache: &FileCacheState) {
+        if file_cache.map_reservation.lock().is_empty() {
             return;
         }
-        let bound = self.map_bound(body, cached, Need::default());
-        cached.map_share.lock().shrink_to(bound);
+        let bound = self.map_bound(body, file_cache, Need::default());
+        file_cache.map_reservation.lock().shrink_to(bound);
     }
 
     /// Makes sure that space is reserved to map dirty data in the unwritten blocks `ranges`.
     ///
     /// Errors: `NoSpace`, and nothing more is reserved. Locks: the caller holds the inode's,
     /// exclusively.
-    pub(super) fn promise_splits(
+    pub(super) fn reserve_splits(
         &self,
         body: &Body,
-        cached: &Cached,
+        file_cache: &FileCacheState,
         ranges: &[Range<u32>],
     ) -> Result<()> {
         if ranges.is_empty() {
             return Ok(());
         }
         let blocks = ranges.iter().map(|range| u64::from(range.end - range.start)).sum();
-        let short = self.map_shortage(body, cached, Need::of_splits(ranges.len(), blocks));
+        let short = self.map_shortage(body, file_cache, Need::of_splits(ranges.len(), blocks));
         let (_, map) = self.space().reserve_with_map(0, short)?;
-        self.join_share(cached, map);
-        self.note_splits(cached, ranges);
+        self.add_map_reservation(file_cache, map);
+        self.note_splits(file_cache, ranges);
         Ok(())
     }
 
     /// The data of these blocks has its blocks; only the map's last change is still to come.
-    pub(super) fn note_splits(&self, cached: &Cached, ranges: &[Range<u32>]) {
-        let mut share = cached.map_share.lock();
-        ranges.iter().for_each(|range| share.insert(range.clone()));
+    pub(super) fn note_splits(&self, file_cache: &FileCacheState, ranges: &[Range<u32>]) {
+        let mut reservation = file_cache.map_reservation.lock();
+        ranges.iter().for_each(|range| reservation.insert(range.clone()));
     }
 
     /// The blocks of `range` have their final mapping, or none.
     pub(crate) fn forget_splits(&self, body: &Body, range: Range<u32>) {
-        let Some(cached) = &body.cached else { return };
+        let Some(file_cache) = &body.file_cache else { return };
         if range.is_empty() {
             return;
         }
-        cached.map_share.lock().remove(range);
-        self.trim_share(body, cached);
+        file_cache.map_reservation.lock().remove(range);
+        self.trim_map_reservation(body, file_cache);
     }
 
     /// Blocks with data were freed or removed from the map, and the data is dirty again: part of
-    /// what was freed goes to the share of its map.
-    pub(super) fn share_again(&self, body: &Body, cached: &Cached) {
-        let short = self.map_shortage(body, cached, Need::default());
-        self.join_share(cached, self.space().reserve_freed(For::Map, short));
+    /// what was freed is reserved for its map.
+    pub(super) fn reserve_map_again(&self, body: &Body, file_cache: &FileCacheState) {
+        let short = self.map_shortage(body, file_cache, Need::default());
+        self.add_map_reservation(file_cache, self.space().reserve_freed(ReservedFor::Map, short));
     }
 }
 
@@ -139,21 +143,23 @@ impl Body {
     /// Whether space is reserved to map dirty data in the unwritten block at `at`, and for how many
     /// blocks (at most `limit`) the answer is the same.
     pub(super) fn split_run(&self, at: u32, limit: u32) -> (bool, u32) {
-        match &self.cached {
-            Some(cached) => cached.map_share.lock().run_at(at, limit),
+        match &self.file_cache {
+            Some(file_cache) => file_cache.map_reservation.lock().run_at(at, limit),
             None => (false, limit),
         }
     }
 
-    /// Whether a block for the file's map comes out of its share now.
-    pub(crate) fn has_share(&self) -> bool {
-        self.cached.as_ref().is_some_and(|cached| cached.map_share.lock().is_spending())
+    /// Whether a block for the file's map comes out of its reservation now.
+    pub(crate) fn has_map_reservation(&self) -> bool {
+        self.file_cache
+            .as_ref()
+            .is_some_and(|file_cache| file_cache.map_reservation.lock().is_in_use())
     }
 
     /// Such a block was allocated.
-    pub(crate) fn spend_share(&self) {
-        if let Some(cached) = &self.cached {
-            cached.map_share.lock().spend_one();
+    pub(crate) fn use_reserved_map_block(&self) {
+        if let Some(file_cache) = &self.file_cache {
+            file_cache.map_reservation.lock().use_one();
         }
     }
 }

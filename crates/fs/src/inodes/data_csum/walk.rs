@@ -1,6 +1,6 @@
 //! Finds, from the inodes, the blocks that have checksums or are about to get them.
 
-use crate::inodes::lookup::Ask;
+use crate::inodes::lookup::Lookup;
 use crate::inodes::map::Target;
 use crate::state::inode::Body;
 use crate::volume::Volume;
@@ -15,7 +15,7 @@ pub(crate) struct CoveredRun {
 }
 
 /// Receives what a walk over all inodes finds.
-pub(crate) trait Passed {
+pub(crate) trait CoveredVisitor {
     /// An inode in use, covered or not.
     fn inode(&mut self, ino: Ino, body: &Body) -> Result<()>;
     /// Written blocks of a covered inode.
@@ -28,33 +28,33 @@ impl Volume {
     /// Visits the inodes of group `nr` that are in use, and the blocks of those that the volume
     /// covers or would cover.
     ///
-    /// Errors: `Device`; those of `passed`.
-    pub(crate) fn walk_covered(&self, nr: GroupNr, passed: &mut dyn Passed) -> Result<()> {
+    /// Errors: `Device`; those of `visitor`.
+    pub(crate) fn walk_covered(&self, nr: GroupNr, visitor: &mut dyn CoveredVisitor) -> Result<()> {
         let used: Vec<u32> = match self.space().inode_bitmap(nr) {
             Ok(bitmap) => bitmap.with(|bytes| {
                 let is_used =
                     |slot: &u32| extant_ondisk::bitmap::count_set(bytes, *slot..*slot + 1) > 0;
                 (0..self.geometry().inodes_per_group()).filter(is_used).collect()
             }),
-            Err(error @ Error::Corrupt { .. }) => return passed.damage(error),
+            Err(error @ Error::Corrupt { .. }) => return visitor.damage(error),
             Err(error) => return Err(error),
         };
         for ino in used.into_iter().filter_map(|slot| self.geometry().ino_of_slot(nr, slot)) {
             if self.is_hidden(ino) {
                 continue;
             }
-            match self.peek_inode(ino, Ask::Internal) {
-                Ok(body) => self.walk_inode(ino, &body, passed)?,
-                Err(error @ Error::Corrupt { .. }) => passed.damage(error)?,
+            match self.peek_inode(ino, Lookup::Internal) {
+                Ok(body) => self.walk_inode(ino, &body, visitor)?,
+                Err(error @ Error::Corrupt { .. }) => visitor.damage(error)?,
                 Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    fn walk_inode(&self, ino: Ino, body: &Body, passed: &mut dyn Passed) -> Result<()> {
-        passed.inode(ino, body)?;
-        if !self.would_cover(ino, body) {
+    fn walk_inode(&self, ino: Ino, body: &Body, visitor: &mut dyn CoveredVisitor) -> Result<()> {
+        visitor.inode(ino, body)?;
+        if !self.would_have_checksums(ino, body) {
             return Ok(());
         }
         let mut at = 0;
@@ -62,11 +62,11 @@ impl Volume {
             let run =
                 match self.map(ino, body, LogicalBlock(at), crate::inodes::map::LOGICAL_END - at) {
                     Ok(run) => run,
-                    Err(error @ Error::Corrupt { .. }) => return passed.damage(error),
+                    Err(error @ Error::Corrupt { .. }) => return visitor.damage(error),
                     Err(error) => return Err(error),
                 };
             if let Target::Written(block) = run.target {
-                passed.run(CoveredRun { block, len: run.len, ino })?;
+                visitor.run(CoveredRun { block, len: run.len, ino })?;
             }
             at = run.end().0;
         }
