@@ -179,7 +179,7 @@ impl Filesystem {
     /// # Errors
     /// `Device`, `Aborted`.
     pub fn sync_names(&self) -> Result<()> {
-        self.volume().context().noting(|| self.volume().commit_names())
+        self.volume().context().recording_errors(|| self.volume().commit_names())
     }
 
     /// Makes everything durable and leaves a volume that needs no recovery. From then on other

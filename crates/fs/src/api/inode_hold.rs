@@ -37,7 +37,7 @@ impl InodeHold {
             && inode.write_back_at_close.swap(false, Ordering::Relaxed)
             && !inode.unlinked.load(Ordering::Relaxed)
             && !std::thread::panicking()
-            && let Err(error) = self.fs.volume().write_back(inode, 0..u64::MAX, &u64::MAX)
+            && let Err(error) = self.fs.volume().write_back_file(inode)
             && let Some(file_cache) = inode.file_cache.get()
         {
             // The data stays dirty; the next sync of the file returns the error.

@@ -306,7 +306,7 @@ impl File {
 
     fn seek_to(&self, offset: u64, data: bool) -> Result<Option<u64>> {
         self.volume().context().recording_errors(|| {
-            self.volume().write_back(&self.inode, 0..u64::MAX, &u64::MAX)?;
+            self.volume().write_back_file(&self.inode)?;
             self.volume().seek(self.inode.ino, &self.inode.read(), offset, data)
         })
     }
@@ -319,7 +319,7 @@ impl File {
     pub fn extent_at(&self, offset: u64) -> Result<Option<FileExtent>> {
         self.volume().context().recording_errors(|| {
             let volume = self.volume();
-            volume.write_back(&self.inode, 0..u64::MAX, &u64::MAX)?;
+            volume.write_back_file(&self.inode)?;
             let body = self.inode.read();
             let log2 = volume.block_size().log2();
             let block = u32::try_from(offset >> log2).unwrap_or(LOGICAL_END);
@@ -348,7 +348,7 @@ impl File {
     pub fn extents(&self) -> Result<Vec<FileExtent>> {
         self.volume().context().recording_errors(|| {
             // Reserved blocks have no place yet: write the data back first.
-            self.volume().write_back(&self.inode, 0..u64::MAX, &u64::MAX)?;
+            self.volume().write_back_file(&self.inode)?;
             let body = self.inode.read();
             let mut pieces: Vec<FileExtent> = Vec::new();
             if body.disk.has_inline_data() {

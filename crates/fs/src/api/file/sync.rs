@@ -44,7 +44,7 @@ impl File {
         if let Some(file_cache) = self.inode.file_cache.get() {
             let done = volume
                 .context()
-                .recording_errors(|| volume.write_back(&self.inode, 0..u64::MAX, &u64::MAX));
+                .recording_errors(|| volume.write_back_file(&self.inode));
             if let Err(error) = &done {
                 file_cache.pages.note_error(error);
             }

@@ -87,6 +87,11 @@ impl Volume {
         self.write_back_held(inode, range, demand)
     }
 
+    /// As [`Volume::write_back`], for all dirty bytes of the file.
+    pub(crate) fn write_back_file(&self, inode: &Inode) -> Result<u64> {
+        self.write_back(inode, 0..u64::MAX, &u64::MAX)
+    }
+
     /// As [`Volume::write_back`]. The caller holds the file's write-back lock.
     pub(super) fn write_back_held(
         &self,
@@ -472,7 +477,7 @@ impl Volume {
         let mut done = Ok(());
         for file in cache.dirty_files() {
             let Some(inode) = self.inodes().find(file.ino()) else { continue };
-            if let Err(error) = self.write_back(&inode, 0..u64::MAX, &u64::MAX) {
+            if let Err(error) = self.write_back_file(&inode) {
                 file.note_error(&error);
                 done = done.and(Err(error));
             }

@@ -47,7 +47,7 @@ impl Volume {
             let Some(inode) = self.inodes().find(file.ino()) else { continue };
             if inode.was_closed_dirty()
                 && !inode.unlinked.load(Ordering::Relaxed)
-                && let Err(error) = self.write_back(&inode, 0..u64::MAX, &u64::MAX)
+                && let Err(error) = self.write_back_file(&inode)
             {
                 file.note_error(&error);
             }
@@ -89,7 +89,7 @@ impl Volume {
         }
         self.context().announce()?;
         if let Some(file_cache) = inode.file_cache.get() {
-            let written = self.write_back(inode, 0..u64::MAX, &u64::MAX);
+            let written = self.write_back_file(inode);
             if let Err(error) = &written {
                 file_cache.pages.note_error(error);
             }

@@ -131,7 +131,7 @@ impl Volume {
             if victim.is_some() && !flags.exchange && source.is_dirty() {
                 // The new content must be on the device when the old one is gone: programs that
                 // replace a file by renaming often do not sync it.
-                self.write_back(&source, 0..u64::MAX, &u64::MAX)?;
+                self.write_back_file(&source)?;
             }
             let is_dir = |inode: &Held<'_>| inode.read().file_kind() == FileKind::Directory;
             let moves_directory = old.dir.ino != new.dir.ino
