@@ -84,7 +84,7 @@ impl std::fmt::Debug for Loader {
 /// # Errors
 /// `Corrupt`; `NotSupported` for files that the feature does not allow; `Device`.
 pub fn sum_data(device: &Arc<dyn BlockDevice>) -> Result<()> {
-    crate::offline::tune::data_csum::fill(device)
+    crate::inodes::data_csum::fill::fill(device)
 }
 
 impl Loader {

@@ -14,6 +14,7 @@
 //! block. So after each commit, mapping, checksums and data agree.
 
 mod file;
+pub(crate) mod fill;
 mod verify;
 mod walk;
 
