@@ -28,7 +28,7 @@
 #![warn(missing_debug_implementations)]
 
 mod beneath;
-mod build;
+mod builder;
 mod content;
 mod digest;
 mod draft;
@@ -44,7 +44,7 @@ mod progress;
 mod source;
 mod tree;
 
-pub use build::{
+pub use builder::{
     BuildError, BuildProgress, Built, COMPAT_SETS, Compat, ImageBuilder, ImageSize, Phase,
 };
 pub use content::ContentReader;

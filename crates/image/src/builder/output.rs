@@ -9,7 +9,7 @@
 //! enough for the image before anything is written to it. Only an automatic size that turns out to
 //! be too small can grow past the device's end after a smaller volume was written.
 
-use crate::build::error::BuildError;
+use crate::builder::error::BuildError;
 use extant::Error;
 use extant_blockdev::{BlockDevice, FileDevice, FileOptions};
 use std::ffi::OsString;

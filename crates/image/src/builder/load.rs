@@ -1,8 +1,8 @@
 //! Loading a tree into a new volume, except for the files' bytes.
 
-use crate::build::copy::Piece;
-use crate::build::error::BuildError;
-use crate::build::{BuildProgress, Compat, Phase};
+use crate::builder::copy::Piece;
+use crate::builder::error::BuildError;
+use crate::builder::{BuildProgress, Compat, Phase};
 use crate::entry::{Kind, Meta, NodeId, Time, Xattr};
 use crate::tree::Tree;
 use extant::bulk::{Attributes, Loader, PackEntry};

@@ -14,7 +14,7 @@
 //! are compared with that table before anything is written, so a feature that the caller adds
 //! cannot make the set's name untrue.
 
-use crate::build::error::BuildError;
+use crate::builder::error::BuildError;
 use extant::mkfs::MkfsOptions;
 use extant_ondisk::features::{Compat as CompatBits, FeatureBit, Features, Incompat, RoCompat};
 

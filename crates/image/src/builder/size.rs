@@ -14,10 +14,10 @@
 //!   too small ───── short ◄── bisected ──► holds ───── no smaller size is expected to do
 //! ```
 
-use crate::build::error::BuildError;
-use crate::build::load::{Job, Loaded};
-use crate::build::output::Output;
-use crate::build::{ImageBuilder, ImageSize, trial_device};
+use crate::builder::error::BuildError;
+use crate::builder::load::{Job, Loaded};
+use crate::builder::output::Output;
+use crate::builder::{ImageBuilder, ImageSize, trial_device};
 use crate::entry::Kind;
 use extant::Error;
 use extant::mkfs::{self, InodeCount, MkfsOptions};

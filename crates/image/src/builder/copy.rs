@@ -9,8 +9,8 @@
 //!
 //! Chunks follow from the placement alone, so the bytes written do not depend on the threads.
 
-use crate::build::BuildProgress;
-use crate::build::error::BuildError;
+use crate::builder::BuildProgress;
+use crate::builder::error::BuildError;
 use crate::content::ContentReader;
 use crate::entry::NodeId;
 use crate::tree::Tree;
