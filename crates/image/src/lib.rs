@@ -56,6 +56,5 @@ pub use error::SourceError;
 pub use exclude::Excludes;
 pub use owner::{ModeChange, Ownership};
 pub use progress::{NoProgress, Progress};
-pub use source::fuzz_tar;
 pub use source::{SourceKind, SourceOptions, SourceSpec, data_ranges};
 pub use tree::{Children, DataMap, Tree};

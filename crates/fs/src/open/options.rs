@@ -337,7 +337,7 @@ impl OpenOptions {
 
     /// Whether free space is found, and checksums are updated, without reading whole blocks (the
     /// default). Switching it off is for comparison.
-    #[doc(hidden)]
+    #[cfg(feature = "compare")]
     pub fn short_cuts(&mut self, short_cuts: bool) -> &mut OpenOptions {
         self.short_cuts = short_cuts;
         self

@@ -14,7 +14,6 @@ mod tar;
 mod zeros;
 
 pub use holes::data_ranges;
-pub use tar::fuzz_tar;
 
 use crate::error::SourceError;
 use crate::exclude::Excludes;

@@ -311,21 +311,5 @@ fn until_nul(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Reads `data` as a plain tar and as a layer, for fuzzing. It must not panic, hang or use memory
-/// out of proportion.
-pub fn fuzz_tar(data: &[u8]) {
-    for meaning in [Meaning::Plain, Meaning::Layer] {
-        let Ok(mut spool) = Spool::new(&std::env::temp_dir()) else { return };
-        let mut overlay = Overlay::new(1 << 16);
-        let reader: Box<dyn Read> = Box::new(Cursor::new(data));
-        let quiet = &crate::progress::NoProgress;
-        let name = Path::new("fuzz.tar");
-        if read_stream(reader, &mut spool, name, meaning, &mut overlay, quiet).is_ok() {
-            let tree = overlay.finish().expect("what was taken can be assembled");
-            let _ = tree.digest();
-        }
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests;
