@@ -372,7 +372,8 @@ mod tests {
         for job in NATIVE.iter().chain(&MOUNTED).chain(&MOUNTED_KERNEL) {
             assert!(job.ratio(&benches).is_some(), "no figures of {}", job.name);
         }
-        let build = benches.iter().find(|bench| bench["bench"] == "build").expect("the build bench");
+        let build =
+            benches.iter().find(|bench| bench["bench"] == "build").expect("the build bench");
         let rows = build["rows"].as_array().expect("rows");
         let is_large = |row: &Value| row["params"]["bytes"].as_u64() >= Some(1 << 30);
         assert!(!rows.is_empty() && rows.iter().all(is_large), "the tree has 1 GiB or more");

@@ -142,6 +142,9 @@ pub(crate) struct Volume {
     chunks: Chunks,
     /// By default, an opened file's bytes leave the cache when they are on the device.
     drop_behind: bool,
+    /// Reads of files without folios go to the device, because the system's page cache has its
+    /// bytes.
+    reads_past_cache: bool,
     /// The place of the checksums of data, once they were needed.
     checksum_file: OnceLock<ChecksumFile>,
 }
@@ -241,6 +244,7 @@ impl Volume {
             page_cache: None,
             chunks: Chunks::new(64 << 20),
             drop_behind: false,
+            reads_past_cache: false,
             checksum_file: OnceLock::new(),
             context,
         }
@@ -319,6 +323,18 @@ impl Volume {
     /// Whether an opened file's bytes leave the cache when they are on the device.
     pub(crate) fn drops_behind(&self) -> bool {
         self.drop_behind
+    }
+
+    /// From now on, reads of files without folios go to the device: see
+    /// [`Volume::reads_past_cache`].
+    pub(crate) fn set_reads_past_cache(&mut self) {
+        self.reads_past_cache = true;
+    }
+
+    /// Whether reads of files without folios go to the device. So the bytes of an image that is
+    /// only read are not held twice, in the system's page cache and in ours.
+    pub(crate) fn reads_past_cache(&self) -> bool {
+        self.reads_past_cache
     }
 
     /// Bounce buffers for direct transfers.

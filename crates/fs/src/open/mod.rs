@@ -99,11 +99,13 @@ impl OpenOptions {
                 "a volume that needs recovery is recovered before a change",
             ));
         }
+        let mut is_in_system_cache = false;
         if may_recover && recovery::is_due(&superblock, self.write) {
             device = overlaid(device);
             self.recover_device(&device, &superblock, hold.as_ref())?;
         } else if !self.write {
             // A device opened for reading cannot be written, even by a mistake in the layers above.
+            is_in_system_cache = device.descriptor().is_some_and(|file| file.align == 1);
             device = Arc::new(ReadOnly::new(device));
         }
         if let Some(mirror) = &mirror {
@@ -152,6 +154,9 @@ impl OpenOptions {
         }
         let page_cache = self.new_page_cache(volume.block_size());
         volume.set_page_cache(page_cache, self.page_cache.drop_behind);
+        if is_in_system_cache && self.page_cache.limit.is_none() {
+            volume.set_reads_past_cache();
+        }
         if self.write {
             volume.begin_writing(self.one_transaction)?;
         }

@@ -176,6 +176,9 @@ impl OpenOptions {
     /// Memory for file data, in bytes. The default is a quarter of the machine's memory. With 0
     /// there is no page cache: reads and writes go directly to the device, as they do with
     /// [`OpenOptions::one_transaction`].
+    ///
+    /// Without a call of this, a volume that is only read, on a file or device of which the system
+    /// has a page cache, leaves its bytes there: reads do not fill memory of the engine.
     pub fn page_cache_bytes(&mut self, bytes: u64) -> &mut OpenOptions {
         self.page_cache.limit = Some(bytes);
         self

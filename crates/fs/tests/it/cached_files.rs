@@ -445,3 +445,25 @@ fn times_that_the_caller_keeps_stay_until_it_sets_them() {
         e2fsck(&path, None).expect_clean().unwrap();
     }
 }
+
+#[test]
+fn an_image_that_is_only_read_is_not_held_in_memory_twice() {
+    extant_testkit::require!(E2fsprogs);
+    let (_dir, path) = volume(16, "");
+    let bytes: Vec<u8> = (0..300_000u32).map(|n| (n * 7) as u8).collect();
+    let fs = OpenOptions::new().write(true).open(&path).unwrap();
+    create(&fs, "file").write_all_at(0, &bytes).unwrap();
+    fs.close().unwrap();
+    let cached = |fs: &Filesystem| fs.cache_stats().unwrap().cached;
+    let fs = Filesystem::open(&path).unwrap();
+    assert!(fs.read("/file").unwrap() == bytes);
+    assert_eq!(cached(&fs), 0, "the system's page cache has the bytes");
+    // Lent bytes must lie in folios, and reads then use them.
+    let file = fs.open_file("/file").unwrap();
+    assert!(file.borrow(4096).unwrap().starts_with(&bytes[4096..8192]));
+    assert!(cached(&fs) > 0 && fs.read("/file").unwrap() == bytes);
+    // A caller that asks for a cache gets one.
+    let fs = OpenOptions::new().page_cache_bytes(1 << 20).open(&path).unwrap();
+    assert!(fs.read("/file").unwrap() == bytes);
+    assert!(cached(&fs) > 0);
+}

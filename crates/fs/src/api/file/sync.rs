@@ -42,9 +42,7 @@ impl File {
         }
         volume.context().announce()?;
         if let Some(file_cache) = self.inode.file_cache.get() {
-            let done = volume
-                .context()
-                .recording_errors(|| volume.write_back_file(&self.inode));
+            let done = volume.context().recording_errors(|| volume.write_back_file(&self.inode));
             if let Err(error) = &done {
                 file_cache.pages.note_error(error);
             }

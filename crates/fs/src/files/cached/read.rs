@@ -57,6 +57,9 @@ impl Volume {
         how: Use,
         stream: Option<&ReadStream>,
     ) -> Result<usize> {
+        if self.reads_past_cache() && inode.file_cache.get().is_none() {
+            return self.read_file(inode.ino, body, offset, buf);
+        }
         let Some(file_cache) = self.file_cache(inode, body) else {
             return self.read_file(inode.ino, body, offset, buf);
         };

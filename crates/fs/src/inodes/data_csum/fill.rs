@@ -33,11 +33,7 @@ pub(crate) fn fill(device: &Arc<dyn BlockDevice>) -> Result<()> {
 /// Stores the checksums of all data of a volume in its checksum file `file`, on the device `home`.
 ///
 /// Errors: as [`fill`].
-pub(crate) fn store_all(
-    volume: &Volume,
-    home: &dyn BlockDevice,
-    file: ChecksumFile,
-) -> Result<()> {
+pub(crate) fn store_all(volume: &Volume, home: &dyn BlockDevice, file: ChecksumFile) -> Result<()> {
     let mut writer =
         ChecksumWriter { volume, home, file, blocks: BTreeMap::new(), bytes: Vec::new() };
     for nr in volume.geometry().groups() {

@@ -32,7 +32,7 @@ use acl::{Names, Wrong};
 use hashbrown::HashMap;
 use header::Header;
 use pax::Pax;
-use std::io::{Cursor, Read};
+use std::io::Read;
 use std::path::Path;
 
 /// The most bytes of an extended header: enough for attributes and maps of sparse files, and a

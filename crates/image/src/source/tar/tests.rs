@@ -6,6 +6,7 @@ use crate::error::SourceError;
 use crate::progress::NoProgress;
 use crate::tree::Tree;
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
+use std::io::Cursor;
 
 /// A tar being written by hand.
 #[derive(Default, Clone)]
@@ -571,7 +572,7 @@ fn read_any(data: &[u8]) {
         let Ok(mut spool) = Spool::new(&std::env::temp_dir()) else { return };
         let mut overlay = Overlay::new(1 << 16);
         let reader: Box<dyn Read> = Box::new(Cursor::new(data));
-                let name = Path::new("fuzz.tar");
+        let name = Path::new("fuzz.tar");
         if read_stream(reader, &mut spool, name, meaning, &mut overlay, &NoProgress).is_ok() {
             let tree = overlay.finish().expect("what was taken can be assembled");
             let _ = tree.digest();
