@@ -285,11 +285,11 @@ impl Switch<'_> {
 
     fn write_superblock(&mut self) -> Result<()> {
         let ratio = self.new.log_cluster_ratio();
-        let free: u64 = self.after.iter().map(|desc| u64::from(desc.free_clusters)).checksum();
-        let inodes: u64 = self.after.iter().map(|desc| u64::from(desc.free_inodes)).checksum();
+        let free: u64 = self.after.iter().map(|desc| u64::from(desc.free_clusters)).sum();
+        let inodes: u64 = self.after.iter().map(|desc| u64::from(desc.free_inodes)).sum();
         let fixed = |geometry: &Geometry, descs: &[GroupDesc]| -> u64 {
             let runs = fixed_clusters(geometry, descs, geometry.clusters_count());
-            runs.iter().map(|run| run.end - run.start).checksum()
+            runs.iter().map(|run| run.end - run.start).sum()
         };
         let had = u64::from(self.sb.overhead_clusters);
         let was = fixed(&self.old, &self.before);
