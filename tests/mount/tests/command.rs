@@ -842,7 +842,7 @@ fn fstabs_options_do_what_ext4_does_with_them() {
     fs::write(place.dir.join("dir/file"), b"content").unwrap();
     place.unmount().success().unwrap();
     for (option, reason) in
-        [("noacl", "access lists"), ("errors=panic", "remount-ro"), ("noload", "ro")]
+        [("noacl", "access control lists"), ("errors=panic", "remount-ro"), ("noload", "ro")]
     {
         let refused = place.mount(option);
         assert!(!refused.ok() && refused.err().contains(option), "{refused}");

@@ -433,7 +433,7 @@ fn what_makes_no_layout_is_named() {
     );
     let args = ["mkfs", "x.img", "--size", "16M", "--layout", "raid1", "a.img"];
     let line = fail(at, 1, &args);
-    assert!(line.contains("a.img: holds") && !at.join("x.img").exists(), "{line}");
+    assert!(line.contains("a.img: contains") && !at.join("x.img").exists(), "{line}");
     let (code, _, err) = run(at, &["mkfs", "x.img", "--size", "16M", "y.img"]);
     assert!(code == 2 && err.contains("--layout"), "{err}");
 }
