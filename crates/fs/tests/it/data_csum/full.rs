@@ -2,23 +2,28 @@
 
 use crate::common::{judge, new_file, pattern};
 use crate::data_csum::{below, made, open, read_back, seed};
-use extant::Error;
+use extant::{Error, File};
 use extant_testkit::rng::Rng;
+
+/// Appends to `file` until the volume has hardly any space left, and returns what it holds then.
+fn fill(file: &File) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while let Ok(n) = file.append(&pattern(65_536, bytes.len() as u8)) {
+        bytes.extend_from_slice(&pattern(65_536, bytes.len() as u8)[..n]);
+        if n < 65_536 {
+            break;
+        }
+    }
+    file.sync_all().unwrap();
+    bytes
+}
 
 #[test]
 fn a_full_volume_refuses_the_write_and_keeps_what_it_accepted() {
     let device = made(24, 4096, "");
     let fs = open(&device, 32);
     let file = new_file(&fs, "f");
-    let mut want = Vec::new();
-    // All free space except a little.
-    while let Ok(n) = file.append(&pattern(65_536, want.len() as u8)) {
-        want.extend_from_slice(&pattern(65_536, want.len() as u8)[..n]);
-        if n < 65_536 {
-            break;
-        }
-    }
-    file.sync_all().unwrap();
+    let mut want = fill(&file);
     let mut rng = Rng::new(seed());
     let (mut refused, mut taken) = (0, 0);
     for step in 0..400 {
@@ -53,14 +58,7 @@ fn overwrites_that_fragment_a_file_on_a_full_volume_are_accepted_or_refused_at_o
     let device = made(16, 1024, "");
     let fs = open(&device, 32);
     let file = new_file(&fs, "f");
-    let mut want = Vec::new();
-    while let Ok(n) = file.append(&pattern(65_536, want.len() as u8)) {
-        want.extend_from_slice(&pattern(65_536, want.len() as u8)[..n]);
-        if n < 65_536 {
-            break;
-        }
-    }
-    file.sync_all().unwrap();
+    let mut want = fill(&file);
     // Some free space, so that blocks move.
     want.truncate(want.len() - 600_000);
     file.set_len(want.len() as u64).unwrap();
