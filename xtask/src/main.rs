@@ -8,14 +8,16 @@
 //! that points up, and every cycle). `cargo xtask language` checks words, comment lines and
 //! `# Errors` sections (`--report` prints every defect). `cargo xtask licences` checks the licences
 //! of everything that is built. `cargo xtask miri` checks the memory accesses of the lower crates
-//! (`--all`: more of them).
+//! (`--all`: more of them). `cargo xtask test` runs the tests, or those of the named packages.
 #![forbid(unsafe_code)]
 
 mod language;
 mod layers;
 mod licences;
 mod miri;
+mod programs;
 mod strata;
+mod suite;
 
 use std::ffi::OsStr;
 use std::process::{Command, ExitCode};
@@ -34,13 +36,11 @@ const STEPS: &[Step] = &[
     ),
 ];
 
-const TESTS: &[Step] = &[("tests", &["test", "--workspace", "--no-fail-fast"], &[])];
-
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match words[..] {
-        ["check"] => fast().and_then(|()| miri::check(false)).and_then(|()| steps(TESTS)),
+        ["check"] => fast().and_then(|()| miri::check(false)).and_then(|()| suite::run(&[])),
         ["check", "--fast"] => fast(),
         ["miri"] => miri::check(false),
         ["miri", "--all"] => miri::check(true),
@@ -49,10 +49,11 @@ fn main() -> ExitCode {
         ["language"] => language::check(false),
         ["language", "--report"] => language::check(true),
         ["licences"] => licences::check(),
+        ["test", ref packages @ ..] => suite::run(packages),
         _ => {
             eprintln!(
                 "usage: cargo xtask check [--fast] | layers [--report] | language [--report] | licences \
-                 | miri [--all]"
+                 | miri [--all] | test [PACKAGE...]"
             );
             return ExitCode::from(2);
         }
@@ -87,7 +88,7 @@ fn lints_are_errors() -> bool {
 
 /// Time limit of a step with `CI=true`, in the syntax of `timeout`: about twice what the longest
 /// step needs on two processors.
-const LIMIT: &str = "45m";
+const LIMIT: &str = "30m";
 
 /// Exit statuses of `timeout` after its limit: the command ended at the signal, or was killed.
 const ENDED_BY_TIMEOUT: [i32; 2] = [124, 137];
