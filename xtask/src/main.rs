@@ -1,19 +1,19 @@
 //! `cargo xtask check`: the checks that every commit must pass, the same on every machine.
 //!
 //! ```text
-//!   layers ──► language ──► licences ──► fmt ──► clippy ──► docs ──► miri ──► tests
+//!   layers ──► language ──► deny ──► fmt ──► clippy ──► docs ──► miri ──► tests
 //! ```
 //! `cargo xtask check --fast` omits Miri and the tests. `cargo xtask layers` checks the
 //! dependencies between the crates and between the modules of each (`--report` prints every one
 //! that points up, and every cycle). `cargo xtask language` checks words, comment lines and
-//! `# Errors` sections (`--report` prints every defect). `cargo xtask licences` checks the licences
-//! of everything that is built. `cargo xtask miri` checks the memory accesses of the lower crates
+//! `# Errors` sections (`--report` prints every defect). `cargo xtask deny` checks the licences,
+//! versions and sources of everything that is built. `cargo xtask miri` checks the memory accesses of the lower crates
 //! (`--all`: more of them). `cargo xtask test` runs the tests, or those of the named packages.
 #![forbid(unsafe_code)]
 
+mod deny;
 mod language;
 mod layers;
-mod licences;
 mod miri;
 mod programs;
 mod strata;
@@ -48,11 +48,11 @@ fn main() -> ExitCode {
         ["layers", "--report"] => layers::check().and_then(|()| strata::check(true)),
         ["language"] => language::check(false),
         ["language", "--report"] => language::check(true),
-        ["licences"] => licences::check(),
+        ["deny"] => deny::check(),
         ["test", ref packages @ ..] => suite::run(packages),
         _ => {
             eprintln!(
-                "usage: cargo xtask check [--fast] | layers [--report] | language [--report] | licences \
+                "usage: cargo xtask check [--fast] | layers [--report] | language [--report] | deny \
                  | miri [--all] | test [PACKAGE...]"
             );
             return ExitCode::from(2);
@@ -72,7 +72,7 @@ fn fast() -> Result<(), String> {
     layers::check()
         .and_then(|()| strata::check(false))
         .and_then(|()| language::check(false))
-        .and_then(|()| licences::check())
+        .and_then(|()| deny::check())
         .and_then(|()| steps(STEPS))
 }
 
