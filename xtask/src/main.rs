@@ -3,17 +3,22 @@
 //! ```text
 //!   layers ──► language ──► deny ──► fmt ──► clippy ──► docs ──► miri ──► tests
 //! ```
-//! `cargo xtask check --fast` omits Miri and the tests. `cargo xtask layers` checks the
-//! dependencies between the crates and between the modules of each (`--report` prints every one
-//! that points up, and every cycle). `cargo xtask language` checks words, comment lines and
-//! `# Errors` sections (`--report` prints every defect). `cargo xtask deny` checks the licences,
-//! versions and sources of everything that is built. `cargo xtask miri` checks the memory accesses of the lower crates
-//! (`--all`: more of them). `cargo xtask test` runs the tests, or those of the named packages.
+//!
+//! ```text
+//!   check      all of it; --fast omits Miri and the tests
+//!   layers     dependencies between crates and between the modules of each, methods of a type;
+//!              --report prints every arrow that points up, every cycle, the largest types
+//!   language   words, comment lines, `# Errors` sections; --report prints every defect
+//!   deny       licences, versions and sources of everything that is built
+//!   miri       memory accesses of the lower crates; --all runs more of their tests
+//!   test       the tests, or those of the named packages
+//! ```
 #![forbid(unsafe_code)]
 
 mod deny;
 mod language;
 mod layers;
+mod methods;
 mod miri;
 mod programs;
 mod strata;

@@ -20,6 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::methods;
+
 /// A crate and its limits.
 struct Crate {
     /// Its directory.
@@ -111,8 +113,12 @@ type Arrows = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 pub fn check(report: bool) -> Result<(), String> {
     let mut wrong = Vec::new();
     let (mut all_up, mut all_cyclic) = (0, 0);
+    let mut methods = methods::Counts::new();
     for krate in CRATES {
         let sources = sources(krate)?;
+        for source in &sources {
+            methods::count(krate.dir, &source.whole_text, &mut methods);
+        }
         let arrows = arrows(&sources);
         let up = arrows_up(&arrows, krate.strata);
         let cycles = cycles(&arrows);
@@ -140,19 +146,22 @@ pub fn check(report: bool) -> Result<(), String> {
             }
         }
     }
+    let counted = methods::check(&methods, report);
     if wrong.is_empty() {
         println!("== strata: ok, {all_up} arrows up and {all_cyclic} modules in cycles are left");
-        return Ok(());
+        return counted;
     }
     Err(format!("strata (cargo xtask layers --report):\n  {}", wrong.join("\n  ")))
 }
 
-/// A source file: its path under `src`, its module, and its text without comments and tests.
+/// A source file: its path under `src`, its module, and its text, whole and without comments and
+/// tests.
 struct Source {
     path: String,
     /// `None` for the crate root, and for a stratum's list of modules.
     module: Option<String>,
     text: String,
+    whole_text: String,
 }
 
 impl Source {
@@ -164,7 +173,8 @@ impl Source {
             (folder, Some(inner)) if folders.contains(&folder) => Some(format!("{folder}/{inner}")),
             (first, _) => Some(first.to_owned()),
         };
-        Source { path: path.to_owned(), module, text: code_of(text) }
+        let whole_text = text.to_owned();
+        Source { path: path.to_owned(), module, text: code_of(text), whole_text }
     }
 
     fn module(&self) -> Option<&str> {
