@@ -145,7 +145,7 @@ impl Volume {
     pub(crate) fn inode_slot(&self, ino: Ino) -> Result<Slot> {
         let place = self.geometry().inode_place(ino);
         let place = place.ok_or_else(|| Site::of_ino(ino).corrupt(What::InodeNumber))?;
-        let table = self.space().inode_table(place.group)?;
+        let table = self.space().groups().inode_table(place.group)?;
         let block = self.inode_block(table, &place)?;
         Ok((block, place.offset..place.offset + self.geometry().inode_size()))
     }
@@ -187,12 +187,12 @@ impl Volume {
         // descriptors. A reader of such a volume trusts the inodes.
         let is_open = !self.has_compat(Compat::HAS_JOURNAL)
             && !self.at_open().state.contains(VolumeState::VALID);
-        let stale =
-            self.context().is_opened_read_only() && (is_open || self.space().reads_backup());
+        let stale = self.context().is_opened_read_only()
+            && (is_open || self.space().groups().reads_backup());
         if !stale && place.slot >= desc.used_slots(self.geometry(), self.checksums()) {
             return Err(at.group(place.group).corrupt(What::InodeNotMarked));
         }
-        self.space().prefetch_inodes(place.group, place.slot, &desc);
+        self.space().groups().prefetch_inodes(place.group, place.slot, &desc);
         let block = self.inode_block(desc.inode_table, &place)?;
         let raw: Box<[u8]> = {
             let bytes = block.read();

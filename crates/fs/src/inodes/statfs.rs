@@ -39,7 +39,7 @@ impl Volume {
         let blocks = self.geometry().blocks_count().saturating_sub(self.overhead_blocks());
         let free = self.space().unreserved_clusters() << ratio_log2;
         let free = free.min(blocks);
-        let pool = self.space().pool_in_use() << ratio_log2;
+        let pool = self.space().reservations().pool_in_use() << ratio_log2;
         let kept = self.at_open().reserved_blocks.saturating_add(pool);
         SpaceInfo {
             block_bytes: self.block_size().bytes() as u32,

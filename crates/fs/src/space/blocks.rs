@@ -11,12 +11,12 @@
 
 use crate::space::Space;
 use crate::space::free_extents::Span;
+use crate::space::free_space::FreeSpace;
 use crate::space::group_edit::{GroupBlocks, GroupEdit, Map};
-use crate::space::preallocation::Growth;
+use crate::space::preallocation::{Growth, Hold};
 use crate::space::reservations::Allowance;
 use extant_base::{BlockNr, Error, GroupNr, Ino, Result, Site, What};
 use extant_journal::Handle;
-use std::ops::Range;
 
 /// How to search for blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,18 +62,19 @@ impl Space {
     /// once and skipped. Errors: `NoSpace`, which [`Space::with_space_retry`] may cure; `Device`.
     /// Locks: takes `Group`.
     pub(crate) fn allocate(&self, handle: &Handle<'_>, request: Request) -> Result<BlockRun> {
-        self.release_durable(RELEASE_AT_ONCE);
-        self.drop_excess_trees();
+        self.free_space.release_durable(RELEASE_AT_ONCE);
+        self.free_space.drop_excess_trees();
         let ratio = self.context.geometry().cluster_ratio();
-        let (want, _own) = self.grant(request.allowance, request.want.div_ceil(ratio).max(1));
+        let want = request.want.div_ceil(ratio).max(1);
+        let (want, _own) = self.reservations.grant(&self.free_space, request.allowance, want);
         if want == 0 {
             return Err(Error::NoSpace);
         }
         let mut found = self.find_clusters(handle, &request, want)?;
         if found.is_none() {
-            let released = self.release_durable(usize::MAX) > 0;
+            let released = self.free_space.release_durable(usize::MAX) > 0;
             if self.discard_all_preallocations() || released {
-                found = self.search_groups(handle, &request, want, None)?;
+                found = self.search(handle, &request, want).near_goal(None)?;
             }
         }
         // By the counters some clusters are free. Other threads may be moving them between lists,
@@ -82,21 +83,21 @@ impl Space {
         // search again. This ends: while the handle runs, no transaction that began after the
         // handle's becomes durable.
         let (nr, span) = loop {
-            let releases = self.pending_groups.releases();
+            let releases = self.free_space.pending().releases();
             match found {
                 Some(found) => break found,
-                None => found = self.search_all(handle, &request, want)?,
+                None => found = self.search(handle, &request, want).anywhere()?,
             }
-            if found.is_none() && self.pending_groups.releases() == releases {
+            if found.is_none() && self.free_space.pending().releases() == releases {
                 return Err(Error::NoSpace);
             }
         };
         if let Allowance::Held { .. } = request.allowance {
             // Counted while another reservation still covers the clusters, so that they are never
             // uncovered.
-            self.reserve_held(span.len.into());
+            self.reservations.reserve_held(span.len.into());
         }
-        let run = self.run_of(nr, span);
+        let run = self.free_space.run_of(nr, span);
         if request.search == Search::Next {
             self.bulk.advance(BlockNr(run.start.0 + u64::from(run.len)));
         }
@@ -110,25 +111,14 @@ impl Space {
         request: &Request,
         want: u32,
     ) -> Result<Option<(GroupNr, Span)>> {
-        let hold = self.plan_hold(request, want);
+        let hold = Hold::after(&self.context, request, want);
         if let Some(hold) = hold
-            && let Some(found) = self.take_held(handle, hold.owner, request, want)?
+            && let Some(found) =
+                self.preallocations.take(&self.free_space, handle, hold.owner, request, want)?
         {
             return Ok(Some(found));
         }
-        self.search_groups(handle, request, want, hold)
-    }
-
-    fn run_of(&self, nr: GroupNr, span: Span) -> BlockRun {
-        let start = self
-            .context
-            .geometry()
-            .block_of_bit(nr, span.start)
-            .expect("a cluster of a group's bitmap has a block");
-        // A volume may end inside its last cluster.
-        let most =
-            u32::try_from(self.context.geometry().blocks_count() - start.0).unwrap_or(u32::MAX);
-        BlockRun { start, len: (span.len * self.context.geometry().cluster_ratio()).min(most) }
+        self.search(handle, request, want).near_goal(hold)
     }
 
     /// Frees `len` blocks from `start` on, as whole clusters. The last cluster may reach past the
@@ -149,22 +139,42 @@ impl Space {
             Some(left) if left < len && len - left < ratio => left,
             _ => len,
         };
-        if !self.context.geometry().holds(start, len) || self.is_system(start, len) {
+        if !self.context.geometry().holds(start, len)
+            || self.free_space.groups().is_system(start, len)
+        {
             return Err(Site::of_block(start).corrupt(What::ExtentRange));
         }
         if let Some(freed) = &self.freed_later {
             freed.lock().push((start, len));
             return Ok(());
         }
-        for (nr, span) in self.spans(start, len) {
+        for (nr, span) in self.free_space.groups().spans(start, len) {
             // Leaking blocks is safe if the map is not reliable. The damage was noted when it was
             // found.
-            if self.group(nr).is_bad(Map::Blocks) {
+            if self.free_space.groups().get(nr).is_bad(Map::Blocks) {
                 continue;
             }
-            self.context.skip_damage(self.free_in(handle, nr, span))?;
+            self.context.skip_damage(self.free_space.free_in(handle, nr, span))?;
         }
         Ok(())
+    }
+
+    /// The first block of the group that holds `ino`.
+    pub(crate) fn group_start(&self, ino: Ino) -> BlockNr {
+        let place = self.context.geometry().inode_place(ino);
+        place.and_then(|place| self.context.geometry().first_block(place.group)).unwrap_or_default()
+    }
+}
+
+impl FreeSpace {
+    fn run_of(&self, nr: GroupNr, span: Span) -> BlockRun {
+        let geometry = self.context().geometry();
+        let start = geometry
+            .block_of_bit(nr, span.start)
+            .expect("a cluster of a group's bitmap has a block");
+        // A volume may end inside its last cluster.
+        let most = u32::try_from(geometry.blocks_count() - start.0).unwrap_or(u32::MAX);
+        BlockRun { start, len: (span.len * geometry.cluster_ratio()).min(most) }
     }
 
     fn free_in(&self, handle: &Handle<'_>, nr: GroupNr, span: Span) -> Result<()> {
@@ -172,43 +182,14 @@ impl Space {
         let mut edit = GroupEdit::begin(self, &blocks, handle)?;
         if !edit.all(span, true) {
             edit.set_bad();
-            let at = Site::of_group(nr);
-            let at = self
-                .context
-                .geometry()
-                .block_of_bit(nr, span.start)
-                .map_or(at, |block| at.block(block));
+            let (at, block) =
+                (Site::of_group(nr), self.context().geometry().block_of_bit(nr, span.start));
+            let at = block.map_or(at, |block| at.block(block));
             return Err(at.corrupt(What::BlockAlreadyFree));
         }
         edit.flip(span, false, handle)?;
         edit.release(span, handle);
         edit.count_free(span.len);
         edit.finish(&blocks, handle)
-    }
-
-    /// The clusters that contain `len` blocks from `start` on, group by group.
-    pub(super) fn spans(
-        &self,
-        start: BlockNr,
-        len: u64,
-    ) -> impl Iterator<Item = (GroupNr, Span)> + '_ {
-        let mut left: Range<u64> = start.0..start.0 + len;
-        std::iter::from_fn(move || {
-            if left.is_empty() {
-                return None;
-            }
-            let (nr, bit) = self.context.geometry().bit_of_block(BlockNr(left.start))?;
-            let group = self.context.geometry().blocks_of_group(nr)?;
-            let end = left.end.min(group.end);
-            let (_, last) = self.context.geometry().bit_of_block(BlockNr(end - 1))?;
-            left.start = end;
-            Some((nr, Span { start: bit, len: last - bit + 1 }))
-        })
-    }
-
-    /// The first block of the group that holds `ino`.
-    pub(crate) fn group_start(&self, ino: Ino) -> BlockNr {
-        let place = self.context.geometry().inode_place(ino);
-        place.and_then(|place| self.context.geometry().first_block(place.group)).unwrap_or_default()
     }
 }

@@ -15,20 +15,21 @@
 //! compared with the metadata around them: a bitmap or table that is not on disk yet (UNINIT) would
 //! otherwise overwrite that metadata. Source: ext4 documentation, "Block Group Descriptors".
 
+use crate::context::Context;
 use crate::context::role::Role;
-use crate::space::Space;
-use crate::space::free_extents::FreeExtents;
+use crate::space::free_extents::{FreeExtents, Span};
 use crate::space::group_edit::Map;
 use crate::space::pending::Pending;
 use crate::space::preallocation::Held;
 use extant_base::lock::{Mutex, Rank};
-use extant_base::{BlockNr, GroupNr, Result, Site, What};
+use extant_base::{BlockNr, GroupNr, Ino, Result, Site, What};
 use extant_journal::MetaBlock;
 use extant_ondisk::bitmap;
 use extant_ondisk::group_desc::{GroupDesc, bitmap_csum_agrees, checksum_is_right};
+use rangemap::RangeSet;
 use std::ops::Range;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 const CHUNK: usize = 1024;
 
@@ -155,10 +156,75 @@ impl Bitmap {
     }
 }
 
-impl Space {
+/// The groups of a volume: their state, their descriptors and bitmaps as read and checked, and the
+/// places of their metadata.
+pub(crate) struct Groups {
+    context: Arc<Context>,
+    table: GroupTable,
+    /// The group whose descriptor copies are read instead of the primary ones.
+    descriptors_from: Option<GroupNr>,
+    /// The blocks of the volume's own log, if the log is a file of the volume.
+    own_log: RangeSet<u64>,
+}
+
+impl Groups {
+    /// The groups of the volume that `context` belongs to. With `descriptors_from`, the copies of
+    /// the descriptors in that group are read.
+    pub(crate) fn new(context: Arc<Context>, descriptors_from: Option<GroupNr>) -> Groups {
+        let table = GroupTable::new(context.geometry().groups_count());
+        Groups { context, table, descriptors_from, own_log: RangeSet::new() }
+    }
+
+    /// What the volume's components share.
+    pub(crate) fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// From now on the blocks of `runs` belong to the volume's own log.
+    pub(crate) fn set_own_log(&mut self, runs: Vec<Range<u64>>) {
+        // Runs of a damaged inode may overlap.
+        self.own_log = runs.into_iter().collect();
+    }
+
+    /// Whether copies of the descriptors are read instead of the primary ones.
+    pub(crate) fn reads_backup(&self) -> bool {
+        self.descriptors_from.is_some()
+    }
+
+    /// Groups that take memory.
+    #[cfg(test)]
+    pub(crate) fn in_memory(&self) -> usize {
+        self.table.in_memory()
+    }
+
     /// The in-memory state of group `nr`, which the layout must have.
-    pub(crate) fn group(&self, nr: GroupNr) -> &Group {
-        self.groups.get(nr)
+    pub(crate) fn get(&self, nr: GroupNr) -> &Group {
+        self.table.get(nr)
+    }
+
+    /// The group of inode `ino`; the first group for a number that the volume does not have.
+    pub(super) fn of_inode(&self, ino: Ino) -> GroupNr {
+        self.context.geometry().inode_place(ino).map_or(GroupNr(0), |place| place.group)
+    }
+
+    /// The clusters that contain `len` blocks from `start` on, group by group.
+    pub(super) fn spans(
+        &self,
+        start: BlockNr,
+        len: u64,
+    ) -> impl Iterator<Item = (GroupNr, Span)> + '_ {
+        let mut left: Range<u64> = start.0..start.0 + len;
+        std::iter::from_fn(move || {
+            if left.is_empty() {
+                return None;
+            }
+            let (nr, bit) = self.context.geometry().bit_of_block(BlockNr(left.start))?;
+            let group = self.context.geometry().blocks_of_group(nr)?;
+            let end = left.end.min(group.end);
+            let (_, last) = self.context.geometry().bit_of_block(BlockNr(end - 1))?;
+            left.start = end;
+            Some((nr, Span { start: bit, len: last - bit + 1 }))
+        })
     }
 
     /// The block that holds the descriptor of `nr` and the descriptor's bytes in it.
@@ -167,10 +233,8 @@ impl Space {
     pub(crate) fn descriptor_block(&self, nr: GroupNr) -> Result<(MetaBlock, Range<usize>)> {
         let none = || Site::of_group(nr).corrupt(What::DescriptorBlock);
         let (k, offset) = self.context.geometry().desc_place(nr).ok_or_else(none)?;
-        let copy = self
-            .options
-            .descriptors_from
-            .and_then(|from| self.context.geometry().desc_block_copy(k, from));
+        let copy =
+            self.descriptors_from.and_then(|from| self.context.geometry().desc_block_copy(k, from));
         let block = copy.or_else(|| self.context.geometry().desc_block(k)).ok_or_else(none)?;
         let block = self.context.journal().cache().get(block)?;
         let size = self.context.geometry().desc_size();
@@ -195,14 +259,14 @@ impl Space {
         self.descriptor_in(nr, &block, &place)
     }
 
-    /// As [`Space::descriptor`], in the block from [`Space::descriptor_block`].
+    /// As [`Groups::descriptor`], in the block from [`Groups::descriptor_block`].
     pub(crate) fn descriptor_in(
         &self,
         nr: GroupNr,
         block: &MetaBlock,
         place: &Range<usize>,
     ) -> Result<GroupDesc> {
-        let group = self.group(nr);
+        let group = self.get(nr);
         let bytes = block.read();
         if group.desc_checked.load(Ordering::Relaxed) {
             return Ok(GroupDesc::parse(&bytes[place.clone()]));
@@ -220,9 +284,9 @@ impl Space {
 
     /// Where the inode table of group `nr` starts.
     ///
-    /// Errors: as [`Space::descriptor`].
+    /// Errors: as [`Groups::descriptor`].
     pub(crate) fn inode_table(&self, nr: GroupNr) -> Result<BlockNr> {
-        match self.group(nr).inode_table.load(Ordering::Relaxed) {
+        match self.get(nr).inode_table.load(Ordering::Relaxed) {
             0 => Ok(self.descriptor(nr)?.inode_table),
             start => Ok(BlockNr(start)),
         }
@@ -237,7 +301,7 @@ impl Space {
         self.block_bitmap_of(nr, &self.descriptor(nr)?)
     }
 
-    /// As [`Space::block_bitmap`], for a group whose descriptor was just read.
+    /// As [`Groups::block_bitmap`], for a group whose descriptor was just read.
     pub(crate) fn block_bitmap_of(&self, nr: GroupNr, desc: &GroupDesc) -> Result<Bitmap> {
         if desc.block_uninit(self.context.checksums()) {
             let bytes = self.computed_block_bitmap(nr, desc);
@@ -257,7 +321,7 @@ impl Space {
         self.inode_bitmap_of(nr, &self.descriptor(nr)?)
     }
 
-    /// As [`Space::inode_bitmap`], for a group whose descriptor was just read.
+    /// As [`Groups::inode_bitmap`], for a group whose descriptor was just read.
     pub(crate) fn inode_bitmap_of(&self, nr: GroupNr, desc: &GroupDesc) -> Result<Bitmap> {
         if desc.inode_uninit(self.context.checksums()) {
             let mut bytes = self.zeroed_block();
@@ -392,7 +456,7 @@ impl Space {
             let Some(nr) = self.context.geometry().group_of_block(BlockNr(at)) else { return true };
             let Some(blocks) = self.context.geometry().blocks_of_group(nr) else { return true };
             let upto = end.min(blocks.end);
-            let system = self.group(nr).system.get_or_init(|| self.system_runs(nr));
+            let system = self.get(nr).system.get_or_init(|| self.system_runs(nr));
             // The first run that ends after `at`.
             let n = system.partition_point(|run| run.end <= at);
             if system.get(n).is_some_and(|run| run.start < upto) {
@@ -409,7 +473,7 @@ impl Space {
     ///
     /// Errors: `DescriptorOverlap`; `Device`. Locks: takes `Leaf`.
     pub(crate) fn check_places(&self, nr: GroupNr, desc: &GroupDesc) -> Result<()> {
-        let group = self.group(nr);
+        let group = self.get(nr);
         if group.places_checked.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -483,7 +547,7 @@ impl Space {
         let part = slot / per_block / part_len;
         let start = part * part_len;
         let end = (start + part_len).min(used);
-        if end > start + 1 && self.group(nr).first_use_of_part(part) {
+        if end > start + 1 && self.get(nr).first_use_of_part(part) {
             let first = BlockNr(desc.inode_table.0 + u64::from(start));
             // This is only a hint. Reading the block itself returns the error again.
             let _ = self.context.journal().cache().prefetch(first, end - start);
@@ -518,12 +582,12 @@ mod tests {
         let desc = volume.space().descriptor(GroupNr(0)).unwrap();
         let block = volume.journal().cache().get(desc.inode_bitmap).unwrap();
         let wrong = || Err(Site::of_group(GroupNr(0)).corrupt(What::BitmapChecksum));
-        volume.space().verify_once(&block, 77, |_| wrong()).unwrap_err();
+        volume.space().groups().verify_once(&block, 77, |_| wrong()).unwrap_err();
         let meanwhile = |_: &[u8]| {
             block.set_verified_as(77);
             wrong()
         };
-        volume.space().verify_once(&block, 77, meanwhile).unwrap();
+        volume.space().groups().verify_once(&block, 77, meanwhile).unwrap();
     }
 
     #[test]

@@ -8,8 +8,8 @@
 //!   unlock   ──────────────────────────────────────────────────────────────────────────────
 //! ```
 
-use crate::space::Space;
 use crate::space::free_extents::{FreeExtents, Span};
+use crate::space::free_space::FreeSpace;
 use crate::space::group::{Bitmap, GroupState};
 use crate::space::group_search::Pick;
 use crate::space::preallocation::{Hold, Owner};
@@ -21,7 +21,6 @@ use extant_journal::{Handle, MetaBlock};
 use extant_ondisk::bitmap;
 use extant_ondisk::group_desc::{GroupDesc, GroupFlags};
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 
 /// Which of a group's two bitmaps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,23 +44,23 @@ pub(crate) struct GroupBlocks {
 impl GroupBlocks {
     /// Reads and checks the blocks that a change of `map` in group `nr` needs. A map that was found
     /// unusable is not read again: `Corrupt(BitmapCount)`.
-    pub(crate) fn fetch(space: &Space, nr: GroupNr, map: Map) -> Result<GroupBlocks> {
-        if space.group(nr).is_bad(map) {
+    pub(crate) fn fetch(space: &FreeSpace, nr: GroupNr, map: Map) -> Result<GroupBlocks> {
+        if space.groups().get(nr).is_bad(map) {
             return Err(Site::of_group(nr).corrupt(What::BitmapCount));
         }
-        let (descriptor, place) = space.descriptor_block(nr)?;
-        let desc = space.descriptor_in(nr, &descriptor, &place)?;
+        let (descriptor, place) = space.groups().descriptor_block(nr)?;
+        let desc = space.groups().descriptor_in(nr, &descriptor, &place)?;
         GroupBlocks::with_descriptor(space, nr, map, (descriptor, place), &desc)
     }
 
     /// As [`GroupBlocks::fetch`], for a group with free inodes. `None`, without reading the bitmap,
     /// if the descriptor counts none or the inode bitmap is unusable.
-    pub(crate) fn fetch_with_inodes(space: &Space, nr: GroupNr) -> Result<Option<GroupBlocks>> {
-        if space.group(nr).is_bad(Map::Inodes) {
+    pub(crate) fn fetch_with_inodes(space: &FreeSpace, nr: GroupNr) -> Result<Option<GroupBlocks>> {
+        if space.groups().get(nr).is_bad(Map::Inodes) {
             return Ok(None);
         }
-        let (descriptor, place) = space.descriptor_block(nr)?;
-        let desc = space.descriptor_in(nr, &descriptor, &place)?;
+        let (descriptor, place) = space.groups().descriptor_block(nr)?;
+        let desc = space.groups().descriptor_in(nr, &descriptor, &place)?;
         if desc.free_inodes == 0 {
             return Ok(None);
         }
@@ -69,16 +68,16 @@ impl GroupBlocks {
     }
 
     fn with_descriptor(
-        space: &Space,
+        space: &FreeSpace,
         nr: GroupNr,
         map: Map,
         (descriptor, place): (MetaBlock, Range<usize>),
         desc: &GroupDesc,
     ) -> Result<GroupBlocks> {
-        space.check_places(nr, desc)?;
+        space.groups().check_places(nr, desc)?;
         let bitmap = match map {
-            Map::Blocks => space.block_bitmap_of(nr, desc)?,
-            Map::Inodes => space.inode_bitmap_of(nr, desc)?,
+            Map::Blocks => space.groups().block_bitmap_of(nr, desc)?,
+            Map::Inodes => space.groups().inode_bitmap_of(nr, desc)?,
         };
         let (bitmap, computed) = match bitmap {
             Bitmap::Stored(block) => (Some(block), None),
@@ -91,19 +90,19 @@ impl GroupBlocks {
     /// may visit many of them, and should write none in vain. Locks: takes `Group`.
     pub(super) fn finds_nothing(
         &self,
-        space: &Space,
+        space: &FreeSpace,
         pick: Pick,
         stripes: Option<Stripes>,
     ) -> bool {
         let Some(map) = &self.computed else { return false };
-        let clusters = space.context.geometry().clusters_in_group(self.nr).unwrap_or(0);
+        let clusters = space.context().geometry().clusters_in_group(self.nr).unwrap_or(0);
         if pick.scan(map, clusters, stripes).is_some() {
             return false;
         }
-        let state = space.group(self.nr).state.lock();
+        let state = space.groups().get(self.nr).state.lock();
         if state.free.is_none() {
             let longest = bitmap::zero_runs(map, 0..clusters).map(|run| run.end - run.start).max();
-            space.group_index.set(self.nr, longest.unwrap_or(0));
+            space.index().set(self.nr, longest.unwrap_or(0));
         }
         true
     }
@@ -111,7 +110,7 @@ impl GroupBlocks {
 
 /// A locked group whose descriptor changes. [`GroupEdit::finish`] writes it back.
 pub(crate) struct GroupEdit<'a> {
-    space: &'a Space,
+    space: &'a FreeSpace,
     nr: GroupNr,
     map: Map,
     bitmap: MetaBlock,
@@ -124,19 +123,19 @@ impl<'a> GroupEdit<'a> {
     ///
     /// Errors: `Device`, `Aborted`.
     pub(crate) fn begin(
-        space: &'a Space,
+        space: &'a FreeSpace,
         blocks: &GroupBlocks,
         handle: &Handle<'_>,
     ) -> Result<GroupEdit<'a>> {
-        let state = space.group(blocks.nr).state.lock();
+        let state = space.groups().get(blocks.nr).state.lock();
         let mut desc = GroupDesc::parse(&blocks.descriptor.read()[blocks.place.clone()]);
         let bitmap = match (&blocks.bitmap, blocks.map) {
             (Some(block), _) => block.clone(),
-            (None, Map::Blocks) if !desc.block_uninit(space.context.checksums()) => {
-                space.context.journal().cache().get(desc.block_bitmap)?
+            (None, Map::Blocks) if !desc.block_uninit(space.context().checksums()) => {
+                space.context().journal().cache().get(desc.block_bitmap)?
             }
-            (None, Map::Inodes) if !desc.inode_uninit(space.context.checksums()) => {
-                space.context.journal().cache().get(desc.inode_bitmap)?
+            (None, Map::Inodes) if !desc.inode_uninit(space.context().checksums()) => {
+                space.context().journal().cache().get(desc.inode_bitmap)?
             }
             (None, map) => fill_uninit(space, blocks.nr, &mut desc, map, handle)?,
         };
@@ -177,7 +176,7 @@ impl<'a> GroupEdit<'a> {
         }
         if let Some(old) = held.put(hold.owner, after) {
             free.release(old);
-            self.space.pending_groups.count_release();
+            self.space.pending().count_release();
         }
         after.len > 0
     }
@@ -185,10 +184,10 @@ impl<'a> GroupEdit<'a> {
     /// What `pick` finds by reading the bitmap, if the short cuts are off. `None` if part of the
     /// result is pending or held.
     fn scan(&self, pick: Pick, stripes: Option<Stripes>) -> Option<Span> {
-        if self.space.options.short_cuts {
+        if self.space.short_cuts() {
             return None;
         }
-        let clusters = self.space.context.geometry().clusters_in_group(self.nr).unwrap_or(0);
+        let clusters = self.space.context().geometry().clusters_in_group(self.nr).unwrap_or(0);
         let span = pick.scan(&self.bitmap.read(), clusters, stripes)?;
         let is_separate = |other: Span| other.end() <= span.start || span.end() <= other.start;
         let kept = self.state.pending.spans().chain(self.state.held.spans());
@@ -206,11 +205,11 @@ impl<'a> GroupEdit<'a> {
 
     /// The group's free extents. The first call reads them from the bitmap.
     fn free_extents(&mut self) -> Result<&mut FreeExtents> {
-        if self.space.group(self.nr).is_bad(Map::Blocks) {
+        if self.space.groups().get(self.nr).is_bad(Map::Blocks) {
             return Err(self.miscounted());
         }
         if self.state.free.is_none() {
-            let clusters = self.space.context.geometry().clusters_in_group(self.nr).unwrap_or(0);
+            let clusters = self.space.context().geometry().clusters_in_group(self.nr).unwrap_or(0);
             let mut free = FreeExtents::from_bitmap(&self.bitmap.read(), clusters);
             if free.free() != self.desc.free_clusters {
                 return Err(self.miscounted());
@@ -218,7 +217,7 @@ impl<'a> GroupEdit<'a> {
             for span in self.state.pending.spans().chain(self.state.held.spans()) {
                 free.take_any(span);
             }
-            self.space.loaded_trees.note(self.nr, free.runs());
+            self.space.loaded().note(self.nr, free.runs());
             self.state.free = Some(Box::new(free));
         }
         Ok(self.state.free.as_mut().expect("just built"))
@@ -236,9 +235,9 @@ impl<'a> GroupEdit<'a> {
     pub(crate) fn release(&mut self, span: Span, handle: &Handle<'_>) {
         match self.space.frees_wait_for(handle) {
             Some(tid) => {
-                self.space.pending_groups.count_waiting(span.len);
+                self.space.pending().count_waiting(span.len);
                 if self.state.pending.push(tid, span) {
-                    self.space.pending_groups.note(tid, self.nr);
+                    self.space.pending().note(tid, self.nr);
                 }
             }
             None => release(self.space, &mut self.state, span),
@@ -250,7 +249,7 @@ impl<'a> GroupEdit<'a> {
     pub(super) fn release_kept(&mut self) {
         let space = self.space;
         while let Some(span) = next_durable(space, self.nr, &mut self.state, |tid| {
-            space.context.journal().is_durable(tid)
+            space.context().journal().is_durable(tid)
         }) {
             release(space, &mut self.state, span);
         }
@@ -267,15 +266,15 @@ impl<'a> GroupEdit<'a> {
     /// Counts clusters that were allocated.
     pub(crate) fn count_used(&mut self, clusters: u32) {
         self.desc.free_clusters = self.desc.free_clusters.saturating_sub(clusters);
-        self.space.free_clusters.fetch_sub(i64::from(clusters), Ordering::SeqCst);
+        self.space.counters().add_clusters(-i64::from(clusters));
     }
 
     /// Counts clusters that became free. The count is limited to the group's clusters: a descriptor
     /// that disagreed with its bitmap could exceed it, and every reader rejects such a descriptor.
     pub(crate) fn count_free(&mut self, clusters: u32) {
-        let all = self.space.context.geometry().clusters_in_group(self.nr).unwrap_or(0);
+        let all = self.space.context().geometry().clusters_in_group(self.nr).unwrap_or(0);
         self.desc.free_clusters = self.desc.free_clusters.saturating_add(clusters).min(all);
-        self.space.free_clusters.fetch_add(i64::from(clusters), Ordering::SeqCst);
+        self.space.counters().add_clusters(clusters.into());
     }
 
     /// Whether every bit of `span` has the value `used`.
@@ -294,9 +293,9 @@ impl<'a> GroupEdit<'a> {
     pub(crate) fn flip(&mut self, span: Span, used: bool, handle: &Handle<'_>) -> Result<()> {
         let flipped = self.change(span, used, handle)?;
         assert_eq!(flipped, span.len, "every bit of a flipped range changes");
-        if !self.space.options.short_cuts {
+        if !self.space.short_cuts() {
             self.recompute_checksum();
-        } else if self.space.context.checksums().seed().is_some() {
+        } else if self.space.context().checksums().seed().is_some() {
             let bits = u64::from(self.covered_bits());
             let delta = flip_delta(bits, u64::from(span.start), u64::from(span.len));
             let checksum = self.checksum() ^ delta;
@@ -335,13 +334,13 @@ impl<'a> GroupEdit<'a> {
 
     fn covered_bits(&self) -> u32 {
         match self.map {
-            Map::Blocks => self.space.context.geometry().clusters_per_group(),
-            Map::Inodes => self.space.context.geometry().inodes_per_group(),
+            Map::Blocks => self.space.context().geometry().clusters_per_group(),
+            Map::Inodes => self.space.context().geometry().inodes_per_group(),
         }
     }
 
     fn full_checksum(&self) -> Option<u32> {
-        let seed = self.space.context.checksums().seed()?;
+        let seed = self.space.context().checksums().seed()?;
         Some(crc32c(seed, &self.bitmap.read()[..self.covered_bits() as usize / 8]))
     }
 
@@ -352,7 +351,7 @@ impl<'a> GroupEdit<'a> {
     }
 
     fn checksum_agrees(&self, checksum: u32) -> bool {
-        let mask = if self.space.context.geometry().desc_size() < 64 { 0xFFFF } else { u32::MAX };
+        let mask = if self.space.context().geometry().desc_size() < 64 { 0xFFFF } else { u32::MAX };
         self.full_checksum().is_none_or(|full| (full ^ checksum) & mask == 0)
     }
 
@@ -389,7 +388,7 @@ impl<'a> GroupEdit<'a> {
             self.desc.write(
                 &mut bytes[blocks.place.clone()],
                 self.nr,
-                self.space.context.checksums(),
+                self.space.context().checksums(),
             );
         }
         if self.map == Map::Blocks {
@@ -400,49 +399,47 @@ impl<'a> GroupEdit<'a> {
 }
 
 /// Updates a locked group's index entry: its longest run, or the most that its free count allows.
-fn enter(space: &Space, nr: GroupNr, state: &GroupState, counted: u32) {
+fn enter(space: &FreeSpace, nr: GroupNr, state: &GroupState, counted: u32) {
     let longest = match &state.free {
-        _ if space.group(nr).is_bad(Map::Blocks) => 0,
+        _ if space.groups().get(nr).is_bad(Map::Blocks) => 0,
         Some(free) => free.longest_len(),
         None => counted,
     };
-    space.group_index.set(nr, longest);
+    space.index().set(nr, longest);
 }
 
 /// Marks a map of a locked group as unusable, once.
-fn set_bad(space: &Space, nr: GroupNr, map: Map, state: &mut GroupState, desc: &GroupDesc) {
-    if !space.group(nr).set_bad(map) {
+fn set_bad(space: &FreeSpace, nr: GroupNr, map: Map, state: &mut GroupState, desc: &GroupDesc) {
+    if !space.groups().get(nr).set_bad(map) {
         return;
     }
     match map {
         Map::Blocks => {
             state.free = None;
             state.held.clear();
-            let lost = i64::from(desc.free_clusters);
-            space.free_clusters.fetch_sub(lost, Ordering::Relaxed);
-            space.group_index.set(nr, 0);
+            space.counters().add_clusters(-i64::from(desc.free_clusters));
+            space.index().set(nr, 0);
         }
         Map::Inodes => {
-            let lost = i64::from(desc.free_inodes);
-            space.free_inodes.fetch_sub(lost, Ordering::Relaxed);
+            space.counters().add_inodes(-i64::from(desc.free_inodes));
         }
     }
 }
 
 /// Returns the clusters of `nr` whose transactions are durable to the free extents. Locks: takes
 /// `Group`.
-pub(super) fn release_pending(space: &Space, nr: GroupNr, is_durable: impl Fn(Tid) -> bool) {
+pub(super) fn release_pending(space: &FreeSpace, nr: GroupNr, is_durable: impl Fn(Tid) -> bool) {
     give_back(space, nr, |state| next_durable(space, nr, state, &is_durable));
 }
 
 /// Releases the clusters that `owner` holds in `nr`. Locks: takes `Group`.
-pub(super) fn release_preallocation(space: &Space, nr: GroupNr, owner: Owner) {
+pub(super) fn release_preallocation(space: &FreeSpace, nr: GroupNr, owner: Owner) {
     give_back(space, nr, |state| state.held.remove(owner));
 }
 
 /// Releases `span` of `nr`, a held run or part of one whose data is not used. Returns whether it
 /// was held. Locks: takes `Group`.
-pub(super) fn release_run(space: &Space, nr: GroupNr, span: Span) -> bool {
+pub(super) fn release_run(space: &FreeSpace, nr: GroupNr, span: Span) -> bool {
     let (mut left, mut was_held) = (Some(span), false);
     give_back(space, nr, |state| {
         let span = left.take().filter(|span| state.held.cut(*span));
@@ -453,9 +450,13 @@ pub(super) fn release_run(space: &Space, nr: GroupNr, span: Span) -> bool {
 }
 
 /// Returns the spans that `next` removes from a group's lists to its free extents.
-fn give_back(space: &Space, nr: GroupNr, mut next: impl FnMut(&mut GroupState) -> Option<Span>) {
-    let descriptor = space.descriptor_block(nr);
-    let mut state = space.group(nr).state.lock();
+fn give_back(
+    space: &FreeSpace,
+    nr: GroupNr,
+    mut next: impl FnMut(&mut GroupState) -> Option<Span>,
+) {
+    let descriptor = space.groups().descriptor_block(nr);
+    let mut state = space.groups().get(nr).state.lock();
     let counted =
         descriptor.map_or(0, |(block, place)| GroupDesc::parse(&block.read()[place]).free_clusters);
     while let Some(span) = next(&mut state) {
@@ -466,38 +467,36 @@ fn give_back(space: &Space, nr: GroupNr, mut next: impl FnMut(&mut GroupState) -
 
 /// Removes and returns the next span of a locked group whose transaction is durable.
 fn next_durable(
-    space: &Space,
+    space: &FreeSpace,
     nr: GroupNr,
     state: &mut GroupState,
     is_durable: impl Fn(Tid) -> bool,
 ) -> Option<Span> {
     let span = state.pending.pop_durable(is_durable)?;
     space.discard_freed(nr, span);
-    space.pending_groups.count_durable(span.len);
+    space.pending().count_durable(span.len);
     Some(span)
 }
 
 /// Returns `span` to the free extents of a locked group.
-fn release(space: &Space, state: &mut GroupState, span: Span) {
+fn release(space: &FreeSpace, state: &mut GroupState, span: Span) {
     if let Some(free) = state.free.as_mut() {
         free.release(span);
     }
-    space.pending_groups.count_release();
+    space.pending().count_release();
 }
 
-impl Space {
-    /// Marks the block bitmap of `nr` as unusable. Locks: takes `Group`.
-    pub(super) fn set_block_map_bad(&self, nr: GroupNr) {
-        let desc = self.descriptor(nr).unwrap_or_default();
-        let mut state = self.group(nr).state.lock();
-        set_bad(self, nr, Map::Blocks, &mut state, &desc);
-    }
+/// Marks the block bitmap of `nr` as unusable. Locks: takes `Group`.
+pub(super) fn set_block_map_bad(space: &FreeSpace, nr: GroupNr) {
+    let desc = space.groups().descriptor(nr).unwrap_or_default();
+    let mut state = space.groups().get(nr).state.lock();
+    set_bad(space, nr, Map::Blocks, &mut state, &desc);
 }
 
 /// Writes the bitmap that an UNINIT flag implies and drops the flag. The group is locked. The block
 /// is new to the cache, so nothing here waits for a device.
 fn fill_uninit(
-    space: &Space,
+    space: &FreeSpace,
     nr: GroupNr,
     desc: &mut GroupDesc,
     map: Map,
@@ -507,36 +506,39 @@ fn fill_uninit(
         Map::Blocks => desc.block_bitmap,
         Map::Inodes => desc.inode_bitmap,
     };
-    let block = space.context.journal().cache().get_new(place)?;
+    let block = space.context().journal().cache().get_new(place)?;
     let content = match map {
-        Map::Blocks => space.computed_block_bitmap(nr, desc),
+        Map::Blocks => space.groups().computed_block_bitmap(nr, desc),
         Map::Inodes => {
-            let mut empty = vec![0; space.context.block_size().bytes()].into_boxed_slice();
-            bitmap::init_inode_bitmap(&mut empty, space.context.geometry());
+            let mut empty = vec![0; space.context().block_size().bytes()].into_boxed_slice();
+            bitmap::init_inode_bitmap(&mut empty, space.context().geometry());
             empty
         }
     };
     block.write(handle)?.bytes_mut().copy_from_slice(&content);
     let covered = match map {
-        Map::Blocks => space.context.geometry().clusters_per_group(),
-        Map::Inodes => space.context.geometry().inodes_per_group(),
+        Map::Blocks => space.context().geometry().clusters_per_group(),
+        Map::Inodes => space.context().geometry().inodes_per_group(),
     };
-    let checksum =
-        space.context.checksums().seed().map(|seed| crc32c(seed, &content[..covered as usize / 8]));
+    let checksum = space
+        .context()
+        .checksums()
+        .seed()
+        .map(|seed| crc32c(seed, &content[..covered as usize / 8]));
     match map {
         Map::Blocks => {
             desc.flags.remove(GroupFlags::BLOCK_UNINIT);
-            let clusters = space.context.geometry().clusters_in_group(nr).unwrap_or(0);
+            let clusters = space.context().geometry().clusters_in_group(nr).unwrap_or(0);
             let free = bitmap::count_zeros(&content, 0..clusters);
             let before = i64::from(desc.free_clusters);
-            space.free_clusters.fetch_add(i64::from(free) - before, Ordering::Relaxed);
+            space.counters().add_clusters(i64::from(free) - before);
             desc.free_clusters = free;
             desc.block_bitmap_csum = checksum.unwrap_or(0);
             block.set_verified_as(crate::context::role::Role::BlockBitmap(nr).kind());
         }
         Map::Inodes => {
             desc.flags.remove(GroupFlags::INODE_UNINIT);
-            desc.itable_unused = space.context.geometry().inodes_per_group();
+            desc.itable_unused = space.context().geometry().inodes_per_group();
             desc.inode_bitmap_csum = checksum.unwrap_or(0);
             block.set_verified_as(crate::context::role::Role::InodeBitmap(nr).kind());
         }

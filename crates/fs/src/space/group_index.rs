@@ -14,7 +14,7 @@
 //! makes it exact. A group's entry changes under the group's lock. Searches take no lock and treat
 //! the result as a hint.
 
-use crate::space::Space;
+use crate::space::group::Groups;
 use extant_base::{Error, GroupNr, Result};
 use extant_ondisk::group_desc::GroupDesc;
 use std::ops::Range;
@@ -119,22 +119,24 @@ impl GroupIndex {
             chunk.counts[column].fetch_sub(1, Ordering::Relaxed);
         }
     }
-}
 
-impl Space {
     /// The first group of `range` on `level` (at least 1). Reads the descriptors of groups that
     /// have no entry yet as the search reaches them.
     ///
     /// Errors: `Device`. Locks: takes `Group`.
-    pub(crate) fn next_group_on(&self, level: u8, range: Range<u32>) -> Result<Option<GroupNr>> {
-        let index = &self.group_index;
-        let end = range.end.min(index.groups);
+    pub(super) fn next_on(
+        &self,
+        groups: &Groups,
+        level: u8,
+        range: Range<u32>,
+    ) -> Result<Option<GroupNr>> {
+        let end = range.end.min(self.groups);
         let mut at = range.start;
         while at < end {
-            let chunk = index.chunk(at);
+            let chunk = self.chunk(at);
             let base = at / CHUNK * CHUNK;
             if !chunk.seeded.load(Ordering::Acquire) {
-                self.seed_groups(base..(base + CHUNK).min(index.groups))?;
+                self.seed(groups, base..(base + CHUNK).min(self.groups))?;
                 chunk.seeded.store(true, Ordering::Release);
             }
             let upto = end.min(base + CHUNK);
@@ -148,25 +150,25 @@ impl Space {
 
     /// Gives each group without an entry the level that its descriptor allows at most. A group
     /// whose descriptor is damaged counts as full.
-    fn seed_groups(&self, range: Range<u32>) -> Result<()> {
+    fn seed(&self, groups: &Groups, range: Range<u32>) -> Result<()> {
         for nr in range.map(GroupNr) {
-            if self.group_index.level(nr).is_some() {
+            if self.level(nr).is_some() {
                 continue;
             }
-            let checked = match self.descriptor(nr) {
+            let checked = match groups.descriptor(nr) {
                 Ok(_) => true,
                 Err(error @ Error::Corrupt { .. }) => {
-                    self.context.note_error(&error);
+                    groups.context().note_error(&error);
                     false
                 }
                 Err(error) => return Err(error),
             };
-            let (block, place) = self.descriptor_block(nr)?;
-            let _state = self.group(nr).state.lock();
+            let (block, place) = groups.descriptor_block(nr)?;
+            let _state = groups.get(nr).state.lock();
             // An entry that another thread made meanwhile is more exact.
-            if self.group_index.level(nr).is_none() {
+            if self.level(nr).is_none() {
                 let free = GroupDesc::parse(&block.read()[place]).free_clusters;
-                self.group_index.set(nr, if checked { free } else { 0 });
+                self.set(nr, if checked { free } else { 0 });
             }
         }
         Ok(())

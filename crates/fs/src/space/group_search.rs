@@ -20,14 +20,16 @@
 use crate::space::Space;
 use crate::space::blocks::{Request, Search};
 use crate::space::free_extents::{FreeExtents, Span};
-use crate::space::group_edit::{GroupBlocks, GroupEdit, Map};
+use crate::space::free_space::FreeSpace;
+use crate::space::group_edit::{GroupBlocks, GroupEdit, Map, set_block_map_bad};
 use crate::space::group_index::{level_of, sure_level};
-use crate::space::preallocation::Hold;
+use crate::space::preallocation::{Hold, Preallocations};
 use crate::space::reservations::Allowance;
 use crate::space::stripes::Stripes;
 use extant_base::{Error, GroupNr, Result};
 use extant_journal::Handle;
 use extant_ondisk::bitmap;
+use extant_ondisk::geometry::Geometry;
 
 /// Groups in which one call may find nothing before it accepts any run.
 const VISITS: u32 = 64;
@@ -126,62 +128,81 @@ fn whole(
     best_fit(with_spare).map(|run| Span { len: want, ..run }).or_else(|| best_fit(want))
 }
 
-/// The groups that one request may use, and the group where it starts.
-struct GroupSearch {
+/// A search for clusters on behalf of one request.
+pub(super) struct GroupSearch<'a> {
+    space: &'a FreeSpace,
+    preallocations: &'a Preallocations,
+    /// Clusters of a stripe.
+    stripe: Option<u32>,
+    handle: &'a Handle<'a>,
+    request: Request,
+    want: u32,
+    /// The group of the goal.
     first: GroupNr,
+    /// The goal in that group.
+    bit: u32,
     /// One past the last group that may be used.
     end: u32,
     visits: u32,
     /// The clusters to preallocate after the run that is found.
     hold: Option<Hold>,
-    /// The run that is found is held and not marked as used.
-    only_hold: bool,
     /// The run starts at a stripe if possible.
     on_stripes: bool,
     /// The group's preallocations are released first.
     is_last: bool,
 }
 
-impl Space {
-    /// Finds and takes up to `want` clusters for `request`. `None`: it found no free cluster.
-    pub(super) fn search_groups(
-        &self,
-        handle: &Handle<'_>,
+impl<'a> GroupSearch<'a> {
+    /// A search for up to `want` clusters for `request`.
+    pub(super) fn new(
+        space: &'a Space,
+        handle: &'a Handle<'a>,
         request: &Request,
         want: u32,
-        hold: Option<Hold>,
-    ) -> Result<Option<(GroupNr, Span)>> {
-        let (first, bit) =
-            self.context.geometry().bit_of_block(request.goal).unwrap_or((GroupNr(0), 0));
-        let end = self.groups_below(request.below);
-        let only_hold = matches!(request.allowance, Allowance::Held { .. });
-        let mut search = GroupSearch {
+    ) -> GroupSearch<'a> {
+        let geometry = space.context.geometry();
+        let (first, bit) = geometry.bit_of_block(request.goal).unwrap_or((GroupNr(0), 0));
+        GroupSearch {
+            space: &space.free_space,
+            preallocations: &space.preallocations,
+            stripe: space.stripe,
+            handle,
+            request: *request,
+            want,
             first,
-            end,
+            bit,
+            end: groups_below(geometry, request.below),
             visits: VISITS,
-            hold,
-            only_hold,
+            hold: None,
             on_stripes: false,
             is_last: false,
-        };
-        if request.search == Search::Next {
-            return self.search_in_order(handle, &mut search, bit, want);
+        }
+    }
+
+    /// Takes the clusters from the goal outwards, and holds clusters after them for `hold`. `None`:
+    /// it found no free cluster.
+    pub(super) fn near_goal(mut self, hold: Option<Hold>) -> Result<Option<(GroupNr, Span)>> {
+        self.hold = hold;
+        let (first, bit, want) = (self.first, self.bit, self.want);
+        if self.request.search == Search::Next {
+            return self.in_order();
         }
         let stripes = self.stripes_in(first).filter(|stripes| {
             let held = hold.map_or(0, |hold| hold.spare);
             want.saturating_add(held) > stripes.spare()
         });
-        search.on_stripes = stripes.is_some();
-        let spare = hold.map_or(if only_hold { SPARE_AFTER_HELD } else { 0 }, |hold| hold.spare);
+        self.on_stripes = stripes.is_some();
+        let spare = if self.only_holds() { SPARE_AFTER_HELD } else { 0 };
+        let spare = hold.map_or(spare, |hold| hold.spare);
         // The goal of a file's first blocks is one of many good places. Later blocks follow those
         // before them.
-        let is_first = request.growth.is_some_and(|growth| growth.is_first);
+        let is_first = self.request.growth.is_some_and(|growth| growth.is_first);
         let at = match stripes {
             Some(stripes) if is_first && stripes.next(bit) != bit => Pick::Whole { want, spare },
             _ => Pick::At { goal: bit, want, spare },
         };
-        if first.0 < search.end
-            && let Some(span) = self.allocate_in(handle, &search, first, at)?
+        if first.0 < self.end
+            && let Some(span) = self.take_in(first, at)?
         {
             return Ok(Some((first, span)));
         }
@@ -201,7 +222,7 @@ impl Space {
             (level, Pick::Longest { least, want })
         });
         for (level, pick) in steps.chain(shorter) {
-            let found = self.search_level(handle, &mut search, level, pick)?;
+            let found = self.on_level(level, pick)?;
             if found.is_some() {
                 return Ok(found);
             }
@@ -209,73 +230,51 @@ impl Space {
         Ok(None)
     }
 
-    /// Takes up to `want` clusters from any group, whatever the index and the lists say. `None`: no
-    /// group had a free cluster when it was searched.
-    pub(super) fn search_all(
-        &self,
-        handle: &Handle<'_>,
-        request: &Request,
-        want: u32,
-    ) -> Result<Option<(GroupNr, Span)>> {
-        let end = self.groups_below(request.below);
-        let only_hold = matches!(request.allowance, Allowance::Held { .. });
-        let first = GroupNr(0);
-        let search = GroupSearch {
-            first,
-            end,
-            visits: 0,
-            hold: None,
-            only_hold,
-            on_stripes: false,
-            is_last: true,
-        };
-        for nr in (0..end).map(GroupNr) {
+    /// Takes clusters from any group, whatever the index and the lists say. `None`: no group had a
+    /// free cluster when it was searched.
+    pub(super) fn anywhere(mut self) -> Result<Option<(GroupNr, Span)>> {
+        self.is_last = true;
+        for nr in (0..self.end).map(GroupNr) {
             let is_empty = {
-                let state = self.group(nr).state.lock();
+                let state = self.space.groups().get(nr).state.lock();
                 let kept = state.held.is_kept() || state.pending.spans().next().is_some();
-                !kept && self.group_index.level(nr) == Some(0)
+                !kept && self.space.index().level(nr) == Some(0)
             };
             if is_empty {
                 continue;
             }
-            let pick = Pick::Longest { least: 1, want };
-            if let Some(span) = self.allocate_in(handle, &search, nr, pick)? {
+            let pick = Pick::Longest { least: 1, want: self.want };
+            if let Some(span) = self.take_in(nr, pick)? {
                 return Ok(Some((nr, span)));
             }
         }
         Ok(None)
     }
 
-    /// How many groups end at or before block `below`.
-    fn groups_below(&self, below: u64) -> u32 {
-        if below >= self.context.geometry().blocks_count() {
-            return self.context.geometry().groups_count();
-        }
-        let blocks = below.saturating_sub(self.context.geometry().first_data_block().0);
-        // Fewer groups than the volume has.
-        (blocks / u64::from(self.context.geometry().blocks_per_group())) as u32
+    /// Whether the run that is found is held and not marked as used.
+    fn only_holds(&self) -> bool {
+        matches!(self.request.allowance, Allowance::Held { .. })
+    }
+
+    /// The stripes of group `nr`; `None` without stripes.
+    fn stripes_in(&self, nr: GroupNr) -> Option<Stripes> {
+        Stripes::in_group(self.space.context().geometry(), nr, self.stripe?)
     }
 
     /// Tries the groups of one level once: those after the goal's group first, then those up to it.
-    fn search_level(
-        &self,
-        handle: &Handle<'_>,
-        search: &mut GroupSearch,
-        level: u8,
-        pick: Pick,
-    ) -> Result<Option<(GroupNr, Span)>> {
-        let middle = (search.first.0 + 1).min(search.end);
-        for range in [middle..search.end, 0..middle] {
+    fn on_level(&mut self, level: u8, pick: Pick) -> Result<Option<(GroupNr, Span)>> {
+        let middle = (self.first.0 + 1).min(self.end);
+        for range in [middle..self.end, 0..middle] {
             let mut at = range.start;
-            while let Some(nr) = self.next_group_on(level, at..range.end)? {
+            while let Some(nr) = self.space.next_group_on(level, at..range.end)? {
                 // The last level takes any free cluster, so every group may be visited there.
-                if search.visits == 0 && level > 1 {
+                if self.visits == 0 && level > 1 {
                     return Ok(None);
                 }
-                if let Some(span) = self.allocate_in(handle, search, nr, pick)? {
+                if let Some(span) = self.take_in(nr, pick)? {
                     return Ok(Some((nr, span)));
                 }
-                search.visits = search.visits.saturating_sub(1);
+                self.visits = self.visits.saturating_sub(1);
                 at = nr.0 + 1;
             }
         }
@@ -284,66 +283,49 @@ impl Space {
 
     /// Takes the first free clusters at or after the goal; past the last group it continues at the
     /// first.
-    fn search_in_order(
-        &self,
-        handle: &Handle<'_>,
-        search: &mut GroupSearch,
-        bit: u32,
-        want: u32,
-    ) -> Result<Option<(GroupNr, Span)>> {
-        if search.first.0 < search.end
-            && let Some(span) =
-                self.allocate_in(handle, search, search.first, Pick::Next(bit, want))?
+    fn in_order(&mut self) -> Result<Option<(GroupNr, Span)>> {
+        let (first, want) = (self.first, self.want);
+        if first.0 < self.end
+            && let Some(span) = self.take_in(first, Pick::Next(self.bit, want))?
         {
-            return Ok(Some((search.first, span)));
+            return Ok(Some((first, span)));
         }
-        self.search_level(handle, search, 1, Pick::Next(0, want))
+        self.on_level(1, Pick::Next(0, want))
     }
 
     /// Takes what `pick` finds in group `nr`. A damaged group is noted and marked bad, and gives
     /// nothing.
-    fn allocate_in(
-        &self,
-        handle: &Handle<'_>,
-        search: &GroupSearch,
-        nr: GroupNr,
-        pick: Pick,
-    ) -> Result<Option<Span>> {
-        let is_out = !search.is_last && self.group_index.level(nr) == Some(0);
-        if self.group(nr).is_bad(Map::Blocks) || is_out {
+    fn take_in(&self, nr: GroupNr, pick: Pick) -> Result<Option<Span>> {
+        let is_out = !self.is_last && self.space.index().level(nr) == Some(0);
+        if self.space.groups().get(nr).is_bad(Map::Blocks) || is_out {
             return Ok(None);
         }
-        match self.allocate_from(handle, search, nr, pick) {
+        match self.take_from(nr, pick) {
             Err(error @ Error::Corrupt { .. }) => {
-                self.context.note_error(&error);
-                self.set_block_map_bad(nr);
+                self.space.context().note_error(&error);
+                set_block_map_bad(self.space, nr);
                 Ok(None)
             }
             taken => taken,
         }
     }
 
-    fn allocate_from(
-        &self,
-        handle: &Handle<'_>,
-        search: &GroupSearch,
-        nr: GroupNr,
-        pick: Pick,
-    ) -> Result<Option<Span>> {
-        let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
-        let stripes = self.stripes_in(nr).filter(|_| search.on_stripes);
-        if blocks.finds_nothing(self, pick, stripes) {
+    fn take_from(&self, nr: GroupNr, pick: Pick) -> Result<Option<Span>> {
+        let (space, handle) = (self.space, self.handle);
+        let blocks = GroupBlocks::fetch(space, nr, Map::Blocks)?;
+        let stripes = if self.on_stripes { self.stripes_in(nr) } else { None };
+        if blocks.finds_nothing(space, pick, stripes) {
             return Ok(None);
         }
-        let mut edit = GroupEdit::begin(self, &blocks, handle)?;
-        if search.is_last {
+        let mut edit = GroupEdit::begin(space, &blocks, handle)?;
+        if self.is_last {
             edit.release_kept();
         }
         let Some(span) = edit.pick(pick, stripes)? else {
             edit.leave(&blocks, handle)?;
             return Ok(None);
         };
-        if search.only_hold {
+        if self.only_holds() {
             edit.take(span);
             edit.state.held.hold_run(span);
             edit.leave(&blocks, handle)?;
@@ -351,14 +333,24 @@ impl Space {
         }
         edit.flip(span, true, handle)?;
         edit.take(span);
-        let holder = search.hold.filter(|hold| edit.hold_after(span, *hold));
+        let holder = self.hold.filter(|hold| edit.hold_after(span, *hold));
         edit.count_used(span.len);
         edit.finish(&blocks, handle)?;
         if let Some(hold) = holder {
-            self.note_hold(hold.owner, nr);
+            self.preallocations.note_hold(space, hold.owner, nr);
         }
         Ok(Some(span))
     }
+}
+
+/// How many groups end at or before block `below`.
+fn groups_below(geometry: &Geometry, below: u64) -> u32 {
+    if below >= geometry.blocks_count() {
+        return geometry.groups_count();
+    }
+    let blocks = below.saturating_sub(geometry.first_data_block().0);
+    // Fewer groups than the volume has.
+    (blocks / u64::from(geometry.blocks_per_group())) as u32
 }
 
 #[cfg(test)]

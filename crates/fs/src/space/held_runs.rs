@@ -70,25 +70,25 @@ impl Space {
     ///
     /// Errors: `Corrupt` (then they stay held); `Device`. Locks: takes `Group`.
     pub(crate) fn use_held(&self, handle: &Handle<'_>, start: BlockNr, len: u32) -> Result<()> {
-        for (nr, span) in self.spans(start, len.into()) {
-            let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
-            let mut edit = GroupEdit::begin(self, &blocks, handle)?;
+        for (nr, span) in self.free_space.groups().spans(start, len.into()) {
+            let blocks = GroupBlocks::fetch(&self.free_space, nr, Map::Blocks)?;
+            let mut edit = GroupEdit::begin(&self.free_space, &blocks, handle)?;
             edit.check_free(span)?;
             edit.flip(span, true, handle)?;
             edit.state.held.cut(span);
             edit.count_used(span.len);
             edit.finish(&blocks, handle)?;
         }
-        self.forget_held(len.into());
+        self.reservations.forget_held(len.into());
         Ok(())
     }
 
     /// Releases `len` held blocks from `start` on. Does nothing for block 0, which is never held.
     /// Locks: takes `Group`.
     pub(crate) fn release_held(&self, start: BlockNr, len: u32) {
-        for (nr, span) in self.spans(start, len.into()) {
-            if release_run(self, nr, span) {
-                self.forget_held(span.len.into());
+        for (nr, span) in self.free_space.groups().spans(start, len.into()) {
+            if release_run(&self.free_space, nr, span) {
+                self.reservations.forget_held(span.len.into());
             }
         }
     }

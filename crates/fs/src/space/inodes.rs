@@ -8,12 +8,12 @@
 //!
 //! Source: ext4 documentation, "Block and Inode Allocation Policy"; Orlov's directory placement.
 
-use crate::space::Space;
+use crate::space::bulk::BulkCursor;
 use crate::space::free_extents::Span;
+use crate::space::free_space::FreeSpace;
 use crate::space::group_edit::{GroupBlocks, GroupEdit, Map};
 use extant_base::{Error, GroupNr, Ino, Result, Site, What};
 use extant_journal::{Change, Handle, Ineligible};
-use std::sync::atomic::Ordering;
 
 /// Where a new inode should be.
 #[derive(Clone, Copy, Debug)]
@@ -32,27 +32,38 @@ pub(crate) enum InodeGoal {
     InOrder,
 }
 
-impl Space {
+/// The inode numbers of a volume.
+#[derive(Clone, Copy)]
+pub(super) struct InodeNumbers<'a> {
+    space: &'a FreeSpace,
+    bulk: &'a BulkCursor,
+}
+
+impl<'a> InodeNumbers<'a> {
+    pub(super) fn new(space: &'a FreeSpace, bulk: &'a BulkCursor) -> InodeNumbers<'a> {
+        InodeNumbers { space, bulk }
+    }
+
     /// Allocates a free inode number. With `directory` it counts as a directory.
     ///
     /// The slot in the table stays as it is: the caller writes a whole inode. Spends 2 credits (3
     /// if the group's block bitmap must be created). Errors: `NoSpace`, `Device`. Locks: takes
     /// `Group`.
-    pub(crate) fn allocate_inode(
+    pub(super) fn allocate(
         &self,
         handle: &Handle<'_>,
         goal: InodeGoal,
         directory: bool,
     ) -> Result<Ino> {
-        let groups = self.context.geometry().groups_count();
+        let groups = self.space.context().geometry().groups_count();
         let first = match goal {
             InodeGoal::InOrder => self.bulk.inode_group().0,
-            InodeGoal::Other { parent } => self.group_of(parent).0,
+            InodeGoal::Other { parent } => self.space.groups().of_inode(parent).0,
             InodeGoal::Directory { parent } => self.directory_group(parent).0,
         };
         for n in 0..groups {
             let nr = GroupNr((u64::from(first) + u64::from(n)).rem_euclid(groups.into()) as u32);
-            match self.allocate_inode_in(handle, nr, directory) {
+            match self.allocate_in(handle, nr, directory) {
                 Ok(Some(ino)) => {
                     if matches!(goal, InodeGoal::InOrder) {
                         self.bulk.advance_inodes(nr);
@@ -60,34 +71,33 @@ impl Space {
                     return Ok(ino);
                 }
                 Ok(None) => {}
-                Err(error @ Error::Corrupt { .. }) => self.context.note_error(&error),
+                Err(error @ Error::Corrupt { .. }) => self.space.context().note_error(&error),
                 Err(error) => return Err(error),
             }
         }
         Err(Error::NoSpace)
     }
 
-    fn group_of(&self, ino: Ino) -> GroupNr {
-        self.context.geometry().inode_place(ino).map_or(GroupNr(0), |place| place.group)
-    }
-
     /// The group for a directory below `parent`: for a child of the root the one with the fewest
     /// directories, otherwise the first one, from the parent's on; in both cases among groups that
     /// are no worse than the average.
     fn directory_group(&self, parent: Ino) -> GroupNr {
-        let groups = i64::from(self.context.geometry().groups_count());
-        let inodes = self.free_inodes.load(Ordering::Relaxed) / groups;
-        let clusters = self.free_clusters.load(Ordering::Relaxed) / groups;
-        let dirs = self.used_dirs.load(Ordering::Relaxed) / groups;
+        let groups = i64::from(self.space.context().geometry().groups_count());
+        let inodes = self.space.counters().inodes() / groups;
+        let clusters = self.space.counters().clusters() / groups;
+        let dirs = self.space.counters().dirs() / groups;
         let spread = parent == Ino::ROOT;
-        let slack =
-            if spread { 0 } else { i64::from(self.context.geometry().inodes_per_group()) / 16 };
-        let start = self.group_of(parent).0;
+        let slack = if spread {
+            0
+        } else {
+            i64::from(self.space.context().geometry().inodes_per_group()) / 16
+        };
+        let start = self.space.groups().of_inode(parent).0;
         let mut best: Option<(u32, GroupNr)> = None;
         // A bounded number of descriptors keeps the cost constant on huge volumes.
         for n in 0..(groups.min(256) as u32) {
             let nr = GroupNr((u64::from(start) + u64::from(n)).rem_euclid(groups as u64) as u32);
-            let Ok(desc) = self.descriptor(nr) else { continue };
+            let Ok(desc) = self.space.groups().descriptor(nr) else { continue };
             let fits = i64::from(desc.free_inodes) >= (inodes - slack * 4).max(1)
                 && i64::from(desc.free_clusters) >= clusters - slack * 4
                 && (spread || i64::from(desc.used_dirs) <= dirs + slack);
@@ -104,39 +114,39 @@ impl Space {
         best.map_or(GroupNr(start), |(_, nr)| nr)
     }
 
-    fn allocate_inode_in(
+    fn allocate_in(
         &self,
         handle: &Handle<'_>,
         nr: GroupNr,
         directory: bool,
     ) -> Result<Option<Ino>> {
-        let Some(blocks) = GroupBlocks::fetch_with_inodes(self, nr)? else { return Ok(None) };
-        let inodes = self.context.geometry().inodes_per_group();
-        let mut edit = GroupEdit::begin(self, &blocks, handle)?;
+        let Some(blocks) = GroupBlocks::fetch_with_inodes(self.space, nr)? else { return Ok(None) };
+        let inodes = self.space.context().geometry().inodes_per_group();
+        let mut edit = GroupEdit::begin(self.space, &blocks, handle)?;
         if edit.desc.free_inodes == 0 {
             return Ok(None);
         }
         let from = edit.state.inode_hint.min(inodes);
         let slot = edit.next_clear(from..inodes).or_else(|| edit.next_clear(0..from));
-        let ino = slot.and_then(|slot| self.context.geometry().ino_of_slot(nr, slot));
+        let ino = slot.and_then(|slot| self.space.context().geometry().ino_of_slot(nr, slot));
         let (Some(slot), Some(ino)) = (slot, ino) else {
             edit.set_bad();
             return Err(Site::of_group(nr).corrupt(What::FreeInodesCount));
         };
-        if ino.get() < self.context.geometry().first_ino() {
+        if ino.get() < self.space.context().geometry().first_ino() {
             edit.set_bad();
             return Err(Site::of_group(nr).ino(ino).corrupt(What::InodeNotMarked));
         }
         edit.flip(Span { start: slot, len: 1 }, true, handle)?;
-        self.context.record(handle, Change::InodeAllocated(ino));
+        self.space.context().record(handle, Change::InodeAllocated(ino));
         edit.state.inode_hint = slot + 1;
         self.count_inode(&mut edit, slot, directory);
-        let uninit = edit.desc.block_uninit(self.context.checksums());
+        let uninit = edit.desc.block_uninit(self.space.context().checksums());
         edit.finish(&blocks, handle)?;
         if uninit {
             // A group that holds an inode has its block bitmap on disk.
-            let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
-            GroupEdit::begin(self, &blocks, handle)?.finish(&blocks, handle)?;
+            let blocks = GroupBlocks::fetch(self.space, nr, Map::Blocks)?;
+            GroupEdit::begin(self.space, &blocks, handle)?.finish(&blocks, handle)?;
         }
         Ok(Some(ino))
     }
@@ -144,22 +154,22 @@ impl Space {
     /// Counts an inode whose bit was clear.
     fn count_inode(&self, edit: &mut GroupEdit<'_>, slot: u32, directory: bool) {
         edit.desc.free_inodes = edit.desc.free_inodes.saturating_sub(1);
-        self.free_inodes.fetch_sub(1, Ordering::Relaxed);
+        self.space.counters().add_inodes(-1);
         self.count_use(edit, slot, directory);
     }
 
     /// Counts an inode that is created in `slot`, whatever its bit was.
     fn count_use(&self, edit: &mut GroupEdit<'_>, slot: u32, directory: bool) {
-        let inodes = self.context.geometry().inodes_per_group();
+        let inodes = self.space.context().geometry().inodes_per_group();
         let desc = &mut edit.desc;
-        if self.context.checksums().groups_may_be_uninit()
+        if self.space.context().checksums().groups_may_be_uninit()
             && slot + 1 > inodes - desc.itable_unused.min(inodes)
         {
             desc.itable_unused = inodes - (slot + 1);
         }
         if directory {
             desc.used_dirs = desc.used_dirs.saturating_add(1).min(inodes);
-            self.used_dirs.fetch_add(1, Ordering::Relaxed);
+            self.space.counters().add_dirs(1);
         }
     }
 
@@ -168,34 +178,37 @@ impl Space {
     /// If its bit is already clear, the group's map is marked bad and no counter changes. In a
     /// group that was marked bad before, the number stays allocated. Errors: `Corrupt`, `Device`.
     /// Locks: takes `Group`.
-    pub(crate) fn free_inode(&self, handle: &Handle<'_>, ino: Ino, directory: bool) -> Result<()> {
+    pub(super) fn free(&self, handle: &Handle<'_>, ino: Ino, directory: bool) -> Result<()> {
         let at = Site::of_ino(ino);
-        let place =
-            self.context.geometry().inode_place(ino).ok_or(at.corrupt(What::InodeNumber))?;
+        let place = self
+            .space
+            .context()
+            .geometry()
+            .inode_place(ino)
+            .ok_or(at.corrupt(What::InodeNumber))?;
         let nr = place.group;
-        self.discard_preallocation(ino);
-        if self.group(nr).is_bad(Map::Inodes) {
+        if self.space.groups().get(nr).is_bad(Map::Inodes) {
             // Leaking the number is safe. The damage was noted when it was found.
-            self.context.require_full_commit(handle, Ineligible::LastLink);
+            self.space.context().require_full_commit(handle, Ineligible::LastLink);
             return Ok(());
         }
-        let blocks = GroupBlocks::fetch(self, nr, Map::Inodes)?;
-        let mut edit = GroupEdit::begin(self, &blocks, handle)?;
+        let blocks = GroupBlocks::fetch(self.space, nr, Map::Inodes)?;
+        let mut edit = GroupEdit::begin(self.space, &blocks, handle)?;
         let span = Span { start: place.slot, len: 1 };
         if !edit.all(span, true) {
             edit.set_bad();
-            self.context.require_full_commit(handle, Ineligible::LastLink);
+            self.space.context().require_full_commit(handle, Ineligible::LastLink);
             return Err(at.group(nr).corrupt(What::InodeAlreadyFree));
         }
         edit.flip(span, false, handle)?;
-        self.context.record(handle, Change::InodeFreed(ino));
+        self.space.context().record(handle, Change::InodeFreed(ino));
         edit.state.inode_hint = edit.state.inode_hint.min(place.slot);
-        let inodes = self.context.geometry().inodes_per_group();
+        let inodes = self.space.context().geometry().inodes_per_group();
         edit.desc.free_inodes = edit.desc.free_inodes.saturating_add(1).min(inodes);
-        self.free_inodes.fetch_add(1, Ordering::Relaxed);
+        self.space.counters().add_inodes(1);
         if directory {
             edit.desc.used_dirs = edit.desc.used_dirs.saturating_sub(1);
-            self.used_dirs.fetch_sub(1, Ordering::Relaxed);
+            self.space.counters().add_dirs(-1);
         }
         edit.finish(&blocks, handle)
     }
@@ -204,17 +217,16 @@ impl Space {
     /// mkfs: the slot holds no inode yet, so a directory always adds one to the count.
     ///
     /// Errors: `Corrupt`, `Device`. Locks: takes `Group`.
-    pub(crate) fn mark_inode(
-        &self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        directory: bool,
-    ) -> Result<bool> {
+    pub(super) fn mark(&self, handle: &Handle<'_>, ino: Ino, directory: bool) -> Result<bool> {
         let at = Site::of_ino(ino);
-        let place =
-            self.context.geometry().inode_place(ino).ok_or(at.corrupt(What::InodeNumber))?;
-        let blocks = GroupBlocks::fetch(self, place.group, Map::Inodes)?;
-        let mut edit = GroupEdit::begin(self, &blocks, handle)?;
+        let place = self
+            .space
+            .context()
+            .geometry()
+            .inode_place(ino)
+            .ok_or(at.corrupt(What::InodeNumber))?;
+        let blocks = GroupBlocks::fetch(self.space, place.group, Map::Inodes)?;
+        let mut edit = GroupEdit::begin(self.space, &blocks, handle)?;
         let fresh = edit.force(Span { start: place.slot, len: 1 }, true, handle)? == 1;
         if fresh {
             self.count_inode(&mut edit, place.slot, directory);
@@ -222,9 +234,14 @@ impl Space {
             self.count_use(&mut edit, place.slot, directory);
         }
         edit.finish(&blocks, handle)?;
-        if self.descriptor(place.group)?.block_uninit(self.context.checksums()) {
-            let blocks = GroupBlocks::fetch(self, place.group, Map::Blocks)?;
-            GroupEdit::begin(self, &blocks, handle)?.finish(&blocks, handle)?;
+        if self
+            .space
+            .groups()
+            .descriptor(place.group)?
+            .block_uninit(self.space.context().checksums())
+        {
+            let blocks = GroupBlocks::fetch(self.space, place.group, Map::Blocks)?;
+            GroupEdit::begin(self.space, &blocks, handle)?.finish(&blocks, handle)?;
         }
         Ok(fresh)
     }

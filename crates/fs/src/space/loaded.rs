@@ -7,7 +7,7 @@
 //! On a fragmented volume the runs take more memory than the bitmaps. A tree is dropped, and read
 //! again when its group is next used for an allocation. The group index keeps the group's entry.
 
-use crate::space::Space;
+use crate::space::group::Groups;
 use extant_base::GroupNr;
 use extant_base::lock::{Mutex, Rank};
 use std::collections::VecDeque;
@@ -47,13 +47,11 @@ impl LoadedTrees {
         self.runs.fetch_sub(runs, Ordering::Relaxed);
         Some(nr)
     }
-}
 
-impl Space {
     /// Drops the free extents that were read first, while there are too many. Locks: takes `Group`.
-    pub(super) fn drop_excess_trees(&self) {
-        while let Some(nr) = self.loaded_trees.pop_excess(RUNS_MAX) {
-            self.group(nr).state.lock().free = None;
+    pub(super) fn drop_excess(&self, groups: &Groups) {
+        while let Some(nr) = self.pop_excess(RUNS_MAX) {
+            groups.get(nr).state.lock().free = None;
         }
     }
 }

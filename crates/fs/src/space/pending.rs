@@ -14,6 +14,7 @@
 
 use crate::space::Space;
 use crate::space::free_extents::Span;
+use crate::space::free_space::FreeSpace;
 use crate::space::group_edit::release_pending;
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{CachePadded, Error, GroupNr, Result, Tid};
@@ -154,33 +155,35 @@ impl PendingGroups {
     }
 }
 
-impl Space {
+impl FreeSpace {
     /// The transaction for which the clusters that `handle` frees have to wait; `None` without a
     /// log.
-    pub(crate) fn frees_wait_for(&self, handle: &Handle<'_>) -> Option<Tid> {
-        (!self.context.journal().is_off()).then(|| handle.tid())
+    pub(super) fn frees_wait_for(&self, handle: &Handle<'_>) -> Option<Tid> {
+        (!self.context().journal().is_off()).then(|| handle.tid())
     }
 
     /// Returns freed clusters whose transaction became durable to the free extents, in at most
     /// `most` groups. Returns the number of groups. Locks: takes `Group`.
-    pub(crate) fn release_durable(&self, most: usize) -> usize {
-        let is_durable = |tid| self.context.journal().is_durable(tid);
+    pub(super) fn release_durable(&self, most: usize) -> usize {
+        let is_durable = |tid| self.context().journal().is_durable(tid);
         (0..most)
-            .map_while(|_| self.pending_groups.next_durable(is_durable))
+            .map_while(|_| self.pending().next_durable(is_durable))
             .map(|entry| {
                 release_pending(self, entry.1, is_durable);
-                self.pending_groups.remove(entry);
+                self.pending().remove(entry);
             })
             .count()
     }
+}
 
+impl Space {
     /// Makes pending clusters usable, and unused preallocations. Returns whether there were any.
     ///
     /// Commits, so the caller holds no handle and no lock above `Rank::Handle`. Errors: `Device`,
     /// `Aborted`.
     pub(crate) fn reclaim_pending(&self) -> Result<bool> {
         let discarded = self.discard_all_preallocations();
-        let newest = self.pending_groups.newest();
+        let newest = self.free_space.pending().newest();
         if let Some(newest) = newest
             && !self.context.journal().is_durable(newest)
             && !self.context.journal().is_one_transaction()

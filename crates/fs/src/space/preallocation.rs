@@ -14,9 +14,10 @@
 //! disk. So a crash loses none, and when space runs out all holds are released first. Source: ext4
 //! documentation, "Block and Inode Allocation Policy".
 
-use crate::space::Space;
+use crate::context::Context;
 use crate::space::blocks::Request;
 use crate::space::free_extents::Span;
+use crate::space::free_space::FreeSpace;
 use crate::space::group_edit::{GroupBlocks, GroupEdit, Map, release_preallocation};
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{GroupNr, Ino, Result};
@@ -53,6 +54,23 @@ pub(super) struct Hold {
     pub(super) owner: Owner,
     /// Most clusters to hold.
     pub(super) spare: u32,
+}
+
+impl Hold {
+    /// The clusters to hold after an allocation of `want` clusters.
+    pub(super) fn after(context: &Context, request: &Request, want: u32) -> Option<Hold> {
+        let growth = request.growth.filter(|_| request.below == u64::MAX)?;
+        let group = context.geometry().clusters_per_group();
+        if growth.is_first && growth.end <= SMALL_BLOCKS {
+            let spare = SMALL_RUN.min(group / 16).saturating_sub(want);
+            return Some(Hold { owner: Owner::Small(small_run()), spare });
+        }
+        let size = context.block_size();
+        let cluster_log2 = size.log2() + context.geometry().log_cluster_ratio();
+        let chunk = chunk_bytes(u64::from(growth.end) << size.log2()) >> cluster_log2;
+        let spare = (chunk.min(u64::from(group / 4)) as u32).saturating_sub(want);
+        Some(Hold { owner: Owner::Stream(growth.ino), spare })
+    }
 }
 
 /// The growth of a regular file.
@@ -242,6 +260,76 @@ impl Preallocations {
         all.extend((0..).zip(small).filter_map(known));
         all
     }
+
+    /// Takes up to `want` clusters from `owner`'s hold if it is where the request wants them:
+    /// exactly at the goal for a stream, in the goal's flex group for small files.
+    pub(super) fn take(
+        &self,
+        space: &FreeSpace,
+        handle: &Handle<'_>,
+        owner: Owner,
+        request: &Request,
+        want: u32,
+    ) -> Result<Option<(GroupNr, Span)>> {
+        let Some(nr) = self.group_of(owner) else { return Ok(None) };
+        let Some((goal_group, bit)) = space.context().geometry().bit_of_block(request.goal) else {
+            return Ok(None);
+        };
+        let flex = space.context().geometry().groups_per_flex();
+        let near = match owner {
+            Owner::Stream(_) => nr == goal_group,
+            Owner::Small(_) => nr.0 / flex == goal_group.0 / flex,
+        };
+        if !near || space.groups().get(nr).is_bad(Map::Blocks) {
+            return Ok(None);
+        }
+        let blocks = GroupBlocks::fetch(space, nr, Map::Blocks)?;
+        let mut edit = GroupEdit::begin(space, &blocks, handle)?;
+        let Some(held) = edit.state.held.of(owner).filter(|held| match owner {
+            Owner::Stream(_) => held.start == bit,
+            Owner::Small(_) => held.len >= want,
+        }) else {
+            return Ok(None);
+        };
+        let span = Span { start: held.start, len: want.min(held.len) };
+        edit.check_free(span)?;
+        edit.flip(span, true, handle)?;
+        edit.state.held.put(owner, Span { start: span.end(), len: held.len - span.len });
+        edit.count_used(span.len);
+        edit.finish(&blocks, handle)?;
+        // A thread that allocates for a stream holds the inode's lock, so no other thread notes a
+        // hold for it.
+        if span.len == held.len && matches!(owner, Owner::Stream(_)) {
+            self.forget(owner);
+        }
+        Ok(Some((nr, span)))
+    }
+
+    /// Notes that `owner` holds clusters in `nr` now, and releases its older hold.
+    ///
+    /// Locks: takes `Group`.
+    pub(super) fn note_hold(&self, space: &FreeSpace, owner: Owner, nr: GroupNr) {
+        if let Some((other, owner)) = self.note(owner, nr) {
+            release_preallocation(space, other, owner);
+        }
+    }
+
+    /// Releases the hold of `ino`, which was closed, truncated or removed. Locks: takes `Group`.
+    pub(super) fn discard(&self, space: &FreeSpace, ino: Ino) {
+        let owner = Owner::Stream(ino);
+        if let Some(nr) = self.forget(owner) {
+            release_preallocation(space, nr, owner);
+        }
+    }
+
+    /// Releases all holds. Returns whether there were any. Locks: takes `Group`.
+    pub(super) fn discard_all(&self, space: &FreeSpace) -> bool {
+        let all = self.take_all();
+        for &(nr, owner) in &all {
+            release_preallocation(space, nr, owner);
+        }
+        !all.is_empty()
+    }
 }
 
 /// This thread's run for small files.
@@ -267,92 +355,6 @@ fn chunk_bytes(end_bytes: u64) -> u64 {
         2..=4 => 2 * MIB,
         5..=8 => 4 * MIB,
         _ => 8 * MIB,
-    }
-}
-
-impl Space {
-    /// The clusters to hold after an allocation of `want` clusters.
-    pub(super) fn plan_hold(&self, request: &Request, want: u32) -> Option<Hold> {
-        let growth = request.growth.filter(|_| request.below == u64::MAX)?;
-        let group = self.context.geometry().clusters_per_group();
-        if growth.is_first && growth.end <= SMALL_BLOCKS {
-            let spare = SMALL_RUN.min(group / 16).saturating_sub(want);
-            return Some(Hold { owner: Owner::Small(small_run()), spare });
-        }
-        let size = self.context.block_size();
-        let cluster_log2 = size.log2() + self.context.geometry().log_cluster_ratio();
-        let chunk = chunk_bytes(u64::from(growth.end) << size.log2()) >> cluster_log2;
-        let spare = (chunk.min(u64::from(group / 4)) as u32).saturating_sub(want);
-        Some(Hold { owner: Owner::Stream(growth.ino), spare })
-    }
-
-    /// Takes up to `want` clusters from `owner`'s hold if it is where the request wants them:
-    /// exactly at the goal for a stream, in the goal's flex group for small files.
-    pub(super) fn take_held(
-        &self,
-        handle: &Handle<'_>,
-        owner: Owner,
-        request: &Request,
-        want: u32,
-    ) -> Result<Option<(GroupNr, Span)>> {
-        let Some(nr) = self.preallocations.group_of(owner) else { return Ok(None) };
-        let Some((goal_group, bit)) = self.context.geometry().bit_of_block(request.goal) else {
-            return Ok(None);
-        };
-        let flex = self.context.geometry().groups_per_flex();
-        let near = match owner {
-            Owner::Stream(_) => nr == goal_group,
-            Owner::Small(_) => nr.0 / flex == goal_group.0 / flex,
-        };
-        if !near || self.group(nr).is_bad(Map::Blocks) {
-            return Ok(None);
-        }
-        let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
-        let mut edit = GroupEdit::begin(self, &blocks, handle)?;
-        let Some(held) = edit.state.held.of(owner).filter(|held| match owner {
-            Owner::Stream(_) => held.start == bit,
-            Owner::Small(_) => held.len >= want,
-        }) else {
-            return Ok(None);
-        };
-        let span = Span { start: held.start, len: want.min(held.len) };
-        edit.check_free(span)?;
-        edit.flip(span, true, handle)?;
-        edit.state.held.put(owner, Span { start: span.end(), len: held.len - span.len });
-        edit.count_used(span.len);
-        edit.finish(&blocks, handle)?;
-        // A thread that allocates for a stream holds the inode's lock, so no other thread notes a
-        // hold for it.
-        if span.len == held.len && matches!(owner, Owner::Stream(_)) {
-            self.preallocations.forget(owner);
-        }
-        Ok(Some((nr, span)))
-    }
-
-    /// Notes that `owner` holds clusters in `nr` now, and releases its older hold.
-    ///
-    /// Locks: takes `Group`.
-    pub(super) fn note_hold(&self, owner: Owner, nr: GroupNr) {
-        if let Some((other, owner)) = self.preallocations.note(owner, nr) {
-            release_preallocation(self, other, owner);
-        }
-    }
-
-    /// Releases the hold of `ino`, which was closed, truncated or removed. Locks: takes `Group`.
-    pub(crate) fn discard_preallocation(&self, ino: Ino) {
-        let owner = Owner::Stream(ino);
-        if let Some(nr) = self.preallocations.forget(owner) {
-            release_preallocation(self, nr, owner);
-        }
-    }
-
-    /// Releases all holds. Returns whether there were any. Locks: takes `Group`.
-    pub(crate) fn discard_all_preallocations(&self) -> bool {
-        let all = self.preallocations.take_all();
-        for &(nr, owner) in &all {
-            release_preallocation(self, nr, owner);
-        }
-        !all.is_empty()
     }
 }
 

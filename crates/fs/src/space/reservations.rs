@@ -11,15 +11,16 @@
 //! progress. The blocks that map reserved data are reserved too ([`ReservedFor::Map`]). The pool
 //! covers that reservation first: only the part that exceeds the pool reduces what data may take.
 //!
-//! Rule F8: the clusters that are free without a commit, [`Space::clusters_free_now`], are never
-//! fewer than the reserved ones. Code that reserves clusters, or takes clusters without a
+//! Rule F8: the clusters that are free without a commit, see [`FreeSpace::clusters_free_now`], are
+//! never fewer than the reserved ones. Code that reserves clusters, or takes clusters without a
 //! reservation, counts only clusters that are free now; freed clusters that wait for a commit come
 //! on top. So write-back finds the clusters that were reserved for it, and a writer that needs
-//! pending clusters makes the commit itself ([`Space::with_space_retry`]). The exceptions are
-//! blocks that return to the dirty data they were taken from ([`Space::reserve_freed`]): they are
-//! free after one commit.
+//! pending clusters makes the commit itself (`Space::with_space_retry`). The exceptions are blocks
+//! that return to the dirty data they were taken from (`Space::reserve_freed`): they are free after
+//! one commit.
 
-use crate::space::Space;
+use crate::context::Context;
+use crate::space::free_space::FreeSpace;
 use extant_base::{Error, Result};
 use extant_ondisk::features::Incompat;
 use std::sync::Arc;
@@ -53,7 +54,7 @@ pub(crate) enum ReservedFor {
 
 /// Clusters that are reserved and not yet allocated.
 #[derive(Debug, Default)]
-pub(crate) struct Reserved {
+struct Reserved {
     data: AtomicI64,
     map: AtomicI64,
 }
@@ -76,13 +77,13 @@ impl Reserved {
 
     /// The number of reserved clusters.
     #[cfg(test)]
-    pub(crate) fn clusters(&self) -> i64 {
+    fn clusters(&self) -> i64 {
         self.data() + self.map()
     }
 
     /// How many reserved clusters others see as used. A pool of `pool` clusters never counts as
     /// free.
-    pub(crate) fn beyond(&self, pool: u64) -> i64 {
+    fn beyond(&self, pool: u64) -> i64 {
         let pool = i64::try_from(pool).unwrap_or(i64::MAX);
         self.data() + self.map().saturating_sub(pool).max(0)
     }
@@ -138,20 +139,37 @@ impl Drop for Reservation {
     }
 }
 
-impl Space {
-    /// Clusters that are free and wait for no commit. Preallocations of growing files are included.
-    fn clusters_free_now(&self) -> i64 {
-        // Read in this order: a freed cluster counts as pending before it counts as free.
-        self.free_clusters.load(Ordering::SeqCst) - self.pending_groups.clusters()
+/// The reservations of a volume.
+pub(crate) struct Reservations {
+    context: Arc<Context>,
+    /// Data may take the blocks that are reserved for root.
+    privileged: bool,
+    reserved: Arc<Reserved>,
+}
+
+impl Reservations {
+    pub(super) fn new(context: Arc<Context>, privileged: bool) -> Reservations {
+        Reservations { context, privileged, reserved: Arc::default() }
+    }
+
+    /// The number of reserved clusters.
+    #[cfg(test)]
+    pub(super) fn clusters(&self) -> i64 {
+        self.reserved.clusters()
+    }
+
+    /// How many reserved clusters others see as used.
+    pub(super) fn beyond_pool(&self) -> i64 {
+        self.reserved.beyond(self.pool())
     }
 
     /// Clusters that `allowance` may take now.
-    fn clusters_for(&self, allowance: Allowance) -> i64 {
+    fn clusters_for(&self, space: &FreeSpace, allowance: Allowance) -> i64 {
         // Read in this order: an allocation from a reservation lowers the free count first and the
         // reservation afterwards. Read the other way round, its clusters would seem free to others
         // meanwhile.
         let (data, map) = (self.reserved.data(), self.reserved.map());
-        let left = self.clusters_free_now() - data;
+        let left = space.clusters_free_now() - data;
         match allowance {
             Allowance::Data => {
                 left - map.max(i64::try_from(self.pool()).unwrap_or(i64::MAX)) - self.for_root()
@@ -160,7 +178,8 @@ impl Space {
         }
     }
 
-    fn reservation(&self, what: ReservedFor, clusters: u64) -> Reservation {
+    /// Reserves `clusters` clusters, however many are free.
+    pub(super) fn reservation(&self, what: ReservedFor, clusters: u64) -> Reservation {
         let wanted = i64::try_from(clusters).unwrap_or(i64::MAX >> 1);
         self.reserved.of(what).fetch_add(wanted, Ordering::SeqCst);
         Reservation { reserved: Arc::clone(&self.reserved), what, clusters }
@@ -168,28 +187,24 @@ impl Space {
 
     /// How many of `want` clusters this allowance may allocate. They are reserved for the caller
     /// until it has them, so that no other thread reserves the same clusters meanwhile.
-    pub(super) fn grant(&self, allowance: Allowance, want: u32) -> (u32, Option<Reservation>) {
+    pub(super) fn grant(
+        &self,
+        space: &FreeSpace,
+        allowance: Allowance,
+        want: u32,
+    ) -> (u32, Option<Reservation>) {
         match allowance {
             Allowance::Reserved | Allowance::Held { reserved: true } => (want, None),
             // The counters may be out of date until something is written, if the volume was not
             // closed cleanly.
-            Allowance::Metadata | Allowance::Held { .. } if !self.has_reservations() => {
-                (want, None)
-            }
+            Allowance::Metadata | Allowance::Held { .. } if !self.any() => (want, None),
             allowance => {
                 let mut own = self.reservation(ReservedFor::Data, want.into());
-                let short = u64::try_from(-self.clusters_for(allowance)).unwrap_or(0);
+                let short = u64::try_from(-self.clusters_for(space, allowance)).unwrap_or(0);
                 own.give_back(short);
                 (own.clusters as u32, Some(own))
             }
         }
-    }
-
-    /// Reserves `clusters` clusters for data that is written later.
-    ///
-    /// Errors: `NoSpace` when fewer are free now.
-    pub(crate) fn reserve_clusters(&self, clusters: u64) -> Result<Reservation> {
-        self.reserve_with_map(clusters, 0).map(|(data, _)| data)
     }
 
     /// Reserves `data` clusters for data that is written later, and `map` clusters for its map in
@@ -197,8 +212,9 @@ impl Space {
     /// because its data has its clusters already.
     ///
     /// Errors: `NoSpace` when fewer are free now; then nothing is reserved.
-    pub(crate) fn reserve_with_map(
+    pub(super) fn reserve(
         &self,
+        space: &FreeSpace,
         data: u64,
         map: u64,
     ) -> Result<(Reservation, Reservation)> {
@@ -211,16 +227,10 @@ impl Space {
             (self.reservation(ReservedFor::Data, data), self.reservation(ReservedFor::Map, map));
         let left = match (data, map) {
             (0, 0) => 0,
-            (0, _) => self.clusters_for(Allowance::Metadata),
-            _ => self.clusters_for(Allowance::Data),
+            (0, _) => self.clusters_for(space, Allowance::Metadata),
+            _ => self.clusters_for(space, Allowance::Data),
         };
         if left < 0 { Err(Error::NoSpace) } else { Ok(both) }
-    }
-
-    /// Reserves `clusters` clusters that the caller is about to free, so that no other request gets
-    /// them.
-    pub(crate) fn reserve_freed(&self, what: ReservedFor, clusters: u64) -> Reservation {
-        self.reservation(what, clusters)
     }
 
     /// Counts held clusters, which were free, as reserved.
@@ -234,7 +244,7 @@ impl Space {
     }
 
     /// Whether any clusters are reserved.
-    pub(crate) fn has_reservations(&self) -> bool {
+    pub(crate) fn any(&self) -> bool {
         self.reserved.data() > 0 || self.reserved.map() > 0
     }
 
@@ -254,7 +264,7 @@ impl Space {
     /// Clusters that an unprivileged volume never takes.
     fn for_root(&self) -> i64 {
         let ratio = u64::from(self.context.geometry().cluster_ratio());
-        let root = if self.options.privileged {
+        let root = if self.privileged {
             0
         } else {
             self.context.at_open().reserved_blocks.div_ceil(ratio)

@@ -13,7 +13,6 @@
 //! more starts at a stripe if space allows it. Contiguity matters more: the next blocks of a file
 //! follow its last ones. Source: ext4(5) `stripe`, mke2fs(8) `stripe_width`.
 
-use crate::space::Space;
 use extant_base::GroupNr;
 use extant_ondisk::geometry::Geometry;
 use extant_ondisk::superblock::Superblock;
@@ -28,6 +27,18 @@ pub(super) struct Stripes {
 }
 
 impl Stripes {
+    /// The stripes of group `nr`, with `len` clusters each; `None` if none starts at a cluster.
+    pub(super) fn in_group(geometry: &Geometry, nr: GroupNr, len: u32) -> Option<Stripes> {
+        let start = geometry.first_block(nr)?.0;
+        let ratio = u64::from(geometry.cluster_ratio());
+        // With bigalloc, groups start at clusters. Otherwise no cluster of this group would start a
+        // stripe.
+        let start = start.is_multiple_of(ratio).then_some(start / ratio)?;
+        // Less than a stripe.
+        let past = (start % u64::from(len)) as u32;
+        Some(Stripes { first: (len - past) % len, len })
+    }
+
     /// Stripes of `len` clusters from `first` on.
     #[cfg(test)]
     pub(super) fn of(first: u32, len: u32) -> Option<Stripes> {
@@ -62,21 +73,6 @@ pub(crate) fn stripe_clusters(
         .find(|blocks| (1..=geometry.blocks_per_group()).contains(blocks))?;
     let ratio = geometry.cluster_ratio();
     (blocks.is_multiple_of(ratio) && blocks / ratio > 1).then_some(blocks / ratio)
-}
-
-impl Space {
-    /// The stripes of group `nr`; `None` without stripes.
-    pub(super) fn stripes_in(&self, nr: GroupNr) -> Option<Stripes> {
-        let len = self.stripe?;
-        let start = self.context.geometry().first_block(nr)?.0;
-        let ratio = u64::from(self.context.geometry().cluster_ratio());
-        // With bigalloc, groups start at clusters. Otherwise no cluster of this group would start a
-        // stripe.
-        let start = start.is_multiple_of(ratio).then_some(start / ratio)?;
-        // Less than a stripe.
-        let past = (start % u64::from(len)) as u32;
-        Some(Stripes { first: (len - past) % len, len })
-    }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@
 
 use crate::space::Space;
 use crate::space::free_extents::Span;
+use crate::space::free_space::FreeSpace;
 use crate::space::group_edit::{GroupBlocks, GroupEdit, Map};
 use extant_base::{ByteOffset, Error, GroupNr, Result};
 use extant_journal::Credits;
@@ -40,24 +41,29 @@ impl Space {
         self.reclaim_pending()?;
         let mut bytes = 0;
         for group in 0..self.context.geometry().groups_count() {
-            bytes +=
-                self.trim_group(GroupNr(group), range.start..end, min.div_ceil(cluster_bytes))?;
+            bytes += self.free_space.trim_group(
+                GroupNr(group),
+                range.start..end,
+                min.div_ceil(cluster_bytes),
+            )?;
         }
         Ok(bytes)
     }
+}
 
+impl FreeSpace {
     fn trim_group(&self, nr: GroupNr, range: Range<u64>, min: u64) -> Result<u64> {
-        let Some(clusters) = self.context.geometry().clusters_in_group(nr) else { return Ok(0) };
+        let Some(clusters) = self.context().geometry().clusters_in_group(nr) else { return Ok(0) };
         let whole = Span { start: 0, len: clusters };
         let bytes = self.bytes_of(nr, whole);
         if bytes.end <= range.start
             || bytes.start >= range.end
-            || self.group(nr).is_bad(Map::Blocks)
+            || self.groups().get(nr).is_bad(Map::Blocks)
         {
             return Ok(0);
         }
         // Reads the bitmap into the free extents, and creates it if the group was never used.
-        let handle = self.context.journal().start(Credits::blocks(CREDITS))?;
+        let handle = self.context().journal().start(Credits::blocks(CREDITS))?;
         let blocks = GroupBlocks::fetch(self, nr, Map::Blocks)?;
         let mut edit = GroupEdit::begin(self, &blocks, &handle)?;
         let read = edit.read_free_extents();
@@ -67,7 +73,7 @@ impl Space {
         // The end of the last run that is long enough.
         let (mut done, mut at, mut long_end) = (0, 0, 0);
         loop {
-            let state = self.group(nr).state.lock();
+            let state = self.groups().get(nr).state.lock();
             let Some(run) = state.free.as_ref().and_then(|free| free.next_from(at, u32::MAX))
             else {
                 return Ok(done);
@@ -81,7 +87,9 @@ impl Space {
             let bytes = bytes.start.max(range.start)..bytes.end.min(range.end);
             // The rest of a long run counts as part of it, however short it is.
             if piece.start < long_end && bytes.start < bytes.end {
-                self.context.device().discard(ByteOffset(bytes.start), bytes.end - bytes.start)?;
+                self.context()
+                    .device()
+                    .discard(ByteOffset(bytes.start), bytes.end - bytes.start)?;
                 done += bytes.end - bytes.start;
             }
         }
@@ -90,19 +98,22 @@ impl Space {
     /// Discards clusters of a locked group whose freeing is durable, if the volume was opened with
     /// `discard`.
     pub(super) fn discard_freed(&self, nr: GroupNr, span: Span) {
-        if self.options.discard {
+        if self.discards() {
             let bytes = self.bytes_of(nr, span);
             // A discard is a hint to the device. The space is free even if it fails.
-            let _ = self.context.device().discard(ByteOffset(bytes.start), bytes.end - bytes.start);
+            let _ =
+                self.context().device().discard(ByteOffset(bytes.start), bytes.end - bytes.start);
         }
     }
 
     /// The bytes of clusters of a group, cut at the volume's end.
     fn bytes_of(&self, nr: GroupNr, span: Span) -> Range<u64> {
-        let block_bytes = self.context.block_size().bytes() as u64;
-        let Some(first) = self.context.geometry().block_of_bit(nr, span.start) else { return 0..0 };
-        let len = u64::from(span.len) * u64::from(self.context.geometry().cluster_ratio());
-        let end = (first.0 + len).min(self.context.geometry().blocks_count());
+        let block_bytes = self.context().block_size().bytes() as u64;
+        let Some(first) = self.context().geometry().block_of_bit(nr, span.start) else {
+            return 0..0;
+        };
+        let len = u64::from(span.len) * u64::from(self.context().geometry().cluster_ratio());
+        let end = (first.0 + len).min(self.context().geometry().blocks_count());
         first.0 * block_bytes..end * block_bytes
     }
 }

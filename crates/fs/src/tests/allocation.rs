@@ -310,7 +310,7 @@ fn files_that_grow_alternately_stay_in_few_pieces() {
     assert_eq!(bench.volume.space().free_clusters(), free);
     // Nothing is kept for files that are gone.
     for (nr, n) in bench.volume.geometry().groups().zip(0..) {
-        let state = bench.volume.space().group(nr).state.lock();
+        let state = bench.volume.space().groups().get(nr).state.lock();
         let streams = state.held.spans().count();
         assert!(streams <= 1, "group {n} still holds {streams} runs");
     }
@@ -340,8 +340,16 @@ fn held_clusters_are_released_before_space_runs_out() {
         done
     };
     fill(volume, &mut body, 0..40).unwrap();
-    let held: u32 =
-        volume.space().group(GroupNr(0)).state.lock().held.spans().map(|span| span.len).sum();
+    let held: u32 = volume
+        .space()
+        .groups()
+        .get(GroupNr(0))
+        .state
+        .lock()
+        .held
+        .spans()
+        .map(|span| span.len)
+        .sum();
     assert!(held > 0);
     let mut at = 100;
     while fill(volume, &mut body, at..at + 37).is_ok() {
@@ -534,7 +542,8 @@ fn map_blocks_come_from_the_pool_and_not_from_reserved_space() {
     let bench = Bench::made(9, small_groups(1024, ""));
     let volume = &bench.volume;
     let free = volume.space().free_clusters();
-    let reservation = volume.space().reserve_clusters(free - volume.space().pool() - 5).unwrap();
+    let reservation =
+        volume.space().reserve_clusters(free - volume.space().reservations().pool() - 5).unwrap();
     let of = |allowance, want| Request { allowance, ..request(0, want) };
     let allocate = |request| bench.with(|volume, handle| volume.space().allocate(handle, request));
     let map = volume.space().reserve_with_map(0, 3).unwrap();
@@ -716,7 +725,7 @@ fn a_trim_of_long_runs_takes_them_whole_and_no_shorter_one() {
     let all = fs.trim(0..u64::MAX, 0).unwrap();
     let mut runs = Vec::new();
     for nr in (0..volume.geometry().groups_count()).map(GroupNr) {
-        let (state, mut at) = (volume.space().group(nr).state.lock(), 0);
+        let (state, mut at) = (volume.space().groups().get(nr).state.lock(), 0);
         while let Some(run) = state.free.as_ref().unwrap().next_from(at, u32::MAX) {
             runs.push(u64::from(run.len));
             at = run.end();

@@ -106,7 +106,7 @@ fn damaged(volume: &Volume, cells: &Cells, nr: GroupNr, found: &mut GroupsFound)
 }
 
 fn descriptor(volume: &Volume, nr: GroupNr) -> Result<GroupDesc> {
-    let (block, place) = volume.space().descriptor_block(nr)?;
+    let (block, place) = volume.space().groups().descriptor_block(nr)?;
     let bytes = block.read();
     GroupDesc::check(&bytes[place], nr, volume.geometry(), volume.checksums())
 }
@@ -142,7 +142,7 @@ fn one(
     desc: &GroupDesc,
     found: &mut GroupsFound,
 ) -> Result<()> {
-    let map = volume.space().block_bitmap_of(nr, desc)?;
+    let map = volume.space().groups().block_bitmap_of(nr, desc)?;
     let uninit = desc.block_uninit(volume.checksums());
     let clusters = volume.geometry().clusters_in_group(nr).unwrap_or(0);
     let Some(blocks) = volume.geometry().blocks_of_group(nr) else { return Ok(()) };

@@ -108,7 +108,7 @@ impl Volume {
             drop(permit);
             let n = match written {
                 Ok(n) => n,
-                Err(Error::NoSpace) if !has_flushed && self.space().has_reservations() => {
+                Err(Error::NoSpace) if !has_flushed && self.space().reservations().any() => {
                     // More space is reserved than dirty data needs. Write-back allocates what it
                     // needs and returns the rest.
                     has_flushed = true;
