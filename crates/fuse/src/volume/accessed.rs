@@ -12,8 +12,8 @@
 //! read, the kernel requests the attributes again before it shows a time of access. Source:
 //! mount(8) (relatime, strictatime, lazytime), open(2) (`O_NOATIME`).
 
-use super::Volume;
 use super::attributes::now;
+use super::context::Context;
 use crate::operations::NodeId;
 use extant::{InodeFlags, Node, Timestamp};
 
@@ -36,11 +36,13 @@ pub enum AccessTimes {
     Never,
 }
 
-impl Volume {
+impl Context {
     /// Handles the time of access for a read of `node` through an opening with these flags.
     pub(super) fn note_access(&self, id: NodeId, node: &Node, open_flags: u32) {
-        let mode = self.options.access_times;
-        if mode == AccessTimes::Never || open_flags & NO_ACCESS_TIME != 0 || self.fs.is_read_only()
+        let mode = self.options().access_times;
+        if mode == AccessTimes::Never
+            || open_flags & NO_ACCESS_TIME != 0
+            || self.fs().is_read_only()
         {
             return;
         }
@@ -58,13 +60,13 @@ impl Volume {
                 || now.sec - accessed.sec >= DAY
         };
         if is_due(access.accessed) {
-            self.nodes.note_access(id, now, is_due);
+            self.nodes().note_access(id, now, is_due);
         }
     }
 
     /// Stores the times that are only in memory.
     pub(super) fn store_access_times(&self) {
-        for (node, time) in self.nodes.take_accesses() {
+        for (node, time) in self.nodes().take_accesses() {
             store(&node, time);
         }
     }

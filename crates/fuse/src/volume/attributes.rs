@@ -1,7 +1,8 @@
 //! The attributes that `stat` shows, and changes of them.
 
+use super::context::Context;
 use super::nodes::id_of;
-use super::{KEPT, Volume, errno};
+use super::{KEPT, errno};
 use crate::operations::{Answer, Attributes, Caller, NodeId, SetAttr, SetTime};
 use extant::{DeviceNumber, InodeFlags, Metadata, Node, SetAttributes, Timestamp};
 use rustix::io::Errno;
@@ -40,10 +41,10 @@ pub(super) fn now() -> Timestamp {
     Timestamp { sec: since.as_secs() as i64, nsec: since.subsec_nanos() }
 }
 
-impl Volume {
+impl Context {
     /// The attributes to show for a file.
     pub(super) fn attributes(&self, metadata: &Metadata) -> Attributes {
-        let held = |time| holdable(time, self.fs.superblock().inode_size);
+        let held = |time| holdable(time, self.fs().superblock().inode_size);
         let id = id_of(metadata.ino());
         // As Linux, count content in the inode too, so that no program takes the file for a hole.
         let inline = metadata.is_file() && metadata.flags().contains(InodeFlags::INLINE_DATA);
@@ -52,16 +53,16 @@ impl Volume {
             ino: u64::from(metadata.ino().get()),
             size: metadata.len(),
             blocks: metadata.sectors() + inline,
-            atime: held(self.nodes.accessed(id).unwrap_or(metadata.accessed())),
+            atime: held(self.nodes().accessed(id).unwrap_or(metadata.accessed())),
             mtime: held(metadata.modified()),
             ctime: held(metadata.changed()),
             btime: metadata.created(),
             mode: metadata.mode(),
             nlink: metadata.links(),
-            uid: self.options.users.shown(metadata.uid()),
-            gid: self.options.groups.shown(metadata.gid()),
+            uid: self.options().users.shown(metadata.uid()),
+            gid: self.options().groups.shown(metadata.gid()),
             rdev: metadata.device().map_or(0, packed),
-            blksize: self.fs.superblock().block_size.bytes() as u32,
+            blksize: self.fs().superblock().block_size.bytes() as u32,
         }
     }
 
@@ -72,7 +73,7 @@ impl Volume {
     ) -> Answer<(Attributes, Duration)> {
         let id = node;
         let node = self.node(id)?;
-        let held = |time| holdable(time, self.fs.superblock().inode_size);
+        let held = |time| holdable(time, self.fs().superblock().inode_size);
         let time = |time: SetTime| match time {
             SetTime::Now => held(now()),
             SetTime::To(time) => held(time),
@@ -84,8 +85,8 @@ impl Volume {
         }
         let changes = SetAttributes {
             mode,
-            uid: request.uid.map(|uid| self.options.users.stored(uid)),
-            gid: request.gid.map(|gid| self.options.groups.stored(gid)),
+            uid: request.uid.map(|uid| self.options().users.stored(uid)),
+            gid: request.gid.map(|gid| self.options().groups.stored(gid)),
             size: request.size,
             atime: request.atime.map(time),
             mtime: request.mtime.map(time),
@@ -95,7 +96,7 @@ impl Volume {
         };
         node.set_attributes(&changes).map_err(errno)?;
         if changes.atime.is_some() {
-            self.nodes.forget_access(id);
+            self.nodes().forget_access(id);
         }
         self.made(())?;
         let metadata = node.metadata();
@@ -137,7 +138,7 @@ impl Volume {
 
     /// Whether `group` of the volume is the caller's group or a supplementary group of its process.
     fn is_in_group(&self, by: &Caller, group: u32) -> bool {
-        let is = |gid| self.options.groups.stored(gid) == group;
+        let is = |gid| self.options().groups.stored(gid) == group;
         // A request carries one group. A process that has ended has no supplementary groups.
         let status =
             std::fs::read_to_string(format!("/proc/{}/status", by.pid)).unwrap_or_default();

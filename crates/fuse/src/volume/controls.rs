@@ -21,7 +21,8 @@
 //! check, from any process that can open the file, and is refused as unknown. Source:
 //! ioctl_iflags(2), ioctl_xfs_fsgetxattr(2).
 
-use super::{Volume, errno};
+use super::context::Context;
+use super::errno;
 use crate::operations::{Answer, Caller, NodeId};
 use extant::{InodeFlags, Node, SetAttributes};
 use rustix::io::Errno;
@@ -67,8 +68,11 @@ const fn command(direction: u32, bytes: usize, kind: char, number: u32) -> u32 {
     direction << 30 | (bytes as u32) << 16 | (kind as u32) << 8 | number
 }
 
-impl Volume {
-    pub(super) fn answer_control(
+/// Requests by `ioctl`.
+pub(super) struct Controls<'a>(pub(super) &'a Context);
+
+impl Controls<'_> {
+    pub(super) fn answer(
         &self,
         by: &Caller,
         node: NodeId,
@@ -76,26 +80,26 @@ impl Volume {
         input: &[u8],
         out: &mut [u8],
     ) -> Answer<usize> {
-        let node = self.node(node)?;
+        let node = self.0.node(node)?;
         match command {
             TRIM => self.trim(by, input, out),
             GET_LABEL => {
-                let mut label = self.fs.label();
+                let mut label = self.0.fs().label();
                 label.resize(LABEL_BYTES, 0);
                 put(out, &label)
             }
             SET_LABEL => {
-                self.check_may_administer(by)?;
+                check_may_administer(by)?;
                 let label = input.split(|byte| *byte == 0).next().unwrap_or_default();
-                self.fs.set_label(label).map(|()| 0).map_err(errno)
+                self.0.fs().set_label(label).map(|()| 0).map_err(errno)
             }
             SHUT_DOWN => match by.uid {
-                0 => self.fs.shut_down(true).map(|()| 0).map_err(errno),
+                0 => self.0.fs().shut_down(true).map(|()| 0).map_err(errno),
                 _ => Err(Errno::PERM),
             },
             SET_VERSION | SET_VERSION_32 | SET_VERSION_OLD => {
-                let owner = self.options.users.shown(node.metadata().uid());
-                if self.options.check_permissions && by.uid != 0 && by.uid != owner {
+                let owner = self.0.options().users.shown(node.metadata().uid());
+                if self.0.options().check_permissions && by.uid != 0 && by.uid != owner {
                     return Err(Errno::PERM);
                 }
                 node.set_generation(word(input, 0)?).map_err(|error| match error {
@@ -103,7 +107,7 @@ impl Volume {
                     extant::Error::NotSupported(_) => Errno::NOTTY,
                     error => errno(error),
                 })?;
-                self.made(0)
+                self.0.made(0)
             }
             GET_FLAGS | GET_FLAGS_32 => put(out, &shown_flags(&node).bits().to_le_bytes()),
             GET_VERSION | GET_VERSION_32 | GET_VERSION_OLD => {
@@ -122,9 +126,9 @@ impl Volume {
                 }
                 let changes = SetAttributes { flags: Some(flags), ..Default::default() };
                 node.set_attributes(&changes).map_err(errno)?;
-                self.made(0)
+                self.0.made(0)
             }
-            GET_XFLAGS => put(out, &self.xflags(&node)),
+            GET_XFLAGS => put(out, &xflags(&node)),
             SET_XFLAGS => {
                 let xflags = word(input, 0)?;
                 let mut flags = shown_flags(&node);
@@ -138,41 +142,42 @@ impl Volume {
                 let projid = (projid != node.metadata().project()).then_some(projid);
                 let changes = SetAttributes { flags: Some(flags), projid, ..Default::default() };
                 node.set_attributes(&changes).map_err(errno)?;
-                self.made(0)
+                self.0.made(0)
             }
             _ => Err(Errno::NOTTY),
         }
     }
 
-    /// Permits root, and the user who mounted, what requires CAP_SYS_ADMIN on a mount of Linux.
-    fn check_may_administer(&self, by: &Caller) -> Answer<()> {
-        let is_ours = by.uid == 0 || by.uid == rustix::process::geteuid().as_raw();
-        is_ours.then_some(()).ok_or(Errno::PERM)
-    }
-
     /// `FITRIM`: the input is the range; the result is the range with the number of trimmed bytes
     /// as its length.
     fn trim(&self, by: &Caller, input: &[u8], out: &mut [u8]) -> Answer<usize> {
-        self.check_may_administer(by)?;
+        check_may_administer(by)?;
         let number = |at: usize| {
             let bytes = input.get(at..at + 8).and_then(|bytes| bytes.first_chunk::<8>());
             bytes.map(|bytes| u64::from_le_bytes(*bytes)).ok_or(Errno::INVAL)
         };
         let (start, len, min) = (number(0)?, number(8)?, number(16)?);
-        let bytes = self.fs.trim(start..start.saturating_add(len), min).map_err(errno)?;
+        let bytes = self.0.fs().trim(start..start.saturating_add(len), min).map_err(errno)?;
         let answer: Vec<u8> = [start, bytes, min].into_iter().flat_map(u64::to_le_bytes).collect();
         put(out, &answer)
     }
+}
 
-    fn xflags(&self, node: &Node) -> [u8; XFLAGS_BYTES] {
-        let metadata = node.metadata();
-        let set = XFLAGS.iter().filter(|(_, flag)| metadata.flags().contains(*flag));
-        let flags: u32 = set.map(|(bit, _)| bit).sum();
-        let mut bytes = [0; XFLAGS_BYTES];
-        bytes[..4].copy_from_slice(&flags.to_le_bytes());
-        bytes[12..16].copy_from_slice(&metadata.project().to_le_bytes());
-        bytes
-    }
+/// Permits root, and the user who mounted, what requires CAP_SYS_ADMIN on a mount of Linux.
+fn check_may_administer(by: &Caller) -> Answer<()> {
+    let is_ours = by.uid == 0 || by.uid == rustix::process::geteuid().as_raw();
+    is_ours.then_some(()).ok_or(Errno::PERM)
+}
+
+/// What `FS_IOC_FSGETXATTR` returns for `node`.
+fn xflags(node: &Node) -> [u8; XFLAGS_BYTES] {
+    let metadata = node.metadata();
+    let set = XFLAGS.iter().filter(|(_, flag)| metadata.flags().contains(*flag));
+    let flags: u32 = set.map(|(bit, _)| bit).sum();
+    let mut bytes = [0; XFLAGS_BYTES];
+    bytes[..4].copy_from_slice(&flags.to_le_bytes());
+    bytes[12..16].copy_from_slice(&metadata.project().to_le_bytes());
+    bytes
 }
 
 /// The flags that a file of this kind cannot have.

@@ -1,11 +1,14 @@
 //! Regular files: opening, reading, writing, allocating.
 
 use super::accessed::AccessTimes;
-use super::{Volume, errno, lends_owners};
+use super::context::Context;
+use super::handles::HandleTable;
+use super::{errno, lends_owners};
 use crate::operations::{Answer, Caller, Entry, HandleId, NodeId, Opened, WriteFlags};
 use extant::{FallocateMode, File, InodeFlags, Node};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
+use std::sync::Arc;
 
 /// Largest piece of a copy between files, in bytes.
 const COPY_STEP: usize = 1 << 20;
@@ -22,7 +25,7 @@ const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
 
 /// An opening of a regular file.
-pub(super) struct OpenedFile {
+struct OpenedFile {
     file: File,
     node: Node,
     /// The flags of `open`.
@@ -34,33 +37,40 @@ pub(super) struct OpenedFile {
     past_cache: bool,
 }
 
-impl Volume {
+/// The openings of regular files.
+pub(super) struct OpenFiles {
+    context: Arc<Context>,
+    table: HandleTable<OpenedFile>,
+}
+
+impl OpenFiles {
+    pub(super) fn new(context: Arc<Context>) -> OpenFiles {
+        OpenFiles { context, table: HandleTable::new() }
+    }
+
+    /// Ends all openings.
+    pub(super) fn clear(&self) {
+        self.table.clear();
+    }
+
+    /// Ends the opening `handle`.
+    pub(super) fn release(&self, handle: HandleId) {
+        drop(self.table.take(handle));
+    }
+
     /// Makes the change that was just made through the opening `handle` durable, if the file was
     /// opened with `O_SYNC` or `O_DSYNC`.
     pub(super) fn sync_if_opened_so(&self, handle: HandleId) -> Answer<()> {
-        match self.files.get(handle) {
+        match self.table.get(handle) {
             Ok(opened) if opened.syncs => opened.file.sync_all().map_err(errno),
             _ => Ok(()),
-        }
-    }
-
-    /// Called before a sync of one file: makes the bytes durable that programs wrote to files that
-    /// they have closed.
-    ///
-    /// The kernel has already sent those bytes, so its `sync_file_range` finds nothing to do and
-    /// does not reach the server. A program that calls it for many files and then syncs one file
-    /// (git with `core.fsyncMethod=batch`) expects all of them to be durable.
-    pub(super) fn sync_handed_over(&self) -> Answer<()> {
-        match self.fs.is_read_only() {
-            true => Ok(()),
-            false => self.fs.sync_closed_files().map_err(errno),
         }
     }
 
     /// A program closes a descriptor. From here on the file's content counts as closed, although
     /// the opening ends later: no program waits for that, so the next sync may arrive before it.
     pub(super) fn note_close(&self, handle: HandleId) -> Answer<()> {
-        let opened = self.files.get(handle)?;
+        let opened = self.table.get(handle)?;
         if opened.flags & ACCESS != READ_ONLY {
             // The engine counts the end of an opening, and any opening of the node will do.
             drop(opened.node.open().map_err(errno)?);
@@ -69,10 +79,10 @@ impl Volume {
     }
 
     /// Opens the file. The kernel itself opens devices, pipes and sockets.
-    pub(super) fn open_file(&self, node: &Node, flags: u32) -> Answer<Opened> {
-        let mut past_cache = self.options.access_times == AccessTimes::Strict;
+    pub(super) fn open(&self, node: &Node, flags: u32) -> Answer<Opened> {
+        let mut past_cache = self.context.options().access_times == AccessTimes::Strict;
         if flags & ACCESS != READ_ONLY || flags & TRUNCATE != 0 {
-            if self.fs.is_read_only() {
+            if self.context.fs().is_read_only() {
                 return Err(Errno::ROFS);
             }
             let fixed = node.metadata().flags();
@@ -84,15 +94,15 @@ impl Volume {
                     return Err(Errno::PERM);
                 }
                 // From its cache the kernel writes whole pages, which would include older bytes.
-                past_cache |= self.kernel_collects_writes();
+                past_cache |= self.context.kernel_collects_writes();
             }
             if fixed.contains(InodeFlags::SYNC) {
                 // Each write must arrive here before it returns, and the engine makes it durable.
-                past_cache = self.kernel_collects_writes();
+                past_cache = self.context.kernel_collects_writes();
             }
         }
         let file = node.open().map_err(errno)?;
-        let handle = self.files.put(OpenedFile {
+        let handle = self.table.put(OpenedFile {
             file,
             node: node.clone(),
             flags,
@@ -104,32 +114,32 @@ impl Volume {
 
     /// Opens the new file of `entry`. If that fails, the entry is withdrawn, because the kernel
     /// never receives it.
-    pub(super) fn opened_with(&self, entry: Entry, flags: u32) -> Answer<(Entry, Opened)> {
-        let opened = self.node(entry.node).and_then(|node| self.open_file(&node, flags));
+    pub(super) fn open_new(&self, entry: Entry, flags: u32) -> Answer<(Entry, Opened)> {
+        let opened = self.context.node(entry.node).and_then(|node| self.open(&node, flags));
         match opened {
             Ok(opened) => Ok((entry, opened)),
             Err(error) => {
-                self.nodes.forget(entry.node, 1);
+                self.context.nodes().forget(entry.node, 1);
                 Err(error)
             }
         }
     }
 
     /// Calls `operation` with the open file, or with the node if the kernel sent no handle.
-    pub(super) fn with_file<T>(
+    pub(super) fn with<T>(
         &self,
         node: NodeId,
         handle: Option<HandleId>,
         operation: impl FnOnce(&File) -> extant::Result<T>,
     ) -> Answer<T> {
         match handle {
-            Some(handle) => operation(&self.files.get(handle)?.file),
-            None => operation(&self.node(node)?.open().map_err(errno)?),
+            Some(handle) => operation(&self.table.get(handle)?.file),
+            None => operation(&self.context.node(node)?.open().map_err(errno)?),
         }
         .map_err(errno)
     }
 
-    pub(super) fn read_bytes(
+    pub(super) fn read(
         &self,
         id: NodeId,
         handle: Option<HandleId>,
@@ -138,22 +148,22 @@ impl Volume {
     ) -> Answer<usize> {
         match handle {
             Some(handle) => {
-                let opened = self.files.get(handle)?;
+                let opened = self.table.get(handle)?;
                 let read = opened.file.read_at(offset, out).map_err(errno)?;
-                self.note_access(id, &opened.node, opened.flags);
+                self.context.note_access(id, &opened.node, opened.flags);
                 Ok(read)
             }
             None => {
-                let node = self.node(id)?;
+                let node = self.context.node(id)?;
                 let file = node.open().map_err(errno)?;
                 let read = file.read_at(offset, out).map_err(errno)?;
-                self.note_access(id, &node, 0);
+                self.context.note_access(id, &node, 0);
                 Ok(read)
             }
         }
     }
 
-    pub(super) fn write_bytes(
+    pub(super) fn write(
         &self,
         node: NodeId,
         handle: Option<HandleId>,
@@ -163,8 +173,8 @@ impl Volume {
     ) -> Answer<usize> {
         if flags.kill_suid_sgid {
             // A write that is refused must not change anything.
-            self.with_file(node, handle, |file| file.check_write(offset))?;
-            self.drop_set_ids(&self.node(node)?)?;
+            self.with(node, handle, |file| file.check_write(offset))?;
+            self.context.drop_set_ids(&self.context.node(node)?)?;
         }
         let appends = flags.open_flags & APPEND != 0 && !flags.from_cache;
         // For these writes the kernel does not accept a short count: the rest of a page in its
@@ -172,11 +182,11 @@ impl Volume {
         // whatever the reason was.
         let whole = flags.from_cache || flags.open_flags & OFlags::DIRECT.bits() != 0;
         let past_cache = match handle {
-            Some(handle) => self.files.get(handle)?.past_cache,
+            Some(handle) => self.table.get(handle)?.past_cache,
             None => false,
         };
-        let sync = self.options.sync || past_cache && flags.open_flags & DSYNC != 0;
-        self.with_file(node, handle, |file| {
+        let sync = self.context.options().sync || past_cache && flags.open_flags & DSYNC != 0;
+        self.with(node, handle, |file| {
             let mut written = match appends && offset == file.metadata().len() {
                 true => file.append(bytes)?,
                 false => file.write_at(offset, bytes)?,
@@ -212,19 +222,19 @@ impl Volume {
             FallocateFlags::INSERT_RANGE => FallocateMode::Insert,
             _ => return Err(Errno::OPNOTSUPP),
         };
-        let node = self.node(node)?;
+        let node = self.context.node(node)?;
         let file = node.open().map_err(errno)?;
         if !lends_owners(by) {
             file.check_allocate(mode, offset, len).map_err(errno)?;
-            self.drop_set_ids_of_others(by, &node)?;
+            self.context.drop_set_ids_of_others(by, &node)?;
         }
         file.allocate(mode, offset, len).map_err(errno)?;
-        self.made(())
+        self.context.made(())
     }
 
     /// The offset at which the next data or hole begins.
     pub(super) fn next_data_or_hole(&self, node: NodeId, offset: u64, whence: u32) -> Answer<u64> {
-        let found = self.with_file(node, None, |file| match whence {
+        let found = self.with(node, None, |file| match whence {
             SEEK_DATA => file.seek_data(offset),
             SEEK_HOLE => file.seek_hole(offset),
             _ => Err(extant::Error::Invalid("neither SEEK_DATA nor SEEK_HOLE")),
@@ -233,15 +243,15 @@ impl Volume {
     }
 
     /// Copies bytes for `by`.
-    pub(super) fn copy_bytes(
+    pub(super) fn copy(
         &self,
         by: &Caller,
         (from, mut at): (NodeId, u64),
         (to, mut to_at): (NodeId, u64),
         len: u64,
     ) -> Answer<u64> {
-        let to = self.node(to)?;
-        let source = self.node(from)?.open().map_err(errno)?;
+        let to = self.context.node(to)?;
+        let source = self.context.node(from)?.open().map_err(errno)?;
         let target = to.open().map_err(errno)?;
         // Each reply covers a limited part: the kernel sends the rest as a new request, and can
         // deliver signals in between.
@@ -257,7 +267,7 @@ impl Volume {
                 }
                 if copied == 0 && !lends_owners(by) {
                     target.check_write(to_at).map_err(errno)?;
-                    self.drop_set_ids_of_others(by, &to)?;
+                    self.context.drop_set_ids_of_others(by, &to)?;
                 }
                 target.write_at(to_at, &part[..read]).map_err(errno)
             });
@@ -271,17 +281,17 @@ impl Volume {
                 Err(_) => break,
             }
         }
-        self.made(copied)
+        self.context.made(copied)
     }
 
     pub(super) fn block_of(&self, node: NodeId, block: u64, block_bytes: u32) -> Answer<u64> {
-        let volume_block = u64::from(self.fs.space().block_bytes);
+        let volume_block = u64::from(self.context.fs().space().block_bytes);
         let unit = u64::from(block_bytes);
         if unit == 0 || volume_block % unit != 0 && unit % volume_block != 0 {
             return Err(Errno::INVAL);
         }
         let offset = block.checked_mul(unit).ok_or(Errno::FBIG)?;
-        let extent = self.with_file(node, None, |file| file.extent_at(offset))?;
+        let extent = self.with(node, None, |file| file.extent_at(offset))?;
         let place = extent.map(|extent| extent.block.0 * volume_block + (offset - extent.offset));
         Ok(place.map_or(0, |bytes| bytes / unit))
     }

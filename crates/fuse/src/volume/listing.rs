@@ -8,8 +8,10 @@
 //! where several names have the same place, which takes a collision of 63 bits, an opening
 //! remembers which of them it has returned.
 
+use super::context::Context;
+use super::handles::HandleTable;
 use super::nodes::id_of;
-use super::{KEPT, Volume, errno};
+use super::{KEPT, errno};
 use crate::operations::{Answer, Attributes, Entry, HandleId, Listing, NodeId};
 use extant::{DirEntry, DirPlaces, FileKind, InodeFlags, Node};
 use extant_base::lock::{Mutex, Rank};
@@ -17,6 +19,7 @@ use rustix::io::Errno;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The type of a directory, as in `st_mode >> 12`.
@@ -25,7 +28,7 @@ const DIRECTORY: u32 = 4;
 const FIRST: u64 = 2;
 
 /// One opening of a directory.
-pub(super) struct OpenDir {
+struct OpenDir {
     dir: Node,
     /// The flags of `open`.
     flags: u32,
@@ -44,7 +47,7 @@ struct At {
 }
 
 impl OpenDir {
-    pub(super) fn new(dir: Node, flags: u32) -> OpenDir {
+    fn new(dir: Node, flags: u32) -> OpenDir {
         OpenDir { dir, flags, at: Mutex::new(Rank::Listing, At::default()) }
     }
 }
@@ -53,7 +56,31 @@ fn kind_bits(entry: &DirEntry) -> u32 {
     entry.file_type().map_or(0, |kind: FileKind| u32::from(kind.mode_bits() >> 12))
 }
 
-impl Volume {
+/// The openings of directories.
+pub(super) struct OpenDirs {
+    context: Arc<Context>,
+    table: HandleTable<OpenDir>,
+}
+
+impl OpenDirs {
+    pub(super) fn new(context: Arc<Context>) -> OpenDirs {
+        OpenDirs { context, table: HandleTable::new() }
+    }
+
+    /// Ends all openings.
+    pub(super) fn clear(&self) {
+        self.table.clear();
+    }
+
+    pub(super) fn open(&self, node: NodeId, flags: u32) -> Answer<HandleId> {
+        self.table.put(OpenDir::new(self.context.node(node)?, flags))
+    }
+
+    /// Ends the opening `handle`.
+    pub(super) fn release(&self, handle: HandleId) {
+        drop(self.table.take(handle));
+    }
+
     pub(super) fn list(
         &self,
         node: NodeId,
@@ -62,12 +89,12 @@ impl Volume {
         into: &mut dyn Listing,
     ) -> Answer<()> {
         let opened = match handle {
-            Some(handle) => self.dirs.get(handle)?,
-            None => std::sync::Arc::new(OpenDir::new(self.node(node)?, 0)),
+            Some(handle) => self.table.get(handle)?,
+            None => Arc::new(OpenDir::new(self.context.node(node)?, 0)),
         };
         let mut at = opened.at.lock();
         self.list_from(&opened.dir, &mut at, offset, into)?;
-        self.note_access(node, &opened.dir, opened.flags);
+        self.context.note_access(node, &opened.dir, opened.flags);
         Ok(())
     }
 
@@ -135,8 +162,8 @@ impl Volume {
 
     /// The entry of a listed name. Only the name if the file no longer exists or cannot be read.
     fn listed(&self, entry: &DirEntry, kept: Duration) -> Entry {
-        match self.fs.node_of_ino(entry.ino()) {
-            Ok(node) => self.entry(node, kept),
+        match self.context.fs().node_of_ino(entry.ino()) {
+            Ok(node) => self.context.entry(node, kept),
             Err(_) => Entry {
                 node: NodeId(0),
                 generation: 0,

@@ -2,11 +2,10 @@
 //!
 //! ```text
 //!   NodeId 1 = the root, else the inode's number
-//!   nodes     files that the kernel knows ──► Node, held until the kernel forgets it, because an
-//!             open file may lose its names
-//!   handles   openings of files and directories
-//!
-//!   requests  names.rs  files.rs  attributes.rs  listing.rs  xattrs.rs  controls.rs
+//!   Context   context.rs   the filesystem, options, and files that the kernel knows ──► Node, held
+//!                          until the kernel forgets it, because an open file may lose its names
+//!   openings  files.rs  listing.rs                           by handle
+//!   requests  names.rs  attributes.rs  xattrs.rs  controls.rs
 //! ```
 //!
 //! While it is mounted, only this process changes the volume, and every change passes through the
@@ -16,6 +15,7 @@
 
 mod accessed;
 mod attributes;
+mod context;
 mod controls;
 mod files;
 mod handles;
@@ -32,19 +32,20 @@ use crate::operations::{
     Answer, Attributes, Caller, Entry, HandleId, Handles, Listing, NewNode, NodeId, Opened,
     Operations, SetAttr, Settings, Statistics, WriteFlags,
 };
-use extant::{Error, Filesystem, Node};
-use files::OpenedFile;
-use handles::HandleTable;
-use listing::OpenDir;
-use nodes::Nodes;
+use context::Context;
+use controls::Controls;
+use extant::{Error, Filesystem};
+use files::OpenFiles;
+use listing::OpenDirs;
+use names::Names;
 use rustix::io::Errno;
 use std::ffi::OsStr;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
+use xattrs::Xattrs;
 
 /// How long the kernel may cache names and attributes: no other process changes the volume.
 const KEPT: Duration = Duration::from_secs(365 * 86_400);
-/// How long to wait for space that files without names still hold.
-const RELEASE_TIMEOUT: Duration = Duration::from_millis(100);
 /// Largest read and write, bytes: the limit of a kernel whose `fs.fuse.max_pages_limit` was not
 /// changed.
 const TRANSFER: u32 = 1 << 20;
@@ -77,16 +78,14 @@ pub struct VolumeOptions {
 
 /// A volume that answers the kernel's requests.
 pub struct Volume {
-    fs: Filesystem,
-    options: VolumeOptions,
-    nodes: Nodes,
-    files: HandleTable<OpenedFile>,
-    dirs: HandleTable<OpenDir>,
+    context: Arc<Context>,
+    files: OpenFiles,
+    dirs: OpenDirs,
 }
 
 impl std::fmt::Debug for Volume {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Volume").field("filesystem", &self.fs).finish_non_exhaustive()
+        f.debug_struct("Volume").field("filesystem", self.context.fs()).finish_non_exhaustive()
     }
 }
 
@@ -100,18 +99,17 @@ impl Volume {
         if !root.metadata().is_dir() {
             return Err(Error::NotADirectory);
         }
+        let context = Arc::new(Context::new(fs, options, root));
         Ok(Volume {
-            nodes: Nodes::new(root),
-            files: HandleTable::new(),
-            dirs: HandleTable::new(),
-            fs,
-            options,
+            files: OpenFiles::new(Arc::clone(&context)),
+            dirs: OpenDirs::new(Arc::clone(&context)),
+            context,
         })
     }
 
     /// The volume.
     pub fn filesystem(&self) -> &Filesystem {
-        &self.fs
+        self.context.fs()
     }
 
     /// Releases everything of the volume: openings, and the files that the kernel knew. Called at
@@ -119,49 +117,7 @@ impl Volume {
     pub fn let_go(&self) {
         self.files.clear();
         self.dirs.clear();
-        self.nodes.clear();
-    }
-
-    /// Whether writes go to the kernel's cache first (write-back mode). The kernel then also
-    /// maintains sizes and times of cached files.
-    fn kernel_collects_writes(&self) -> bool {
-        self.options.collect_writes && !self.options.sync && !self.fs.is_read_only()
-    }
-
-    fn node(&self, id: NodeId) -> Answer<Node> {
-        self.nodes.get(id).ok_or(Errno::STALE)
-    }
-
-    /// Retries `operation` while it fails for lack of space and files without names still hold
-    /// some. The kernel sends FORGET some time after a removal, so without this a program that
-    /// removes a file and writes another one would receive an error for a full volume.
-    fn retry_if_full<T>(&self, mut operation: impl FnMut() -> Answer<T>) -> Answer<T> {
-        let end = Instant::now() + RELEASE_TIMEOUT;
-        loop {
-            let gone = self.nodes.gone();
-            match operation() {
-                Err(Errno::NOSPC) if Instant::now() < end && self.nodes.may_free_space(gone) => {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                done => return done,
-            }
-        }
-    }
-
-    /// Called after a change: makes it durable now if the mount is synchronous.
-    fn made<T>(&self, done: T) -> Answer<T> {
-        if self.options.sync {
-            self.fs.sync().map_err(errno)?;
-        }
-        Ok(done)
-    }
-
-    /// As [`made`](Self::made), for a change of names.
-    fn made_names<T>(&self, done: T) -> Answer<T> {
-        if self.options.dir_sync && !self.options.sync {
-            self.fs.sync_names().map_err(errno)?;
-        }
-        self.made(done)
+        self.context.nodes().clear();
     }
 }
 
@@ -179,23 +135,23 @@ fn lends_owners(by: &Caller) -> bool {
 
 impl Operations for Volume {
     fn settings(&self) -> Settings {
-        let second = self.fs.superblock().inode_size <= 128;
+        let second = self.context.fs().superblock().inode_size <= 128;
         Settings {
-            writeback_cache: self.kernel_collects_writes(),
-            posix_acl: self.options.check_permissions,
+            writeback_cache: self.context.kernel_collects_writes(),
+            posix_acl: self.context.options().check_permissions,
             handles: Handles::All,
             time_granularity_ns: if second { 1_000_000_000 } else { 1 },
             max_transfer: TRANSFER,
-            every_read: self.options.access_times == AccessTimes::Strict,
+            every_read: self.context.options().access_times == AccessTimes::Strict,
         }
     }
 
     fn lookup(&self, _: &Caller, dir: NodeId, name: &OsStr) -> Answer<Entry> {
-        self.look_up(dir, name)
+        Names(&self.context).look_up(dir, name)
     }
 
     fn forget(&self, node: NodeId, count: u64) {
-        self.nodes.forget(node, count);
+        self.context.nodes().forget(node, count);
     }
 
     fn get_attributes(
@@ -204,8 +160,8 @@ impl Operations for Volume {
         node: NodeId,
         _: Option<HandleId>,
     ) -> Answer<(Attributes, Duration)> {
-        let metadata = self.node(node)?.metadata();
-        Ok((self.attributes(&metadata), attributes::kept(&metadata)))
+        let metadata = self.context.node(node)?.metadata();
+        Ok((self.context.attributes(&metadata), attributes::kept(&metadata)))
     }
 
     fn set_attributes(
@@ -215,23 +171,23 @@ impl Operations for Volume {
         _: Option<HandleId>,
         changes: &SetAttr,
     ) -> Answer<(Attributes, Duration)> {
-        self.retry_if_full(|| self.change_attributes(node, changes))
+        self.context.retry_if_full(|| self.context.change_attributes(node, changes))
     }
 
     fn read_link(&self, _: &Caller, node: NodeId) -> Answer<Vec<u8>> {
-        self.link_target(node)
+        self.context.link_target(node)
     }
 
     fn make_node(&self, by: &Caller, dir: NodeId, name: &OsStr, new: &NewNode) -> Answer<Entry> {
-        self.retry_if_full(|| self.make_file(by, dir, name, new))
+        self.context.retry_if_full(|| Names(&self.context).make_file(by, dir, name, new))
     }
 
     fn make_dir(&self, by: &Caller, dir: NodeId, name: &OsStr, new: &NewNode) -> Answer<Entry> {
-        self.retry_if_full(|| self.make_directory(by, dir, name, new))
+        self.context.retry_if_full(|| Names(&self.context).make_directory(by, dir, name, new))
     }
 
     fn symlink(&self, by: &Caller, dir: NodeId, name: &OsStr, target: &OsStr) -> Answer<Entry> {
-        self.retry_if_full(|| self.make_symlink(by, dir, name, target))
+        self.context.retry_if_full(|| Names(&self.context).make_symlink(by, dir, name, target))
     }
 
     fn create(
@@ -242,8 +198,9 @@ impl Operations for Volume {
         new: &NewNode,
         flags: u32,
     ) -> Answer<(Entry, Opened)> {
-        let entry = self.retry_if_full(|| self.make_file(by, dir, name, new))?;
-        self.opened_with(entry, flags)
+        let entry =
+            self.context.retry_if_full(|| Names(&self.context).make_file(by, dir, name, new))?;
+        self.files.open_new(entry, flags)
     }
 
     fn make_unnamed(
@@ -253,20 +210,21 @@ impl Operations for Volume {
         new: &NewNode,
         flags: u32,
     ) -> Answer<(Entry, Opened)> {
-        let entry = self.retry_if_full(|| self.make_nameless(by, dir, new))?;
-        self.opened_with(entry, flags)
+        let entry =
+            self.context.retry_if_full(|| Names(&self.context).make_nameless(by, dir, new))?;
+        self.files.open_new(entry, flags)
     }
 
     fn unlink(&self, _: &Caller, dir: NodeId, name: &OsStr) -> Answer<()> {
-        let dir = self.node(dir)?;
+        let dir = self.context.node(dir)?;
         dir.unlink(name).map_err(errno)?;
-        self.made_names(())
+        self.context.made_names(())
     }
 
     fn remove_dir(&self, _: &Caller, dir: NodeId, name: &OsStr) -> Answer<()> {
-        let dir = self.node(dir)?;
+        let dir = self.context.node(dir)?;
         dir.rmdir(name).map_err(errno)?;
-        self.made_names(())
+        self.context.made_names(())
     }
 
     fn rename(
@@ -278,26 +236,27 @@ impl Operations for Volume {
         new_name: &OsStr,
         flags: u32,
     ) -> Answer<()> {
-        self.retry_if_full(|| self.change_name((dir, name), (new_dir, new_name), flags))
+        self.context
+            .retry_if_full(|| Names(&self.context).rename((dir, name), (new_dir, new_name), flags))
     }
 
     fn link(&self, _: &Caller, node: NodeId, dir: NodeId, name: &OsStr) -> Answer<Entry> {
-        let (node, dir) = (self.node(node)?, self.node(dir)?);
-        self.retry_if_full(|| dir.link(name, &node).map_err(errno))?;
-        self.made_names(())?;
-        Ok(self.entry(node, KEPT))
+        let (node, dir) = (self.context.node(node)?, self.context.node(dir)?);
+        self.context.retry_if_full(|| dir.link(name, &node).map_err(errno))?;
+        self.context.made_names(())?;
+        Ok(self.context.entry(node, KEPT))
     }
 
     fn open(&self, _: &Caller, node: NodeId, flags: u32) -> Answer<Opened> {
-        self.open_file(&self.node(node)?, flags)
+        self.files.open(&self.context.node(node)?, flags)
     }
 
     fn flush(&self, _: NodeId, handle: HandleId) -> Answer<()> {
-        self.note_close(handle)
+        self.files.note_close(handle)
     }
 
     fn release(&self, _: NodeId, handle: HandleId) {
-        drop(self.files.take(handle));
+        self.files.release(handle);
     }
 
     fn read(
@@ -308,7 +267,7 @@ impl Operations for Volume {
         offset: u64,
         out: &mut [u8],
     ) -> Answer<usize> {
-        self.read_bytes(node, handle, offset, out)
+        self.files.read(node, handle, offset, out)
     }
 
     fn write(
@@ -320,7 +279,7 @@ impl Operations for Volume {
         bytes: &[u8],
         flags: WriteFlags,
     ) -> Answer<usize> {
-        self.retry_if_full(|| self.write_bytes(node, handle, offset, bytes, flags))
+        self.context.retry_if_full(|| self.files.write(node, handle, offset, bytes, flags))
     }
 
     fn sync_file(
@@ -330,16 +289,16 @@ impl Operations for Volume {
         handle: Option<HandleId>,
         data_only: bool,
     ) -> Answer<()> {
-        self.sync_handed_over()?;
-        self.with_file(node, handle, |file| match data_only {
+        self.context.sync_handed_over()?;
+        self.files.with(node, handle, |file| match data_only {
             true => file.sync_data(),
             false => file.sync_all(),
         })
     }
 
     fn sync_dir(&self, _: &Caller, node: NodeId, data_only: bool) -> Answer<()> {
-        self.sync_handed_over()?;
-        let node = self.node(node)?;
+        self.context.sync_handed_over()?;
+        let node = self.context.node(node)?;
         match data_only {
             true => node.sync_data(),
             false => node.sync_all(),
@@ -348,8 +307,8 @@ impl Operations for Volume {
     }
 
     fn sync_all(&self) -> Answer<()> {
-        self.store_access_times();
-        self.fs.sync().map_err(errno)
+        self.context.store_access_times();
+        self.context.fs().sync().map_err(errno)
     }
 
     fn allocate(
@@ -360,18 +319,18 @@ impl Operations for Volume {
         len: u64,
         mode: u32,
     ) -> Answer<()> {
-        self.retry_if_full(|| self.preallocate(by, node, offset, len, mode))?;
-        self.sync_if_opened_so(handle)
+        self.context.retry_if_full(|| self.files.preallocate(by, node, offset, len, mode))?;
+        self.files.sync_if_opened_so(handle)
     }
 
     fn seek(&self, _: &Caller, node: NodeId, offset: u64, whence: u32) -> Answer<u64> {
         // In write-back mode, bytes that the kernel has not sent yet would be reported as holes,
         // and programs that copy the file would lose them. On ENOSYS the kernel treats the whole
         // file as data.
-        if self.kernel_collects_writes() {
+        if self.context.kernel_collects_writes() {
             return Err(Errno::NOSYS);
         }
-        self.next_data_or_hole(node, offset, whence)
+        self.files.next_data_or_hole(node, offset, whence)
     }
 
     fn copy_range(
@@ -382,13 +341,13 @@ impl Operations for Volume {
         to_handle: HandleId,
         len: u64,
     ) -> Answer<u64> {
-        let copied = self.retry_if_full(|| self.copy_bytes(by, from, to, len))?;
-        self.sync_if_opened_so(to_handle)?;
+        let copied = self.context.retry_if_full(|| self.files.copy(by, from, to, len))?;
+        self.files.sync_if_opened_so(to_handle)?;
         Ok(copied)
     }
 
     fn block_map(&self, node: NodeId, block: u64, block_bytes: u32) -> Answer<u64> {
-        self.block_of(node, block, block_bytes)
+        self.files.block_of(node, block, block_bytes)
     }
 
     fn control(
@@ -399,16 +358,15 @@ impl Operations for Volume {
         input: &[u8],
         out: &mut [u8],
     ) -> Answer<usize> {
-        self.answer_control(by, node, command, input, out)
+        Controls(&self.context).answer(by, node, command, input, out)
     }
 
     fn open_dir(&self, _: &Caller, node: NodeId, flags: u32) -> Answer<HandleId> {
-        let dir = OpenDir::new(self.node(node)?, flags);
-        self.dirs.put(dir)
+        self.dirs.open(node, flags)
     }
 
     fn release_dir(&self, _: NodeId, handle: HandleId) {
-        drop(self.dirs.take(handle));
+        self.dirs.release(handle);
     }
 
     fn read_dir(
@@ -419,15 +377,15 @@ impl Operations for Volume {
         offset: u64,
         into: &mut dyn Listing,
     ) -> Answer<()> {
-        self.list(node, handle, offset, into)
+        self.dirs.list(node, handle, offset, into)
     }
 
     fn get_xattr(&self, _: &Caller, node: NodeId, name: &OsStr) -> Answer<Vec<u8>> {
-        self.xattr(node, name)
+        Xattrs(&self.context).get(node, name)
     }
 
     fn list_xattrs(&self, by: &Caller, node: NodeId) -> Answer<Vec<u8>> {
-        self.xattr_names(by, node)
+        Xattrs(&self.context).names(by, node)
     }
 
     fn set_xattr(
@@ -439,20 +397,21 @@ impl Operations for Volume {
         flags: u32,
         kill_sgid: bool,
     ) -> Answer<()> {
-        self.retry_if_full(|| self.change_xattr(node, name, value, flags, kill_sgid))
+        self.context
+            .retry_if_full(|| Xattrs(&self.context).set(node, name, value, flags, kill_sgid))
     }
 
     fn remove_xattr(&self, _: &Caller, node: NodeId, name: &OsStr) -> Answer<()> {
-        self.node(node)?.remove_xattr(name).map_err(errno)?;
-        self.made(())
+        self.context.node(node)?.remove_xattr(name).map_err(errno)?;
+        self.context.made(())
     }
 
     fn statistics(&self) -> Answer<Statistics> {
-        let space = self.fs.space();
+        let space = self.context.fs().space();
         Ok(Statistics {
             block_bytes: space.block_bytes,
-            blocks: match self.options.count_overhead {
-                true => self.fs.superblock().blocks_count,
+            blocks: match self.context.options().count_overhead {
+                true => self.context.fs().superblock().blocks_count,
                 false => space.blocks,
             },
             free: space.free,
@@ -466,6 +425,6 @@ impl Operations for Volume {
     fn destroy(&self) {
         self.let_go();
         // The process that mounted the volume sees the error when it closes the volume.
-        let _ = self.fs.clone().close();
+        let _ = self.context.fs().clone().close();
     }
 }

@@ -1,7 +1,8 @@
 //! Names: lookup, creation, renaming, links.
 
 use super::attributes::{kept, unpacked};
-use super::{KEPT, Volume, errno};
+use super::context::Context;
+use super::{KEPT, errno};
 use crate::operations::{Answer, Attributes, Caller, Entry, NewNode, NodeId};
 use extant::{FileKind, InodeFlags, NewFile, Node, RenameFlags};
 use rustix::fs::RenameFlags as CallFlags;
@@ -18,11 +19,11 @@ fn kept_in(dir: &Node) -> Duration {
     }
 }
 
-impl Volume {
+impl Context {
     /// The entry of `node` for the kernel, which may cache the name for `entry_valid`.
     pub(super) fn entry(&self, node: Node, entry_valid: Duration) -> Entry {
         let metadata = node.metadata();
-        let (id, is_new) = self.nodes.count_entry(node.clone());
+        let (id, is_new) = self.nodes().count_entry(node.clone());
         if is_new && metadata.is_file() && self.kernel_collects_writes() {
             // The kernel sets the times of writes that it collects, so its later write-back must
             // not change them.
@@ -36,16 +37,21 @@ impl Volume {
             node: id,
         }
     }
+}
 
+/// Requests about names.
+pub(super) struct Names<'a>(pub(super) &'a Context);
+
+impl Names<'_> {
     pub(super) fn look_up(&self, dir: NodeId, name: &OsStr) -> Answer<Entry> {
-        let dir = match self.node(dir) {
+        let dir = match self.0.node(dir) {
             // A file handle from before the kernel forgot the node, as network file servers keep
             // them.
             Err(_) if name == "." => return self.by_number(dir),
             dir => dir?,
         };
         match dir.lookup(name) {
-            Ok(node) => Ok(self.entry(node, kept_in(&dir))),
+            Ok(node) => Ok(self.0.entry(node, kept_in(&dir))),
             Err(extant::Error::NotFound) => Ok(Entry {
                 node: NodeId(0),
                 generation: 0,
@@ -59,20 +65,20 @@ impl Volume {
 
     fn by_number(&self, id: NodeId) -> Answer<Entry> {
         let ino = u32::try_from(id.0).ok().and_then(extant::Ino::new).ok_or(Errno::STALE)?;
-        let first = self.fs.superblock().first_ino;
+        let first = self.0.fs().superblock().first_ino;
         if ino.get() < first {
             return Err(Errno::STALE);
         }
-        let node = self.fs.node_of_handle(ino).map_err(|_| Errno::STALE)?;
-        Ok(self.entry(node, KEPT))
+        let node = self.0.fs().node_of_handle(ino).map_err(|_| Errno::STALE)?;
+        Ok(self.0.entry(node, KEPT))
     }
 
     fn new_file(&self, by: &Caller, new: &NewNode) -> NewFile {
         NewFile {
             mode: (new.mode & 0o7777) as u16,
             umask: (new.umask & 0o777) as u16,
-            uid: self.options.users.stored(by.uid),
-            gid: self.options.groups.stored(by.gid),
+            uid: self.0.options().users.stored(by.uid),
+            gid: self.0.options().groups.stored(by.gid),
             ..NewFile::default()
         }
     }
@@ -84,7 +90,7 @@ impl Volume {
         name: &OsStr,
         new: &NewNode,
     ) -> Answer<Entry> {
-        let dir = self.node(dir)?;
+        let dir = self.0.node(dir)?;
         let file = self.new_file(by, new);
         let kind = u16::try_from(new.mode).ok().and_then(FileKind::from_mode);
         let node = match kind.ok_or(Errno::INVAL)? {
@@ -105,7 +111,7 @@ impl Volume {
         name: &OsStr,
         new: &NewNode,
     ) -> Answer<Entry> {
-        let dir = self.node(dir)?;
+        let dir = self.0.node(dir)?;
         let node = dir.create_dir(name, &self.new_file(by, new));
         self.made_entry(&dir, node)
     }
@@ -117,25 +123,25 @@ impl Volume {
         name: &OsStr,
         target: &OsStr,
     ) -> Answer<Entry> {
-        let dir = self.node(dir)?;
+        let dir = self.0.node(dir)?;
         let new = self.new_file(by, &NewNode { mode: 0o777, umask: 0, rdev: 0 });
         let node = dir.symlink(name, target, &new);
         self.made_entry(&dir, node)
     }
 
     pub(super) fn make_nameless(&self, by: &Caller, dir: NodeId, new: &NewNode) -> Answer<Entry> {
-        let dir = self.node(dir)?;
+        let dir = self.0.node(dir)?;
         let node = dir.tmpfile(&self.new_file(by, new));
         self.made_entry(&dir, node)
     }
 
     fn made_entry(&self, dir: &Node, node: extant::Result<Node>) -> Answer<Entry> {
         let node = node.map_err(errno)?;
-        self.made_names(())?;
-        Ok(self.entry(node, kept_in(dir)))
+        self.0.made_names(())?;
+        Ok(self.0.entry(node, kept_in(dir)))
     }
 
-    pub(super) fn change_name(
+    pub(super) fn rename(
         &self,
         (dir, name): (NodeId, &OsStr),
         (new_dir, new_name): (NodeId, &OsStr),
@@ -151,8 +157,8 @@ impl Volume {
             exchange: flags.contains(CallFlags::EXCHANGE),
             whiteout: flags.contains(CallFlags::WHITEOUT),
         };
-        let (dir, new_dir) = (self.node(dir)?, self.node(new_dir)?);
+        let (dir, new_dir) = (self.0.node(dir)?, self.0.node(new_dir)?);
         dir.rename(name, &new_dir, new_name, flags).map_err(errno)?;
-        self.made_names(())
+        self.0.made_names(())
     }
 }

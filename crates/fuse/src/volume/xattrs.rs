@@ -7,7 +7,8 @@
 //! Users and groups in access lists are mapped like owners. Source: acl(5); the layout is that of
 //! the system calls.
 
-use super::{Volume, VolumeOptions, errno};
+use super::context::Context;
+use super::{VolumeOptions, errno};
 use crate::operations::{Answer, Caller, NodeId};
 use extant::XattrMode;
 use rustix::fs::XattrFlags;
@@ -20,10 +21,13 @@ use std::os::unix::ffi::OsStrExt;
 const USER: u16 = 2;
 const GROUP: u16 = 8;
 
-impl Volume {
-    pub(super) fn xattr(&self, node: NodeId, name: &OsStr) -> Answer<Vec<u8>> {
-        let mut value = self.node(node)?.xattr(name).map_err(errno)?;
-        let VolumeOptions { users, groups, .. } = &self.options;
+/// Requests about extended attributes.
+pub(super) struct Xattrs<'a>(pub(super) &'a Context);
+
+impl Xattrs<'_> {
+    pub(super) fn get(&self, node: NodeId, name: &OsStr) -> Answer<Vec<u8>> {
+        let mut value = self.0.node(node)?.xattr(name).map_err(errno)?;
+        let VolumeOptions { users, groups, .. } = self.0.options();
         if is_access_list(name) {
             map_named(&mut value, |id| users.shown(id), |id| groups.shown(id));
         }
@@ -31,9 +35,9 @@ impl Volume {
     }
 
     /// Names, each terminated by a NUL. As everywhere on Linux, only root sees `trusted.`.
-    pub(super) fn xattr_names(&self, by: &Caller, node: NodeId) -> Answer<Vec<u8>> {
+    pub(super) fn names(&self, by: &Caller, node: NodeId) -> Answer<Vec<u8>> {
         let mut all = Vec::new();
-        for name in self.node(node)?.xattrs().map_err(errno)? {
+        for name in self.0.node(node)?.xattrs().map_err(errno)? {
             if by.uid != 0 && name.as_bytes().starts_with(b"trusted.") {
                 continue;
             }
@@ -43,7 +47,7 @@ impl Volume {
         Ok(all)
     }
 
-    pub(super) fn change_xattr(
+    pub(super) fn set(
         &self,
         node: NodeId,
         name: &OsStr,
@@ -52,7 +56,7 @@ impl Volume {
         kill_sgid: bool,
     ) -> Answer<()> {
         let flags = XattrFlags::from_bits_retain(flags);
-        let node = self.node(node)?;
+        let node = self.0.node(node)?;
         let mode = match flags {
             flags if flags.is_empty() => XattrMode::Any,
             XattrFlags::CREATE => XattrMode::Create,
@@ -66,7 +70,7 @@ impl Volume {
             _ => return Err(Errno::INVAL),
         };
         let mut value = Cow::Borrowed(value);
-        let VolumeOptions { users, groups, .. } = &self.options;
+        let VolumeOptions { users, groups, .. } = self.0.options();
         if is_access_list(name) {
             map_named(value.to_mut(), |id| users.stored(id), |id| groups.stored(id));
         }
@@ -79,7 +83,7 @@ impl Volume {
                     .map_err(errno)?;
             }
         }
-        self.made(())
+        self.0.made(())
     }
 }
 
