@@ -1,6 +1,6 @@
 //! Attributes and extended attributes.
 
-use super::rig::Rig;
+use crate::rig::Rig;
 use rustix::fs::{AtFlags, CWD, StatxFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 use std::fs::{self, OpenOptions, Permissions};

@@ -1,8 +1,7 @@
 //! Requests that no kernel would send. None may cause a panic or reach the filesystem. The seed is
 //! fixed, so each run is the same.
 
-mod parsers;
-
+use crate::parsers;
 use extant_fuse::abi::{self, Opcode};
 use extant_fuse::dispatch::Outcome;
 use extant_fuse::request::Message;

@@ -1,6 +1,6 @@
 //! Content of files.
 
-use super::rig::Rig;
+use crate::rig::Rig;
 use extant_testkit::rng::bytes;
 use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom as Seek};
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags};

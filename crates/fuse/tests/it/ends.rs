@@ -1,9 +1,7 @@
 //! How mounts end: by request, by other processes, with files open, without their server, and with
 //! a filesystem that panics.
 
-#[path = "mounted/rig.rs"]
-mod rig;
-
+use crate::rig::Rig;
 use extant_fuse::abi;
 use extant_fuse::dispatch::Dispatch;
 use extant_fuse::negotiate::Agreed;
@@ -16,7 +14,6 @@ use extant_nullfs::Null;
 use extant_testkit::loop_mount::LoopDevice;
 use extant_testkit::require;
 use extant_testkit::scratch::{Scratch, make_sparse};
-use rig::Rig;
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use std::ffi::OsStr;
@@ -293,7 +290,7 @@ fn without_its_server_a_mount_fails_and_can_be_taken_away() {
     for by_helper in [false, true] {
         let dir = tempfile::TempDir::new().unwrap();
         let mut server = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "serve_until_killed", "--nocapture"])
+            .args(["--exact", "ends::serve_until_killed", "--nocapture"])
             .env("EXTANT_FUSE_SERVE", dir.path())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -334,7 +331,7 @@ fn a_user_who_may_not_mount_uses_the_helper() {
         mkdir dev && mount -t tmpfs none dev
         mknod dev/fuse c 10 229 && chmod 666 dev/fuse && mount --bind dev/fuse /dev/fuse
         exec setpriv --reuid=65534 --regid=65534 --clear-groups sh -ec '
-            ./program --exact serve_until_killed --nocapture > log 2>&1 &
+            ./program --exact ends::serve_until_killed --nocapture > log 2>&1 &
             for i in $(seq 100); do grep -q serving log && break; sleep 0.1; done
             echo there > mnt/a; cat mnt/a; grep \" $PWD/mnt fuse.extant \" /proc/self/mounts
             fusermount3 -u mnt

@@ -1,6 +1,6 @@
 //! Names of directories.
 
-use super::rig::Rig;
+use crate::rig::Rig;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;

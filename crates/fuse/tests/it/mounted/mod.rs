@@ -1,14 +1,11 @@
 //! The filesystem in memory, mounted: system calls of programs go through the kernel over both
 //! transports.
 
-mod mounted {
-    pub mod attributes;
-    pub mod content;
-    pub mod names;
-    pub mod rig;
-}
+mod attributes;
+mod content;
+mod names;
 
-use mounted::rig::Rig;
+use crate::rig::Rig;
 
 /// Runs each test over `/dev/fuse`, and over io_uring where the kernel supports it.
 macro_rules! over_both {
@@ -16,13 +13,13 @@ macro_rules! over_both {
         mod by_dev {
             $(#[test]
             fn $test() {
-                super::run(extant_fuse::Transport::Dev, super::mounted::$module::$test);
+                super::run(extant_fuse::Transport::Dev, super::$module::$test);
             })*
         }
         mod by_uring {
             $(#[test]
             fn $test() {
-                super::run(extant_fuse::Transport::Best, super::mounted::$module::$test);
+                super::run(extant_fuse::Transport::Best, super::$module::$test);
             })*
         }
     };

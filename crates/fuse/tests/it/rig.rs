@@ -1,7 +1,5 @@
 //! A mount of a test filesystem on a directory of its own, over one transport.
 
-#![allow(dead_code)]
-
 use extant_fuse::abi::InitFlags;
 use extant_fuse::{MountError, MountOptions, Operations, Session, Transport};
 use extant_nullfs::Null;

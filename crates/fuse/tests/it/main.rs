@@ -1,0 +1,9 @@
+//! The protocol: mounts of a filesystem in memory, how they end, and requests of a hostile kernel.
+
+mod closed;
+mod ends;
+mod hostile;
+mod mounted;
+#[path = "../parsers/mod.rs"]
+mod parsers;
+mod rig;
