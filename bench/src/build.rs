@@ -240,7 +240,7 @@ fn walk_extant(image: &Path) -> Result<(u64, f64)> {
         let file = fs.open_file(path)?;
         let mut at = 0;
         loop {
-            match file.read_at(at, buffer)? {
+            match file.read_at(buffer, at)? {
                 0 => return Ok(at),
                 len => at += len as u64,
             }

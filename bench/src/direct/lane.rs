@@ -122,8 +122,8 @@ impl Lane for Calls {
     fn start(&mut self, at: u64) -> Result<()> {
         make(&mut self.buf, self.setting);
         let done = match self.setting.case.writes() {
-            true => self.file.write_direct_at(at, &self.buf, &self.options)?,
-            false => self.file.read_direct_at(at, &mut self.buf, &self.options)?,
+            true => self.file.write_direct_at(&self.buf, at, &self.options)?,
+            false => self.file.read_direct_at(&mut self.buf, at, &self.options)?,
         };
         ensure!(done == self.buf.len(), "a transfer of {done} bytes");
         look(&self.buf, self.setting);
@@ -166,8 +166,8 @@ impl Lane for Queued {
         make(&mut buf, self.setting);
         let memory = OwnedMemory::new(buf);
         match self.setting.case.writes() {
-            true => self.queue.write(at, &self.file, at, memory, &self.options),
-            false => self.queue.read(at, &self.file, at, memory, &self.options),
+            true => self.queue.write(at, &self.file, memory, at, &self.options),
+            false => self.queue.read(at, &self.file, memory, at, &self.options),
         }
         Ok(())
     }
@@ -204,10 +204,10 @@ impl Lane for Buffered {
     fn start(&mut self, at: u64) -> Result<()> {
         make(&mut self.buf, self.setting);
         if self.setting.case.writes() {
-            self.file.write_all_at(at, &self.buf)?;
+            self.file.write_all_at(&self.buf, at)?;
             self.file.write_back(at, self.buf.len() as u64)?;
         } else {
-            let read = self.file.read_at_with(at, &mut self.buf, CacheUse::DropBehind)?;
+            let read = self.file.read_at_with(&mut self.buf, at, CacheUse::DropBehind)?;
             ensure!(read == self.buf.len(), "a read of {read} bytes");
             look(&self.buf, self.setting);
         }

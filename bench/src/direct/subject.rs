@@ -76,7 +76,7 @@ impl Subject {
                 let file = fs.root()?.create("data", &NewFile::default())?.open()?;
                 let bytes = AlignedBuf::zeroed(1 << 20);
                 for at in (0..len).step_by(bytes.len()) {
-                    file.write_direct_at(at, &bytes, &DirectOptions::default())?;
+                    file.write_direct_at(&bytes, at, &DirectOptions::default())?;
                 }
                 file.sync_all()?;
                 Volume::Extant { fs, file, subject: self }

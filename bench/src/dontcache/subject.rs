@@ -169,11 +169,11 @@ impl Volume for Extant {
 
 impl Handle for extant::File {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        Ok(self.write_all_at(offset, bytes)?)
+        Ok(self.write_all_at(bytes, offset)?)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        Ok(self.read_at_with(offset, buf, CacheUse::Keep)?)
+        Ok(self.read_at_with(buf, offset, CacheUse::Keep)?)
     }
 
     fn sync(&self) -> Result<()> {

@@ -150,7 +150,7 @@ impl Dir for Node {
 
 impl File for extant::File {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
-        Ok(self.write_all_at(offset, bytes)?)
+        Ok(self.write_all_at(bytes, offset)?)
     }
 
     fn chmod(&self, mode: u16) -> Result<()> {

@@ -25,7 +25,7 @@ pub(super) trait WriteAt {
 
 impl WriteAt for extant::File {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
-        Ok(extant::File::write_at(self, offset, bytes)?)
+        Ok(extant::File::write_at(self, bytes, offset)?)
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) fn sparse(dir: &Path, blocks: u64, meter: &Meter) -> Result<()> {
     file.set_len((1 << 44) - BLOCK)?;
     meter.step("write and sync", (blocks, "block"), || {
         let bytes = [7; BLOCK as usize];
-        (0..blocks).try_for_each(|n| file.write_all_at(n * apart, &bytes))?;
+        (0..blocks).try_for_each(|n| file.write_all_at(&bytes, n * apart))?;
         Ok(file.sync_all()?)
     })?;
     drop(file);
@@ -41,7 +41,7 @@ pub(crate) fn sparse(dir: &Path, blocks: u64, meter: &Meter) -> Result<()> {
     meter.step("read data at random", (n, "block"), || {
         let mut bytes = [0; BLOCK as usize];
         for n in random.clone() {
-            file.read_at(n * apart, &mut bytes)?;
+            file.read_at(&mut bytes, n * apart)?;
             ensure!(bytes == [7; BLOCK as usize], "the block at {} is another", n * apart);
         }
         Ok(())
@@ -49,7 +49,7 @@ pub(crate) fn sparse(dir: &Path, blocks: u64, meter: &Meter) -> Result<()> {
     meter.step("read holes at random", (n, "block"), || {
         let mut bytes = [1; BLOCK as usize];
         for n in random.clone() {
-            file.read_at(n * apart + apart / 2, &mut bytes)?;
+            file.read_at(&mut bytes, n * apart + apart / 2)?;
             ensure!(bytes == [0; BLOCK as usize], "the hole behind {} is none", n * apart);
         }
         Ok(())
@@ -80,7 +80,7 @@ pub(crate) fn extents(dir: &Path, extents: u64, meter: &Meter) -> Result<()> {
     let file = fs.create_file("/written", &NewFile::default())?.open()?;
     meter.step("write and sync", (extents, "extent"), || {
         let bytes = [7; BLOCK as usize];
-        (0..extents).try_for_each(|n| file.write_all_at(2 * n * BLOCK, &bytes))?;
+        (0..extents).try_for_each(|n| file.write_all_at(&bytes, 2 * n * BLOCK))?;
         Ok(file.sync_all()?)
     })?;
     drop(file);

@@ -28,7 +28,7 @@ pub(crate) fn run(dir: &Path, mib: u64, meter: &Meter) -> Result<()> {
     meter.step("write a large file", (half, "block"), || {
         let bytes = vec![7; 1 << 20];
         for at in (0..half * BLOCK).step_by(bytes.len()) {
-            large.write_all_at(at, &bytes)?;
+            large.write_all_at(&bytes, at)?;
         }
         Ok(large.sync_all()?)
     })?;
@@ -58,7 +58,7 @@ pub(crate) fn run(dir: &Path, mib: u64, meter: &Meter) -> Result<()> {
     meter.step("rewrite the large file at random", (n, "block"), || {
         for n in 0..n {
             let at = scatter(n as usize, half as usize) as u64 * BLOCK;
-            large.write_all_at(at, &[9; BLOCK as usize])?;
+            large.write_all_at(&[9; BLOCK as usize], at)?;
         }
         Ok(large.sync_all()?)
     })?;
@@ -132,7 +132,7 @@ impl Smalls<'_> {
             },
             Err(error) => return Err(error.into()),
         };
-        match file.open()?.write_all_at(0, &[n as u8; BLOCK as usize]) {
+        match file.open()?.write_all_at(&[n as u8; BLOCK as usize], 0) {
             Ok(()) => Ok(true),
             Err(Error::NoSpace) => {
                 self.fs.remove_file(&path).context("taking an empty file back")?;

@@ -26,11 +26,11 @@ pub(crate) fn run(dir: &Path, mib: u64, meter: &Meter) -> Result<()> {
     let file = fs.create_file("/large", &NewFile::default())?.open()?;
     let mut bytes = vec![7; 1 << 20];
     meter.step("write a large file", (mib, "MiB"), || {
-        (0..mib).try_for_each(|n| file.write_all_at(n << 20, &bytes))?;
+        (0..mib).try_for_each(|n| file.write_all_at(&bytes, n << 20))?;
         Ok(file.sync_all()?)
     })?;
     meter.step("read it", (mib, "MiB"), || {
-        (0..mib).try_for_each(|n| Ok(file.read_at(n << 20, &mut bytes).map(drop)?))
+        (0..mib).try_for_each(|n| Ok(file.read_at(&mut bytes, n << 20).map(drop)?))
     })?;
     meter.step("write small files", (files, "file"), || {
         for n in 0..files {
@@ -38,7 +38,7 @@ pub(crate) fn run(dir: &Path, mib: u64, meter: &Meter) -> Result<()> {
                 fs.create_dir(format!("/d{}", n / 1000), &NewFile::directory())?;
             }
             let path = format!("/d{}/{n}", n / 1000);
-            fs.create_file(path, &NewFile::default())?.open()?.write_all_at(0, &[1; 2000])?;
+            fs.create_file(path, &NewFile::default())?.open()?.write_all_at(&[1; 2000], 0)?;
         }
         Ok(fs.sync()?)
     })?;

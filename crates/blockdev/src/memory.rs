@@ -48,6 +48,9 @@ impl MemoryDevice {
     }
 
     /// A copy of all that `source` holds; its zeros take no memory.
+    ///
+    /// # Errors
+    /// Those of reading `source`.
     pub fn copy_of<D: BlockDevice + ?Sized>(source: &D) -> Result<MemoryDevice> {
         let device = MemoryDevice::new(source.len());
         let mut buf = vec![0; CHUNK];

@@ -75,6 +75,9 @@ impl<D: BlockDevice> Overlay<D> {
     }
 
     /// Writes to the device below, and to those pages of the range that are kept in memory.
+    ///
+    /// # Errors
+    /// Those of the write to the device below; then the pages in memory are unchanged.
     pub fn write_through(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
         self.inner.write_at(at, buf)?;
         let end = at.0 + buf.len() as u64;

@@ -82,7 +82,7 @@ pub unsafe extern "C" fn extant_file_read(
         let (file, memory) = unsafe { (&handle(file)?.file, bytes_mut(memory, len)?) };
         let mut read = 0;
         while read < memory.len() {
-            match file.read_at(offset.saturating_add(read as u64), &mut memory[read..])? {
+            match file.read_at(&mut memory[read..], offset.saturating_add(read as u64))? {
                 0 => break,
                 n => read += n,
             }
@@ -103,7 +103,7 @@ pub unsafe extern "C" fn extant_file_write(
     answer_long(|| {
         // SAFETY: the caller passes an open handle and `len` bytes of memory.
         let (file, memory) = unsafe { (handle(file)?, bytes(memory, len)?) };
-        file.to_write()?.write_all_at(offset, memory)?;
+        file.to_write()?.write_all_at(memory, offset)?;
         Ok(len as i64)
     })
 }

@@ -291,7 +291,7 @@ impl<'a> Apply<'a> {
                 if got == 0 {
                     break;
                 }
-                self.change.at(path, |_| file.write_all_at(at, &chunk[..got]))?;
+                self.change.at(path, |_| file.write_all_at(&chunk[..got], at))?;
                 done += got as u64;
                 (self.progress)(got as u64);
             }

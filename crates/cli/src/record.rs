@@ -215,7 +215,7 @@ fn content_hash(file: &File, size: u64) -> Result<String, Error> {
         let mut buffer = vec![0; 1 << 18];
         let mut at = 0;
         loop {
-            match file.read_at(at, &mut buffer)? {
+            match file.read_at(&mut buffer, at)? {
                 0 => break,
                 n => {
                     hash.update(&buffer[..n]);
@@ -239,7 +239,7 @@ fn hash_nonzero(file: &File, size: u64, hash: &mut Sha256) -> Result<(), Error> 
             let part = &mut buffer[..want];
             let mut len = 0;
             while len < want {
-                match file.read_at(from + len as u64, &mut part[len..])? {
+                match file.read_at(&mut part[len..], from + len as u64)? {
                     0 => break,
                     n => len += n,
                 }

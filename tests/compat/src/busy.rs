@@ -98,7 +98,7 @@ impl Busy {
     fn make(&mut self, path: &str, content: &[u8]) -> extant::Result<File> {
         let new = self.new_file(0o644);
         let file = self.fs.create_file(path, &new)?.open()?;
-        file.write_all_at(0, content)?;
+        file.write_all_at(content, 0)?;
         Ok(file)
     }
 
@@ -109,8 +109,8 @@ impl Busy {
             match n % 4 {
                 0 => file.append(&bytes(90, 9_000)).map(drop)?,
                 1 => file.set_len(size as u64 / 2)?,
-                2 => file.write_all_at(size as u64 / 3, &bytes(91, 5_000))?,
-                _ => file.write_all_at(size as u64 + 3_000_000, b"behind a hole")?,
+                2 => file.write_all_at(&bytes(91, 5_000), size as u64 / 3)?,
+                _ => file.write_all_at(b"behind a hole", size as u64 + 3_000_000)?,
             }
         }
         // Content that looks like a block of a journal, for journals that contain data.
@@ -138,7 +138,7 @@ impl Busy {
                 Ok(()) | Err(Error::NotSupported(_)) => {}
                 Err(error) => return Err(error),
             }
-            file.write_all_at(offset + 100, b"in the midst of it")?;
+            file.write_all_at(b"in the midst of it", offset + 100)?;
         }
         Ok(())
     }

@@ -83,22 +83,22 @@ impl Script<'_> {
         self.step("unlinked while held", |fs| {
             let held = fs.create_file("new/held", &new)?;
             fs.remove_file("new/held")?;
-            held.open()?.write_all_at(0, &[5; 3000])
+            held.open()?.write_all_at(&[5; 3000], 0)
         });
     }
 
     fn write(&mut self) {
         let at = self.below(30_000);
         for path in PATHS {
-            self.step("write_at", |fs| open(fs, path)?.write_all_at(at, &[0xAB; 7000]));
+            self.step("write_at", |fs| open(fs, path)?.write_all_at(&[0xAB; 7000], at));
             self.step("append", |fs| open(fs, path)?.append(&[0xCD; 3000]).map(drop));
             self.step("sync_all", |fs| open(fs, path)?.sync_all());
         }
-        self.step("write far behind", |fs| open(fs, "new/file 2")?.write_all_at(1 << 33, b"far"));
+        self.step("write far behind", |fs| open(fs, "new/file 2")?.write_all_at(b"far", 1 << 33));
         for n in 0..30u64 {
             let place = self.below(400) * 4096;
             self.step("scattered write", |fs| {
-                open(fs, "new/file 3")?.write_all_at(place, &[n as u8; 900])
+                open(fs, "new/file 3")?.write_all_at(&[n as u8; 900], place)
             });
         }
     }
@@ -172,7 +172,7 @@ impl Script<'_> {
             self.step("xattrs_of_ino", |fs| fs.xattrs_of_ino(entry.ino()).map(drop));
             match entry.file_type() {
                 FileKind::Regular => {
-                    self.step("read", |_| entry.open()?.read_at(0, &mut buf).map(drop));
+                    self.step("read", |_| entry.open()?.read_at(&mut buf, 0).map(drop));
                     self.step("extents", |_| entry.open()?.extents().map(drop));
                 }
                 FileKind::Symlink => self.step("read_link", |_| entry.read_link().map(drop)),

@@ -93,7 +93,7 @@ fn new_volume(image: &Path) -> Vec<(&'static str, u64)> {
     }
     for path in ["/keep/file", "/keep/dir/file", "/victim", "/value", "/two"] {
         let file = fs.create_file(path, &new).expect("a file");
-        file.open().and_then(|f| f.write_all_at(0, &[path.len() as u8; 9000])).expect("bytes");
+        file.open().and_then(|f| f.write_all_at(&[path.len() as u8; 9000], 0)).expect("bytes");
     }
     fs.write("/inline", b"short").expect("bytes");
     fs.create_file("/small/a", &new).expect("a file");
@@ -180,7 +180,7 @@ fn use_all(fs: &Filesystem) {
         let _ = fs.read_link(path);
         let _ = fs.xattrs(path);
         let _ = fs.xattr(path, "user.value");
-        let _ = fs.open_file(path).and_then(|file| file.write_all_at(4000, &[9; 3000]));
+        let _ = fs.open_file(path).and_then(|file| file.write_all_at(&[9; 3000], 4000));
     }
     let _ = fs.read_dir("/dir").map(|all| all.filter(|entry| entry.is_err()).count());
     let _ = fs.create_file(format!("/dir/{:+<120}", "new"), &NewFile::default());

@@ -162,7 +162,7 @@ impl Stage {
 
     fn write(&self, path: &str, at: u64, len: usize) -> extant::Result<File> {
         let file = self.file(path)?;
-        file.write_all_at(at, &bytes(at + len as u64, len))?;
+        file.write_all_at(&bytes(at + len as u64, len), at)?;
         // Compares what was written, synced or not.
         file.write_back(0, u64::MAX)?;
         Ok(file)
@@ -217,7 +217,7 @@ fn truncate(stage: &mut Stage) -> extant::Result<()> {
     }
     let file = stage.file("/pieces")?;
     file.set_len(0)?;
-    file.write_all_at(0, b"and again")?;
+    file.write_all_at(b"and again", 0)?;
     file.sync_all()
 }
 
@@ -242,7 +242,7 @@ fn preallocate(stage: &mut Stage) -> extant::Result<()> {
     let file = stage.file("/room")?;
     file.allocate(FallocateMode::KeepSize, 0, 400_000)?;
     file.sync_all()?;
-    file.write_all_at(50_000, &bytes(3, 9000))?;
+    file.write_all_at(&bytes(3, 9000), 50_000)?;
     file.sync_all()?;
     let file = stage.file("/old")?;
     file.allocate(FallocateMode::ZeroRange, 3000, 9000)?;
@@ -374,7 +374,7 @@ fn directories(stage: &mut Stage) -> extant::Result<()> {
 
 fn unnamed(stage: &mut Stage) -> extant::Result<()> {
     let file = stage.fs.root()?.tmpfile(&NewFile::default())?;
-    file.open()?.write_all_at(0, &bytes(4, 6000))?;
+    file.open()?.write_all_at(&bytes(4, 6000), 0)?;
     stage.fs.root()?.link("named", &file)?;
     file.open()?.sync_all()?;
     file.open()?.append(b"more")?;
@@ -430,10 +430,10 @@ fn prepare(fs: &Filesystem) -> extant::Result<()> {
     fs.create_dir("/dir", &NewFile::directory())?;
     for (path, len) in [("/old", 20_000), ("/dir/old", 9000), ("/other", 300)] {
         let file = fs.create_file(path, &NewFile::default())?.open()?;
-        file.write_all_at(0, &bytes(len, len as usize))?;
+        file.write_all_at(&bytes(len, len as usize), 0)?;
     }
     let file = fs.create_file("/pieces", &NewFile::default())?.open()?;
-    (0..12).try_for_each(|n| file.write_all_at(n * 20_000, &bytes(n, 3000)))?;
+    (0..12).try_for_each(|n| file.write_all_at(&bytes(n, 3000), n * 20_000))?;
     fs.sync()
 }
 

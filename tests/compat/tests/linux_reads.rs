@@ -156,7 +156,7 @@ impl Pair {
         let mut queue = fs.direct_queue(way.depth);
         for (n, part) in data.chunks(piece).enumerate() {
             let at = at + (n * piece) as u64;
-            queue.write(at, &self.file, at, OwnedMemory::new(AlignedBuf::copy_of(part)), &options);
+            queue.write(at, &self.file, OwnedMemory::new(AlignedBuf::copy_of(part)), at, &options);
         }
         while let Some(done) = queue.wait() {
             let from = (done.tag - at) as usize;
@@ -170,7 +170,7 @@ impl Pair {
     fn write_all(&self, at: u64, data: &[u8], options: &DirectOptions) -> extant::Result<()> {
         let mut done = 0;
         while done < data.len() {
-            match self.file.write_direct_at(at + done as u64, &data[done..], options)? {
+            match self.file.write_direct_at(&data[done..], at + done as u64, options)? {
                 0 => return Err(Error::NoSpace),
                 n => done += n,
             }

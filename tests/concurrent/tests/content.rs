@@ -39,7 +39,7 @@ fn writers_cutters_and_syncs_on_one_file_keep_every_byte_of_its_owner() {
             let node = root.create("file", &NewFile::default()).unwrap();
             let file = node.open().unwrap();
             // Half of each piece exists before: overwrites, and new blocks between them.
-            file.write_all_at(0, &vec![0; (SHARED - OWN / 2) as usize]).unwrap();
+            file.write_all_at(&vec![0; (SHARED - OWN / 2) as usize], 0).unwrap();
             let left: Mutex<BTreeMap<usize, Vec<u8>>> = Mutex::default();
             field.storm(WRITERS + 2, |thread| {
                 let mut rng = Rng::new(thread as u64 + 7);
@@ -59,7 +59,7 @@ fn writers_cutters_and_syncs_on_one_file_keep_every_byte_of_its_owner() {
                             _ => file.sync_data().unwrap(),
                         }
                         let mut bytes = vec![0xEE; (SHARED + UNITS * UNIT) as usize];
-                        let read = file.read_at(0, &mut bytes).unwrap();
+                        let read = file.read_at(&mut bytes, 0).unwrap();
                         check_marks(&bytes[..read]);
                         continue;
                     }
@@ -69,11 +69,11 @@ fn writers_cutters_and_syncs_on_one_file_keep_every_byte_of_its_owner() {
                     let from = thread as u64 * OWN + at as u64;
                     match rng.below(3) {
                         0 => direct(&file, from, &own[at..at + len]),
-                        _ => file.write_all_at(from, &own[at..at + len]).unwrap(),
+                        _ => file.write_all_at(&own[at..at + len], from).unwrap(),
                     }
                     let unit = rng.below(UNITS as usize - 8) as u64;
                     let len = (1 + rng.below(8)) * UNIT as usize;
-                    file.write_all_at(SHARED + unit * UNIT, &vec![mark(thread, n); len]).unwrap();
+                    file.write_all_at(&vec![mark(thread, n); len], SHARED + unit * UNIT).unwrap();
                 }
                 left.lock().unwrap().insert(thread, own);
             });
@@ -97,7 +97,7 @@ fn direct(file: &File, at: u64, bytes: &[u8]) {
     let mut done = 0;
     while done < bytes.len() {
         let options = DirectOptions::default();
-        done += file.write_direct_at(at + done as u64, &bytes[done..], &options).unwrap();
+        done += file.write_direct_at(&bytes[done..], at + done as u64, &options).unwrap();
     }
 }
 

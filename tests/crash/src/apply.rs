@@ -47,13 +47,13 @@ impl Applier {
             }
             Op::Tmpfile { dir, path, len } => {
                 let file = fs.node(dir)?.tmpfile(&NewFile::default())?;
-                file.open()?.write_all_at(0, &stamp(n, 0, *len))?;
+                file.open()?.write_all_at(&stamp(n, 0, *len), 0)?;
                 let (parent, name) = split(path);
                 fs.node(parent)?.link(name, &file)
             }
             Op::TmpfileDropped { dir, len } => {
                 let file = fs.node(dir)?.tmpfile(&NewFile::default())?;
-                file.open()?.write_all_at(0, &stamp(n, 0, *len))
+                file.open()?.write_all_at(&stamp(n, 0, *len), 0)
             }
             Op::Link { from, to } => fs.hard_link(from, to),
             Op::Unlink { path } => fs.remove_file(path),
@@ -72,7 +72,7 @@ impl Applier {
                 fs.rename_with(from, to, flags)
             }
             Op::Write { path, at, len } => {
-                fs.open_file(path)?.write_all_at(*at, &stamp(n, *at, *len))
+                fs.open_file(path)?.write_all_at(&stamp(n, *at, *len), *at)
             }
             Op::Append { path, len } => {
                 let file = fs.open_file(path)?;
@@ -125,7 +125,7 @@ impl Applier {
             // Here every operation opens the file and closes it.
             Op::Close { .. } | Op::DontCache { .. } => Ok(()),
             Op::Read { path, at, len } => {
-                fs.open_file(path)?.read_at(*at, &mut vec![0; *len as usize]).map(drop)
+                fs.open_file(path)?.read_at(&mut vec![0; *len as usize], *at).map(drop)
             }
             Op::WriteBack { path, at, len } => fs.open_file(path)?.write_back(*at, *len),
             Op::Fsync { path } => fs.node_nofollow(path)?.sync_all(),
@@ -154,7 +154,7 @@ pub fn use_volume(make: &Make, device: &Arc<MemoryDevice>) -> Result<()> {
 fn change_a_little(fs: &Filesystem) -> Result<()> {
     let dir = fs.create_dir("/life_goes_on", &NewFile::directory())?;
     let file = dir.create("file", &NewFile::default())?.open()?;
-    file.write_all_at(0, &stamp(9999, 0, 20_000))?;
+    file.write_all_at(&stamp(9999, 0, 20_000), 0)?;
     file.sync_all()?;
     file.set_len(100)?;
     dir.create("gone", &NewFile::default())?;

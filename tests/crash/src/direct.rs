@@ -67,7 +67,7 @@ pub fn write(
         let part = &bytes[(from - at) as usize..(to - at) as usize];
         let mut memory = AlignedBuf::zeroed(part.len());
         memory.copy_from_slice(part);
-        queue.write(from, file, from, OwnedMemory::new(memory), &options);
+        queue.write(from, file, OwnedMemory::new(memory), from, &options);
         from = to;
     }
     let mut result = Ok(());
@@ -84,7 +84,7 @@ pub fn write(
 fn write_all(file: &File, at: u64, bytes: &[u8], options: &DirectOptions) -> Result<()> {
     let mut done = 0;
     while done < bytes.len() {
-        match file.write_direct_at(at + done as u64, &bytes[done..], options)? {
+        match file.write_direct_at(&bytes[done..], at + done as u64, options)? {
             0 => return Err(Error::NoSpace),
             n => done += n,
         }

@@ -89,7 +89,7 @@ pub fn prepare(make: &Make, what: Prepared, device: &Arc<MemoryDevice>) -> Resul
             let vault = fs.create_dir("/vault", &NewFile::directory())?;
             for n in 0..VAULT_FILES {
                 let file = vault.create(format!("{n:0>32}"), &NewFile::default())?;
-                file.open()?.write_all_at(0, &stamp(n, 0, 4096))?;
+                file.open()?.write_all_at(&stamp(n, 0, 4096), 0)?;
                 file.set_xattr("trusted.c", &CONTEXT, XattrMode::Any)?;
             }
             let inner = vault.create_dir("the directory...", &NewFile::directory())?;

@@ -191,7 +191,7 @@ fn look(fs: &Filesystem, ino: extant::Ino) -> Result<Node> {
     if metadata.is_file() {
         let file = fs.open_ino(ino)?;
         content.resize(metadata.len() as usize, 0);
-        let n = file.read_raw_at(0, &mut content)?;
+        let n = file.read_raw_at(&mut content, 0)?;
         content.truncate(n);
         extents = file.extents()?;
     } else if metadata.is_symlink() {

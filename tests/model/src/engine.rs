@@ -154,7 +154,7 @@ impl Engine {
             }
             Op::WriteHeld { slot, offset, len } => {
                 if let Some(file) = self.file(slot, tree) {
-                    file?.write_all_at(offset.into(), &content(offset, len))?;
+                    file?.write_all_at(&content(offset, len), offset.into())?;
                 }
             }
             Op::AppendHeld { slot, len } => {
@@ -286,7 +286,7 @@ pub fn flags(node: &Node) -> u32 {
 /// All bytes of a file.
 pub fn read(file: &File) -> Result<Vec<u8>, Error> {
     let mut bytes = vec![0xEE; file.metadata().len() as usize];
-    let n = file.read_at(0, &mut bytes)?;
+    let n = file.read_at(&mut bytes, 0)?;
     bytes.truncate(n);
     Ok(bytes)
 }

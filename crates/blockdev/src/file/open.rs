@@ -39,16 +39,25 @@ pub struct FileOptions {
 
 impl FileDevice {
     /// Opens `path` for reading, locked against writers.
+    ///
+    /// # Errors
+    /// As [`FileOptions::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<FileDevice> {
         FileOptions::new().open(path)
     }
 
     /// Opens `path` for reading and writing, locked against all other users.
+    ///
+    /// # Errors
+    /// As [`FileOptions::open`].
     pub fn open_rw(path: impl AsRef<Path>) -> Result<FileDevice> {
         FileOptions::new().write(true).open(path)
     }
 
     /// Creates the file `path`, or empties it, and gives it `len` zero bytes; locked.
+    ///
+    /// # Errors
+    /// As [`FileOptions::create`].
     pub fn create(path: impl AsRef<Path>, len: u64) -> Result<FileDevice> {
         FileOptions::new().create(path, len)
     }

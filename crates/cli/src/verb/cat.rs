@@ -43,7 +43,7 @@ impl Args {
             let file = fs.open_file(as_path(&path)).map_err(failed)?;
             let mut at = 0;
             loop {
-                let n = file.read_at(at, &mut buffer).map_err(failed)?;
+                let n = file.read_at(&mut buffer, at).map_err(failed)?;
                 if n == 0 {
                     break;
                 }

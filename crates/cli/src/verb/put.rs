@@ -258,7 +258,7 @@ impl To<'_> {
             // A chunk of zeros stays a hole.
             if chunk[..filled].iter().any(|byte| *byte != 0) {
                 let wrote =
-                    self.change.at(self.target, |_| self.file.write_all_at(at, &chunk[..filled]));
+                    self.change.at(self.target, |_| self.file.write_all_at(&chunk[..filled], at));
                 wrote.map_err(|failure| match failure {
                     Failure::Message(text) if at > 0 => {
                         Failure::Message(format!("{text} (after {})", amount::shown(at)))

@@ -24,16 +24,16 @@ impl File {
     /// let fs = extant::OpenOptions::new().direct(true).open("disk.img")?;
     /// let file = fs.open_file("/disk.raw")?;
     /// let mut block = extant::AlignedBuf::zeroed(4096);
-    /// file.read_direct_at(1 << 20, &mut block, &extant::DirectOptions::default())?;
+    /// file.read_direct_at(&mut block, 1 << 20, &extant::DirectOptions::default())?;
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn read_direct_at(
         &self,
-        offset: u64,
         buf: &mut [u8],
+        offset: u64,
         options: &DirectOptions,
     ) -> Result<usize> {
-        self.read_direct(offset, &mut Target::new(buf), options)
+        self.read_direct(&mut Target::new(buf), offset, options)
     }
 
     /// As [`File::read_direct_at`], into any kind of memory.
@@ -42,8 +42,8 @@ impl File {
     /// Also `Fault`.
     pub fn read_direct<'m>(
         &self,
-        offset: u64,
         memory: &mut dyn CallerMemory<'m>,
+        offset: u64,
         options: &DirectOptions,
     ) -> Result<usize> {
         self.volume()
@@ -61,11 +61,11 @@ impl File {
     /// As [`File::write_at`]; `WouldBlock`.
     pub fn write_direct_at(
         &self,
+        buf: &[u8],
         offset: u64,
-        bytes: &[u8],
         options: &DirectOptions,
     ) -> Result<usize> {
-        self.write_direct(offset, &mut Source::new(bytes), options)
+        self.write_direct(&mut Source::new(buf), offset, options)
     }
 
     /// As [`File::write_direct_at`], from any kind of memory. Bytes that were not written are given
@@ -75,8 +75,8 @@ impl File {
     /// Also `Fault`.
     pub fn write_direct<'m>(
         &self,
-        offset: u64,
         memory: &mut dyn CallerMemory<'m>,
+        offset: u64,
         options: &DirectOptions,
     ) -> Result<usize> {
         let volume = self.volume();

@@ -46,7 +46,7 @@ pub struct DirectDone<M> {
 /// let mut queue = fs.direct_queue(64);
 /// for n in 0..1024 {
 ///     let memory = OwnedMemory::new(AlignedBuf::zeroed(4096));
-///     queue.write(n, &file, n * 4096, memory, &DirectOptions::default());
+///     queue.write(n, &file, memory, n * 4096, &DirectOptions::default());
 /// }
 /// while let Some(done) = queue.wait() {
 ///     assert_eq!(done.result?, 4096);
@@ -145,15 +145,15 @@ impl<M: CallerMemory<'static> + Send + 'static> DirectQueue<M> {
         &mut self,
         tag: u64,
         file: &File,
-        offset: u64,
         memory: M,
+        offset: u64,
         options: &DirectOptions,
     ) {
         self.start(tag, file, offset, memory, options, Access::Read);
     }
 
     /// Starts to fill `memory` from byte `offset` of a file on, as [`DirectQueue::write`].
-    pub fn read(&mut self, tag: u64, file: &File, offset: u64, memory: M, options: &DirectOptions) {
+    pub fn read(&mut self, tag: u64, file: &File, memory: M, offset: u64, options: &DirectOptions) {
         self.start(tag, file, offset, memory, options, Access::Write);
     }
 
@@ -204,8 +204,8 @@ impl<M: CallerMemory<'static> + Send + 'static> DirectQueue<M> {
             Ok(Some(begun)) => begun,
             Ok(None) => {
                 let result = match access {
-                    Access::Read => file.write_direct(offset, &mut memory, options),
-                    Access::Write => file.read_direct(offset, &mut memory, options),
+                    Access::Read => file.write_direct(&mut memory, offset, options),
+                    Access::Write => file.read_direct(&mut memory, offset, options),
                 };
                 return self.shared.deliver(DirectDone { tag, result, memory });
             }

@@ -187,6 +187,9 @@ impl DirPlaces {
 
     /// The next name and the place after it; [`DirPlaces::pass`] advances. An error reports a
     /// damaged part of the directory, and is returned once.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Device`.
     pub fn look(&mut self) -> Option<Result<(DirEntry, u64)>> {
         // Locks: takes `Inode` (shared).
         loop {

@@ -35,7 +35,7 @@ impl Filesystem {
         if file.metadata().len() > 0 {
             file.set_len(0)?;
         }
-        file.write_all_at(0, bytes.as_ref())
+        file.write_all_at(bytes.as_ref(), 0)
     }
 
     /// Copies the content and the permission bits of a file to `to`. If `to` does not exist it is
@@ -76,11 +76,11 @@ impl Filesystem {
             at = data;
             while at < end {
                 let most = usize::try_from(end - at).map_or(buf.len(), |left| left.min(buf.len()));
-                let len = source.read_at(at, &mut buf[..most])?;
+                let len = source.read_at(&mut buf[..most], at)?;
                 if len == 0 {
                     break;
                 }
-                target.write_all_at(at, &buf[..len])?;
+                target.write_all_at(&buf[..len], at)?;
                 at += len as u64;
             }
             if at == data {

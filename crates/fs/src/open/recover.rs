@@ -37,6 +37,9 @@ impl OpenOptions {
     }
 
     /// As [`OpenOptions::recover_in_place`], for a volume on any device.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::recover_in_place`].
     pub fn recover_device_in_place(&self, device: Arc<dyn BlockDevice>) -> Result<RecoveryReport> {
         OpenOptions { write: true, ..self.clone() }.recover_named(device, b"")
     }
@@ -155,6 +158,9 @@ pub(super) fn is_torn(error: &Error) -> bool {
 /// println!("{} transactions, {} fast commits", report.transactions, report.fast_commits);
 /// # Ok::<(), extant::Error>(())
 /// ```
+///
+/// # Errors
+/// As [`OpenOptions::recover_in_place`].
 pub fn recover(path: impl AsRef<Path>) -> Result<RecoveryReport> {
     OpenOptions::new().recover_in_place(path)
 }

@@ -668,12 +668,12 @@ fn starts_of_files(options: MkfsOptions, stripe: Option<u32>, mib: u64) -> Vec<u
     let fs = opening.open(&path).unwrap();
     // First a file whose length is not a multiple of any stripe.
     let new = |name: &str| fs.create_file(name, &NewFile::default()).unwrap().open().unwrap();
-    new("odd").write_all_at(0, &[1; 5000]).unwrap();
+    new("odd").write_all_at(&[1; 5000], 0).unwrap();
     fs.sync().unwrap();
     let files: Vec<_> = (0..5).map(|n| new(&format!("file{n}"))).collect();
     for at in (0..mib << 20).step_by(64 << 10) {
         for file in &files {
-            file.write_all_at(at, &[2; 64 << 10]).unwrap();
+            file.write_all_at(&[2; 64 << 10], at).unwrap();
         }
     }
     fs.sync().unwrap();

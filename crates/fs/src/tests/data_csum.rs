@@ -33,7 +33,7 @@ fn step(file: &File, rng: &mut Rng, want: &mut [u8]) -> bool {
     let byte = rng.below(255) as u8 + 1;
     if rng.below(3) == 0 {
         let (at, bytes) = (at / 4096 * 4096, vec![byte; 4096 * (1 + rng.below(10))]);
-        let done = file.write_direct_at(at as u64, &bytes, &DirectOptions::default());
+        let done = file.write_direct_at(&bytes, at as u64, &DirectOptions::default());
         // What part of a failed write is there is unknown.
         return match done {
             Ok(n) => {
@@ -44,7 +44,7 @@ fn step(file: &File, rng: &mut Rng, want: &mut [u8]) -> bool {
         };
     }
     let bytes = vec![byte; 1 + rng.below(60_000)];
-    match file.write_at(at as u64, &bytes) {
+    match file.write_at(&bytes, at as u64) {
         Ok(n) => {
             want[at..at + n].copy_from_slice(&bytes[..n]);
             true
@@ -69,7 +69,7 @@ fn data_that_does_not_reach_the_device_stays_dirty_and_reserved() {
         let fs = open(device.clone());
         let file = fs.create_file("/f", &Default::default()).unwrap().open().unwrap();
         let mut want = vec![0; LEN];
-        file.write_all_at(0, &want).unwrap();
+        file.write_all_at(&want, 0).unwrap();
         file.sync_all().unwrap();
         let place = file.extents().unwrap()[0].block.0 * 4096;
         let mut failed = 0;
@@ -85,7 +85,7 @@ fn data_that_does_not_reach_the_device_stays_dirty_and_reserved() {
             }
             failed += u32::from(file.sync_all().is_err());
             let mut back = vec![0; LEN];
-            assert_eq!(file.read_at(0, &mut back).unwrap(), LEN);
+            assert_eq!(file.read_at(&mut back, 0).unwrap(), LEN);
             assert!(back == want, "seed {seed}, round {round}");
             device.heal();
         }
@@ -116,7 +116,7 @@ fn each_request_fails_once_and_what_is_readable_matches() {
             let file = fs.create_file("/f", &Default::default()).unwrap().open().unwrap();
             let mut want = vec![0; LEN];
             let mut rng = Rng::new(nth);
-            let _ = file.write_all_at(0, &want);
+            let _ = file.write_all_at(&want, 0);
             let _ = file.sync_all();
             device.fail(op, nth / if op == IoOp::Write { 1 } else { 4 });
             for n in 0..20 {

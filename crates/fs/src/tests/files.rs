@@ -200,7 +200,7 @@ fn apply(model: &mut Vec<u8>, step: &Step, kind: Kind) -> Result<(), i32> {
 
 fn take(file: &File, step: &Step) -> Result<(), Error> {
     match step {
-        Step::Write(offset, bytes) => file.write_all_at(*offset, bytes),
+        Step::Write(offset, bytes) => file.write_all_at(bytes, *offset),
         Step::Append(bytes) => {
             let n = file.append(bytes)?;
             if n < bytes.len() { Err(Error::NoSpace) } else { Ok(()) }
@@ -212,7 +212,7 @@ fn take(file: &File, step: &Step) -> Result<(), Error> {
 
 fn content(file: &File) -> Vec<u8> {
     let mut bytes = vec![0xEE; file.metadata().len() as usize];
-    let n = file.read_at(0, &mut bytes).unwrap();
+    let n = file.read_at(&mut bytes, 0).unwrap();
     bytes.truncate(n);
     bytes
 }

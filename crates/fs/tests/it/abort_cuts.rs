@@ -45,7 +45,7 @@ fn run(base: &MemoryDevice, op: IoOp, nth: u64) -> Option<Run> {
     for n in 0..4 {
         let step = || -> Result<(), Error> {
             let file = fs.create_file(format!("file {n}"), &NewFile::default())?.open()?;
-            file.write_all_at(0, &pattern(3000, n))?;
+            file.write_all_at(&pattern(3000, n), 0)?;
             file.sync_all()
         };
         if let Err(error) = step() {

@@ -19,11 +19,11 @@ fn flags_protect_content() {
     let image = Image::mke2fs(16, "");
     let fs = image.open();
     let file = new_file(&fs, "f");
-    file.write_all_at(0, b"kept").unwrap();
+    file.write_all_at(b"kept", 0).unwrap();
     let flags = file.metadata().flags();
     let set = |flags| SetAttributes { flags: Some(flags), ..Default::default() };
     file.set_attributes(&set(flags | InodeFlags::APPEND)).unwrap();
-    assert!(matches!(file.write_at(0, b"x"), Err(Error::NotPermitted)));
+    assert!(matches!(file.write_at(b"x", 0), Err(Error::NotPermitted)));
     assert!(matches!(file.set_len(0), Err(Error::NotPermitted)));
     assert!(matches!(file.allocate(FallocateMode::PunchHole, 0, 4096), Err(Error::NotPermitted)));
     file.append(b" and more").unwrap();
@@ -55,7 +55,7 @@ fn attributes_are_those_of_the_system_calls() {
     let image = Image::mke2fs(16, "-O project,quota -E quotatype=usrquota:grpquota:prjquota");
     let fs = image.open();
     let file = new_file(&fs, "f");
-    file.write_all_at(0, &[7; 5000]).unwrap();
+    file.write_all_at(&[7; 5000], 0).unwrap();
     let times = [-1, 0, 1 << 31, (1 << 33) + 5, (3 << 32) + 1];
     for sec in times {
         let time = Timestamp { sec, nsec: 123_456_789 };
@@ -287,12 +287,12 @@ fn writing_takes_capabilities_away() {
     let image = Image::mke2fs(16, "");
     let fs = image.open();
     let file = new_file(&fs, "f");
-    file.write_all_at(0, b"program").unwrap();
+    file.write_all_at(b"program", 0).unwrap();
     let capability = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     for change in 0..3 {
         fs.set_xattr("f", "security.capability", &capability, XattrMode::Create).unwrap();
         match change {
-            0 => file.write_all_at(0, b"P").unwrap(),
+            0 => file.write_all_at(b"P", 0).unwrap(),
             1 => file.set_len(3).unwrap(),
             _ => file.allocate(FallocateMode::Allocate, 0, 9000).unwrap(),
         }
@@ -308,14 +308,14 @@ fn a_refused_change_leaves_capabilities() {
     let image = Image::mke2fs(16, "");
     let fs = image.open();
     let file = new_file(&fs, "f");
-    file.write_all_at(0, b"program").unwrap();
+    file.write_all_at(b"program", 0).unwrap();
     fs.set_xattr("f", "security.capability", b"some", XattrMode::Create).unwrap();
     let far = 1 << 45;
     let allocate = FallocateMode::Allocate;
     for refused in [
         file.check_write(far),
         file.check_allocate(allocate, far, 1),
-        file.write_at(far, b"x").map(drop),
+        file.write_at(b"x", far).map(drop),
         file.allocate(allocate, far, 1),
         file.set_len(far),
     ] {
@@ -327,7 +327,7 @@ fn a_refused_change_leaves_capabilities() {
     for refused in [
         file.check_write(0),
         file.check_allocate(zero, 0, 1),
-        file.write_at(0, b"x").map(drop),
+        file.write_at(b"x", 0).map(drop),
         file.allocate(punch, 0, 1),
     ] {
         assert!(matches!(refused, Err(Error::NotPermitted)), "{refused:?}");

@@ -13,7 +13,7 @@ fn borrowed_folios_are_the_files_bytes() {
         mke2fs(&path, 16 << 20, options, None).unwrap();
         let fs = OpenOptions::new().write(true).open(&path).unwrap();
         let file = fs.create_file("f", &NewFile::default()).unwrap().open().unwrap();
-        file.write_all_at(0, &vec![1; 100_000]).unwrap();
+        file.write_all_at(&vec![1; 100_000], 0).unwrap();
         file.set_len(1 << 20).unwrap();
         let before = file.metadata().modified();
 

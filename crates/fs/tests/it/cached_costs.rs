@@ -33,8 +33,8 @@ fn an_overwrite_and_a_sync_cost_one_write_of_its_blocks_and_a_flush() {
     file.append(&[1; 100_000]).unwrap();
     file.sync_all().unwrap();
     let all = costs(&device, || {
-        file.write_all_at(5000, &[3; 700]).unwrap();
-        file.write_all_at(9000, &[4; 70]).unwrap();
+        file.write_all_at(&[3; 700], 5000).unwrap();
+        file.write_all_at(&[4; 70], 9000).unwrap();
     });
     assert_eq!((all.writes, all.flushes), (0, 0));
     let all = costs(&device, || file.sync_data().unwrap());
@@ -48,13 +48,13 @@ fn an_overwrite_and_a_sync_cost_one_write_of_its_blocks_and_a_flush() {
 fn overwriting_cached_bytes_costs_the_device_nothing_until_a_sync() {
     let (device, fs) = counted(32, "-b 4096", 16);
     let file = new_file(&fs, "f");
-    file.write_all_at(0, &vec![1; 1 << 20]).unwrap();
+    file.write_all_at(&vec![1; 1 << 20], 0).unwrap();
     file.sync_all().unwrap();
     let misses = fs.cache_stats().unwrap().misses;
     let all = costs(&device, || {
         for n in 0..3000u64 {
-            file.write_all_at(n * 331 % 1_000_000, &[2; 1000]).unwrap();
-            file.read_at(n * 37, &mut [0; 500]).unwrap();
+            file.write_all_at(&[2; 1000], n * 331 % 1_000_000).unwrap();
+            file.read_at(&mut [0; 500], n * 37).unwrap();
         }
     });
     assert_eq!((all.writes, all.flushes), (0, 0));
@@ -77,7 +77,7 @@ fn a_long_sequential_write_is_few_large_device_writes_and_few_pieces() {
             let chunk: Vec<u8> = (0..65_536u32).map(|n| (n / 7) as u8).collect();
             let all = costs(&device, || {
                 for n in 0..1024 {
-                    file.write_vectored_at_with(n << 16, &[IoSlice::new(&chunk)], how).unwrap();
+                    file.write_vectored_at_with(&[IoSlice::new(&chunk)], n << 16, how).unwrap();
                 }
                 file.sync_all().unwrap();
             });

@@ -65,7 +65,7 @@ fn a_write_that_the_device_refuses_is_reported_whichever_thread_wrote() {
     let fs = options.open_device(device.clone()).unwrap();
     let file = new_file(&fs, "f");
     fs.sync().unwrap();
-    file.write_all_at(0, &[1; 100_000]).unwrap();
+    file.write_all_at(&[1; 100_000], 0).unwrap();
     device.fail_from(IoOp::Write, 0);
     // The error of the flusher, for which no caller waits.
     let first = reported.recv_timeout(PATIENCE).unwrap();
@@ -91,13 +91,13 @@ fn each_opening_gets_an_error_once_and_the_bytes_are_written_later() {
         let (device, fs) = volume(24, kind, 8);
         let file = new_file(&fs, "f");
         let bytes = rng::bytes(7, 1_500_000);
-        file.write_all_at(0, &bytes[..300_000]).unwrap();
+        file.write_all_at(&bytes[..300_000], 0).unwrap();
         file.sync_all().unwrap();
         let other = fs.open_file("f").unwrap();
         // In place, after the end, and after a hole.
-        file.write_all_at(0, &bytes[1000..101_000]).unwrap();
-        file.write_all_at(300_000, &bytes[300_000..1_000_000]).unwrap();
-        file.write_all_at(1_200_000, &bytes[1_200_000..]).unwrap();
+        file.write_all_at(&bytes[1000..101_000], 0).unwrap();
+        file.write_all_at(&bytes[300_000..1_000_000], 300_000).unwrap();
+        file.write_all_at(&bytes[1_200_000..], 1_200_000).unwrap();
         device.fail_from(IoOp::Write, 1);
         assert!(is_device_error(file.sync_data()), "{kind}");
         let dirty = fs.cache_stats().unwrap().dirty;
@@ -128,8 +128,8 @@ fn after_each_failing_write_nothing_stale_is_read_and_nothing_is_lost() {
             let (device, fs) = volume(24, kind, 8);
             let file = new_file(&fs, "f");
             let bytes = rng::bytes(nth, 5_000_000);
-            file.write_all_at(0, &bytes).unwrap();
-            file.write_all_at(6_000_000, &bytes[..2000]).unwrap();
+            file.write_all_at(&bytes, 0).unwrap();
+            file.write_all_at(&bytes[..2000], 6_000_000).unwrap();
             let mut want = bytes.clone();
             want.resize(6_000_000, 0);
             want.extend_from_slice(&bytes[..2000]);
@@ -162,9 +162,9 @@ fn a_flush_that_fails_is_reported_and_no_later_sync_succeeds() {
     for kind in KINDS {
         let (device, fs) = volume(24, kind, 8);
         let file = new_file(&fs, "f");
-        file.write_all_at(0, &[1; 100_000]).unwrap();
+        file.write_all_at(&[1; 100_000], 0).unwrap();
         file.sync_all().unwrap();
-        file.write_all_at(0, &[2; 100_000]).unwrap();
+        file.write_all_at(&[2; 100_000], 0).unwrap();
         device.fail(IoOp::Flush, 1);
         assert!(file.sync_all().is_err(), "{kind}");
         if !kind.contains("^has_journal") {
@@ -182,22 +182,22 @@ fn a_device_that_is_gone_is_reported_and_no_thread_waits_for_it() {
             let (device, fs) = volume(24, kind, 4);
             let files: Vec<_> = (0..3).map(|n| new_file(&fs, &format!("f{n}"))).collect();
             for file in &files {
-                file.write_all_at(0, &[1; 200_000]).unwrap();
+                file.write_all_at(&[1; 200_000], 0).unwrap();
             }
             fs.sync().unwrap();
             for (n, file) in files.iter().enumerate() {
                 file.set_dont_cache(n == 1);
-                file.write_all_at(100_000, &[2; 250_000]).unwrap();
+                file.write_all_at(&[2; 250_000], 100_000).unwrap();
             }
             for op in [IoOp::Read, IoOp::Write, IoOp::Flush, IoOp::Discard] {
                 device.fail_from(op, 1);
             }
             for file in &files {
                 // Into memory, or an error.
-                let _ = file.write_all_at(150_000, &[3; 10]);
+                let _ = file.write_all_at(&[3; 10], 150_000);
                 let _ = file.append(&[4; 50_000]);
                 let mut bytes = [0; 100];
-                if file.read_at(100_000, &mut bytes).is_ok() {
+                if file.read_at(&mut bytes, 100_000).is_ok() {
                     assert_eq!(bytes, [2; 100]);
                 }
                 assert!(file.sync_all().is_err(), "{kind}");
@@ -234,7 +234,7 @@ fn writers_at_the_limit_of_memory_get_the_error_of_a_failing_device() {
                         let chunk = [7; 65536];
                         let write = |n: u64| {
                             let pieces = [IoSlice::new(&chunk)];
-                            file.write_vectored_at_with(n << 16, &pieces, how).map(drop)
+                            file.write_vectored_at_with(&pieces, n << 16, how).map(drop)
                         };
                         let failed = (0..200).map(write).find(Result::is_err);
                         assert!(failed.is_some(), "{policy:?}, {how:?}: 12 MiB went into 1 MiB");
@@ -296,7 +296,7 @@ impl Taken {
             _ => self.bytes.len(),
         };
         let bytes = rng::bytes(rng.below(1 << 20) as u64, len);
-        let (took, ended) = match self.file.write_at(at as u64, &bytes) {
+        let (took, ended) = match self.file.write_at(&bytes, at as u64) {
             Ok(n) => (n, n < len),
             Err(Error::NoSpace | Error::QuotaExceeded) => (0, true),
             Err(error) => panic!("{error}"),
@@ -351,7 +351,7 @@ fn fill(kind: &str, mib: u64, cache_mib: u64, open: impl Fn(&mut OpenOptions)) {
     });
     for Taken { file, bytes, last: (at, took) } in &taken {
         // Overwriting existing data needs no space.
-        file.write_all_at(*at as u64, &bytes[*at..at + took])
+        file.write_all_at(&bytes[*at..at + took], *at as u64)
             .unwrap_or_else(|e| panic!("{kind}, {cache_mib}: {at} {took} of {}: {e}", bytes.len()));
     }
     fs.sync().unwrap_or_else(|error| panic!("{kind}, {cache_mib}, sync: {error}"));
@@ -420,8 +420,8 @@ fn reservations_stay_after_a_failed_write() {
             let (device, fs) = volume(12, kind, 64);
             let file = new_file(&fs, "f");
             let bytes = rng::bytes(3, 900_000);
-            file.write_all_at(0, &bytes).unwrap();
-            file.write_all_at(1_100_000, &bytes[..5000]).unwrap();
+            file.write_all_at(&bytes, 0).unwrap();
+            file.write_all_at(&bytes[..5000], 1_100_000).unwrap();
             let first = fill_file(&fs, "first");
             device.fail(IoOp::Write, nth);
             let failed = file.write_back(0, u64::MAX);
@@ -450,7 +450,7 @@ fn with_bad_block(kind: &str) -> (Device, Filesystem) {
     let (device, fs) = volume(12, kind, 64);
     let file = new_file(&fs, "f");
     let block = u64::from(fs.space().block_bytes);
-    file.write_all_at(BAD / block * block, &vec![5; block as usize]).unwrap();
+    file.write_all_at(&vec![5; block as usize], BAD / block * block).unwrap();
     file.set_len(2 << 20).unwrap();
     fs.sync().unwrap();
     let bad = file.extent_at(BAD).unwrap().unwrap().block.0 * block;
@@ -466,9 +466,9 @@ fn with_bad_block(kind: &str) -> (Device, Filesystem) {
 type Attempt = fn(&File) -> extant::Result<usize>;
 
 const ATTEMPTS: [(&str, u64, Attempt); 4] = [
-    ("begins in it", BAD + 100, |file| file.write_at(BAD + 100, &[6; 1 << 20])),
-    ("ends in it", BAD - 200_000, |file| file.write_at(BAD - 200_000, &[6; 200_100])),
-    ("ends in it, from the block before", BAD - 100, |file| file.write_at(BAD - 100, &[6; 200])),
+    ("begins in it", BAD + 100, |file| file.write_at(&[6; 1 << 20], BAD + 100)),
+    ("ends in it", BAD - 200_000, |file| file.write_at(&[6; 200_100], BAD - 200_000)),
+    ("ends in it, from the block before", BAD - 100, |file| file.write_at(&[6; 200], BAD - 100)),
     ("in place", BAD - 1024, |file| {
         file.borrow_mut(BAD - 1024..BAD + 100).map(|mut bytes| bytes.fill(6)).map(|()| 1124)
     }),
@@ -497,7 +497,7 @@ fn the_reservations_of_a_failed_write_are_returned() {
             });
             let [(device, fs, file, n), (plain_device, plain, plain_file, _)] = found;
             // Another volume on which the same was written without a failure.
-            plain_file.write_all_at(start, &vec![6; n]).unwrap();
+            plain_file.write_all_at(&vec![6; n], start).unwrap();
             let what = format!("{kind}, {name}, {n} bytes");
             // A reservation for a map is an upper bound, and no more than on the volume without a
             // failure.
@@ -531,12 +531,12 @@ fn a_failed_write_does_not_take_the_reservations_of_concurrent_writes() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..300 {
-                let _ = file.write_at(BAD - 200_000, &[6; 200_100]);
+                let _ = file.write_at(&[6; 200_100], BAD - 200_000);
             }
         });
         scope.spawn(|| {
             for n in 0..3000 {
-                file.write_all_at(BAD - 1024 * (1 + n % 3), &[6; 500]).unwrap();
+                file.write_all_at(&[6; 500], BAD - 1024 * (1 + n % 3)).unwrap();
             }
         });
         scope.spawn(|| {
@@ -549,7 +549,7 @@ fn a_failed_write_does_not_take_the_reservations_of_concurrent_writes() {
     fs.sync().unwrap();
     for n in 1..=3 {
         let mut bytes = [0; 500];
-        assert_eq!(file.read_at(BAD - 1024 * n, &mut bytes).unwrap(), 500);
+        assert_eq!(file.read_at(&mut bytes, BAD - 1024 * n).unwrap(), 500);
         assert_eq!(bytes, [6; 500]);
     }
     drop((file, rest));
@@ -564,7 +564,7 @@ fn an_accepted_write_is_not_refused_later_for_a_quota_limit() {
     e2fsprogs::mke2fs(&path, 24 << 20, "-b 1024 -O quota", None).unwrap();
     let new = NewFile { uid: 77, ..NewFile::default() };
     let fs = options(8).open(&path).unwrap();
-    fs.create_file("f0", &new).unwrap().open().unwrap().write_all_at(0, &[1; 50_000]).unwrap();
+    fs.create_file("f0", &new).unwrap().open().unwrap().write_all_at(&[1; 50_000], 0).unwrap();
     fs.close().unwrap();
     set_limit(&path, 77, 700);
     let fs = options(8).enforce_quota(true).open(&path).unwrap();

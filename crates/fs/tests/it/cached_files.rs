@@ -100,7 +100,7 @@ impl Shared {
         while done < bytes.len() {
             let at = (block * self.bytes + done) as u64;
             let pieces = [IoSlice::new(&bytes[done..])];
-            done += self.file.write_vectored_at_with(at, &pieces, how).unwrap();
+            done += self.file.write_vectored_at_with(&pieces, at, how).unwrap();
         }
     }
 
@@ -196,7 +196,7 @@ impl Shared {
             let since = known.map_or(&self.tail_since, |known| &known.done).load(Ordering::SeqCst);
             buf.fill(0xEE);
             let n =
-                self.file.read_at_with((block * self.bytes) as u64, &mut buf, any_use(&mut rng));
+                self.file.read_at_with(&mut buf, (block * self.bytes) as u64, any_use(&mut rng));
             let n = n.unwrap();
             if n < self.bytes {
                 assert!(known.is_none(), "block {block}: {n} bytes");
@@ -231,7 +231,7 @@ impl Shared {
     fn judge(&self, file: &File) {
         let mut buf = vec![0; self.bytes];
         for (n, block) in self.blocks.iter().enumerate() {
-            file.read_at((n * self.bytes) as u64, &mut buf).unwrap();
+            file.read_at(&mut buf, (n * self.bytes) as u64).unwrap();
             let last = block.done.load(Ordering::SeqCst);
             let is_zero = last == 0 || block.zeros.lock().unwrap().last() == Some(&last);
             let want = if is_zero { vec![0; self.bytes] } else { self.content(n, 1, last) };
@@ -313,14 +313,14 @@ fn a_write_between_two_stats_is_seen_in_their_times() {
     let (_dir, path) = volume(24, "-b 4096");
     let fs = open(&path, 4096, DontCachePolicy::Flusher);
     let file = create(&fs, "f");
-    file.write_all_at(0, &[1; 100_000]).unwrap();
+    file.write_all_at(&[1; 100_000], 0).unwrap();
     let mut before = file.metadata();
     for n in 0..2000u64 {
         // Many writes within one tick of the clock, after one of which the test reads the times.
         for m in 0..n % 4 {
-            file.write_all_at(m * 1000, &[2; 100]).unwrap();
+            file.write_all_at(&[2; 100], m * 1000).unwrap();
         }
-        file.write_all_at(n * 31 % 90_000, &[n as u8; 300]).unwrap();
+        file.write_all_at(&[n as u8; 300], n * 31 % 90_000).unwrap();
         let after = fs.metadata("f").unwrap();
         assert!(after.modified() > before.modified(), "write {n}");
         assert!(after.changed() > before.changed(), "write {n}");
@@ -351,7 +351,7 @@ fn reserved_space_is_counted_and_returned() {
         let file = create(&fs, "f");
         fs.sync().unwrap();
         let (empty, unit) = (fs.space().free, u64::from(fs.space().block_bytes));
-        file.write_all_at(0, &[1; 1_000_000]).unwrap();
+        file.write_all_at(&[1; 1_000_000], 0).unwrap();
         assert!(fs.space().free <= empty - 1_000_000 / unit, "{options}: {:?}", fs.space());
         let sectors = file.metadata().sectors();
         assert!(sectors >= 1_000_000 / 512, "{options}: {sectors}");
@@ -366,8 +366,8 @@ fn reserved_space_is_counted_and_returned() {
         assert_eq!(fs.space().free, empty, "{options}");
         assert_eq!(file.metadata().sectors(), 0, "{options}");
         // Overwritten and after a hole, then written back.
-        file.write_all_at(2_000_000, &[2; 300_000]).unwrap();
-        file.write_all_at(2_100_000, &[3; 300_000]).unwrap();
+        file.write_all_at(&[2; 300_000], 2_000_000).unwrap();
+        file.write_all_at(&[3; 300_000], 2_100_000).unwrap();
         fs.sync().unwrap();
         let mapped: u64 = file.extents().unwrap().iter().map(|extent| extent.len).sum();
         let (free, sectors) = (fs.space().free, file.metadata().sectors());
@@ -378,7 +378,7 @@ fn reserved_space_is_counted_and_returned() {
         fs.sync().unwrap();
         assert_eq!(fs.space().free, empty, "{options}");
         // Dirty data of a file that is removed.
-        create(&fs, "g").write_all_at(0, &[1; 900_000]).unwrap();
+        create(&fs, "g").write_all_at(&[1; 900_000], 0).unwrap();
         fs.remove_file("g").unwrap();
         assert_eq!(fs.space().free, empty, "{options}");
         fs.close().unwrap();
@@ -392,15 +392,15 @@ fn data_and_holes_are_found_before_anything_is_written_back() {
         let (_dir, path) = volume(24, options);
         let fs = open(&path, 4 << 10, DontCachePolicy::Flusher);
         let file = create(&fs, "f");
-        file.write_all_at(1 << 20, &[1; 65_536]).unwrap();
-        file.write_all_at(3 << 20, &[1; 100]).unwrap();
+        file.write_all_at(&[1; 65_536], 1 << 20).unwrap();
+        file.write_all_at(&[1; 100], 3 << 20).unwrap();
         assert_eq!(file.seek_data(0).unwrap(), Some(1 << 20), "{options}");
         assert_eq!(file.seek_hole(1 << 20).unwrap(), Some((1 << 20) + 65_536), "{options}");
         assert_eq!(file.seek_data((1 << 20) + 65_536).unwrap(), Some(3 << 20), "{options}");
         assert_eq!(file.seek_hole(3 << 20).unwrap(), Some((3 << 20) + 100), "{options}");
         let mut raw = [0; 100];
-        file.write_all_at(3 << 20, &[2; 100]).unwrap();
-        assert_eq!(file.read_raw_at(3 << 20, &mut raw).unwrap(), 100);
+        file.write_all_at(&[2; 100], 3 << 20).unwrap();
+        assert_eq!(file.read_raw_at(&mut raw, 3 << 20).unwrap(), 100);
         assert_eq!(raw, [2; 100], "{options}: as it is stored, or will be");
     }
 }
@@ -416,18 +416,18 @@ fn times_that_the_caller_keeps_stay_until_it_sets_them() {
         let times = SetAttributes { mtime: Some(old), ctime: Some(old), ..Default::default() };
         node.set_times_kept(true);
         node.set_attributes(&times).unwrap();
-        file.write_all_at(0, &[7; 9000]).unwrap();
-        file.write_all_at(4096, &[8; 100]).unwrap();
+        file.write_all_at(&[7; 9000], 0).unwrap();
+        file.write_all_at(&[8; 100], 4096).unwrap();
         file.sync_all().unwrap();
         // Over existing blocks, into a hole, and with space allocated and freed.
-        file.write_all_at(4096, &[9; 100]).unwrap();
+        file.write_all_at(&[9; 100], 4096).unwrap();
         file.set_len(100_000).unwrap();
         file.allocate(FallocateMode::KeepSize, 0, 200_000).unwrap();
-        file.write_all_at(50_000, &[1; 10]).unwrap();
+        file.write_all_at(&[1; 10], 50_000).unwrap();
         assert_eq!((node.metadata().modified(), node.metadata().changed()), (old, old));
         file.sync_all().unwrap();
         node.set_times_kept(false);
-        file.write_all_at(0, &[1; 10]).unwrap();
+        file.write_all_at(&[1; 10], 0).unwrap();
         assert!(node.metadata().modified() > old && node.metadata().changed() > old);
 
         // A file that only grows keeps its own times.
@@ -452,7 +452,7 @@ fn an_image_that_is_only_read_is_not_held_in_memory_twice() {
     let (_dir, path) = volume(16, "");
     let bytes: Vec<u8> = (0..300_000u32).map(|n| (n * 7) as u8).collect();
     let fs = OpenOptions::new().write(true).open(&path).unwrap();
-    create(&fs, "file").write_all_at(0, &bytes).unwrap();
+    create(&fs, "file").write_all_at(&bytes, 0).unwrap();
     fs.close().unwrap();
     let cached = |fs: &Filesystem| fs.cache_stats().unwrap().cached;
     let fs = Filesystem::open(&path).unwrap();

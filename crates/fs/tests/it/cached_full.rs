@@ -60,7 +60,7 @@ fn write_every_other(fs: &Filesystem, name: &str, files: u32, blocks: u64) -> u3
     for n in 0..files {
         let written = fs.open_file(format!("{name}{n}")).and_then(|file| {
             let mut at = (0..blocks).step_by(2);
-            at.try_for_each(|at| file.write_all_at(at * 1024, &[n as u8 | 1; 1024]))
+            at.try_for_each(|at| file.write_all_at(&[n as u8 | 1; 1024], at * 1024))
         });
         match written {
             Ok(()) => {}
@@ -130,7 +130,7 @@ fn clusters_that_are_written_in_pieces_have_space_for_their_map() {
 fn covered_blocks_that_are_overwritten_in_pieces_have_space_for_their_map() {
     let (device, fs) = with_data_csum(96);
     for n in 0..4000 {
-        new_file(&fs, &format!("f{n}")).write_all_at(0, &[n as u8; 12 << 10]).unwrap();
+        new_file(&fs, &format!("f{n}")).write_all_at(&[n as u8; 12 << 10], 0).unwrap();
     }
     let ballast = ballast(&fs, 24 << 20);
     let whole = write_every_other(&fs, "f", 4000, 12);
@@ -147,10 +147,10 @@ fn a_short_write_reserves_nothing_for_the_bytes_that_it_leaves_out() {
     let (device, fs) = with_data_csum(24);
     let file = new_file(&fs, "f");
     // A hole, then blocks whose overwrite needs new blocks.
-    file.write_all_at(60 << 10, &[1; 40 << 10]).unwrap();
+    file.write_all_at(&[1; 40 << 10], 60 << 10).unwrap();
     let ballast = ballast(&fs, 50 << 10);
     let free = fs.space().free;
-    let n = file.write_at(0, &[2; 100 << 10]).unwrap();
+    let n = file.write_at(&[2; 100 << 10], 0).unwrap();
     assert!((45 << 10..60 << 10).contains(&n), "{n} bytes where {free} blocks are free");
     file.sync_all().unwrap();
     let used = (n / 1024) as u64;
@@ -164,13 +164,13 @@ fn a_short_write_reserves_nothing_for_the_bytes_that_it_leaves_out() {
 fn space_freed_by_a_removal_is_available_to_the_next_write_and_its_sync() {
     for kind in ["-b 1024 -m 0", "-b 4096 -m 0", "-b 1024 -m 0 -O ^extents,^64bit"] {
         let (device, fs) = volume(32, kind);
-        new_file(&fs, "old").write_all_at(0, &vec![1; 3 << 20]).unwrap();
+        new_file(&fs, "old").write_all_at(&vec![1; 3 << 20], 0).unwrap();
         let ballast = ballast(&fs, 0);
         for round in 0..8u8 {
             // The space that is free now waits for the commit of this removal.
             fs.remove_file("old").unwrap();
             let file = new_file(&fs, "old");
-            file.write_all_at(0, &vec![round; 2 << 20]).unwrap_or_else(|e| panic!("{kind}: {e}"));
+            file.write_all_at(&vec![round; 2 << 20], 0).unwrap_or_else(|e| panic!("{kind}: {e}"));
             file.sync_all().unwrap_or_else(|e| panic!("{kind}, round {round}: {e}"));
             assert!(fs.read("old").unwrap() == vec![round; 2 << 20], "{kind}");
         }
@@ -195,7 +195,7 @@ fn random_step(fs: &Filesystem, rng: &mut Rng, files: &mut [Bytes]) -> extant::R
     let mut bytes = files[n].take().unwrap_or_else(|| fs.read(&name).unwrap());
     match rng.below(100) {
         0..60 => {
-            file.write_all_at(at as u64, &vec![value; len])?;
+            file.write_all_at(&vec![value; len], at as u64)?;
             bytes.resize(bytes.len().max(at + len), 0);
             bytes[at..at + len].fill(value);
         }

@@ -27,7 +27,7 @@ fn folios_that_outlive_their_inode_in_memory_follow_what_becomes_of_the_file() {
     let (device, fs) = volume("-N 30000 -b 4096");
     for name in ["cut", "gone"] {
         let file = new_file(&fs, name);
-        file.write_all_at(0, &[0xAA; 100_000]).unwrap();
+        file.write_all_at(&[0xAA; 100_000], 0).unwrap();
         file.sync_all().unwrap();
     }
     let ino = fs.metadata("gone").unwrap().ino();
@@ -57,7 +57,7 @@ fn small_writes_reserve_no_more_than_they_need() {
         let before = fs.space().free;
         let want = rng::bytes(3, 3 << 20);
         for (n, block) in want.chunks(1024).enumerate() {
-            file.write_all_at(n as u64 * 1024, block).unwrap();
+            file.write_all_at(block, n as u64 * 1024).unwrap();
         }
         let (reserved, blocks) = (before - fs.space().free, want.len() as u64 / 1024);
         assert!(reserved <= blocks + blocks / 20 + 16, "{kind}: {reserved} for {blocks}");
@@ -74,12 +74,12 @@ fn a_write_is_not_refused_while_reserved_space_can_be_returned() {
         let (device, fs) = volume(kind);
         let ballast = new_file(&fs, "ballast");
         let free = fs.space().free * 1024;
-        ballast.write_all_at(0, &vec![1; (free - (3 << 20)) as usize]).unwrap();
+        ballast.write_all_at(&vec![1; (free - (3 << 20)) as usize], 0).unwrap();
         fs.sync().unwrap();
         // Pieces far apart: each may need its own blocks of the map.
         let file = new_file(&fs, "f");
         for n in 0..1000 {
-            file.write_all_at(n * 20 * 1024, &[n as u8; 1024])
+            file.write_all_at(&[n as u8; 1024], n * 20 * 1024)
                 .unwrap_or_else(|e| panic!("{kind}: {n}: {e}"));
         }
         drop((ballast, file));
@@ -93,7 +93,7 @@ fn a_refused_borrow_leaves_no_reservation() {
     let (device, fs) = volume("-b 1024 -m 0");
     let file = new_file(&fs, "f");
     for n in 0..200 {
-        file.write_all_at(n * 20 * 1024, &[1; 1024]).unwrap();
+        file.write_all_at(&[1; 1024], n * 20 * 1024).unwrap();
     }
     fs.sync().unwrap();
     let ballast = new_file(&fs, "ballast");

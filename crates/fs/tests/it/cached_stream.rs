@@ -127,7 +127,7 @@ fn the_size_on_disk_waits_for_the_slowest_part() {
         device.set(|state| state.held = Some(late));
         let release = Release(device.clone());
         let content = content();
-        file.write_all_at(0, &content).unwrap();
+        file.write_all_at(&content, 0).unwrap();
         let file = Arc::new(file);
         let sync = std::thread::spawn({
             let file = file.clone();
@@ -164,7 +164,7 @@ fn a_part_that_fails_fails_the_parts_after_it_and_none_before() {
         let (device, fs, file) = volume();
         device.set(|state| state.fails = Some(bad));
         let content = content();
-        file.write_all_at(0, &content).unwrap();
+        file.write_all_at(&content, 0).unwrap();
         assert!(matches!(file.sync_all(), Err(Error::Device { .. })), "part {bad}");
         let there = usize::from(bad) * PART;
         let stats = fs.cache_stats().unwrap();

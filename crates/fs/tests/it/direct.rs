@@ -59,7 +59,7 @@ fn full_of_garbage(
         let file = crate::common::new_file(&fs, "garbage");
         let full = vec![GARBAGE; 1 << 20];
         let mut at = 0;
-        while let Ok(n) = file.write_at(at, &full) {
+        while let Ok(n) = file.write_at(&full, at) {
             at += n as u64;
         }
         drop(file);

@@ -180,7 +180,7 @@ impl Run {
         self.log.push(format!("content {what} {} at {at}, {len} of {size}", path.display()));
         match what {
             45..60 if size < 400_000 => file.append(&fill).map(drop),
-            60..75 => file.write_all_at(at, &fill),
+            60..75 => file.write_all_at(&fill, at),
             75..83 => file.set_len(at),
             83..86 => file.set_len(0),
             86..89 => file.allocate(FallocateMode::Allocate, at, len as u64 * 3),
@@ -189,7 +189,7 @@ impl Run {
             95..97 => file.allocate(FallocateMode::ZeroRange, at / 2, len as u64 * 4),
             // A file in many pieces.
             _ => {
-                (0..40u64).try_for_each(|n| file.write_all_at(at + n * 8192, &fill[..100.min(len)]))
+                (0..40u64).try_for_each(|n| file.write_all_at(&fill[..100.min(len)], at + n * 8192))
             }
         }
     }

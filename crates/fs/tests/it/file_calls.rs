@@ -38,8 +38,8 @@ fn a_file_is_copied_as_the_standard_library_copies() {
     let fs = image.open();
     let file = new_file(&fs, "from");
     let bytes = pattern((1 << 20) + 12_345, 1);
-    file.write_all_at(0, &bytes).unwrap();
-    file.write_all_at(3 << 20, b"end").unwrap();
+    file.write_all_at(&bytes, 0).unwrap();
+    file.write_all_at(b"end", 3 << 20).unwrap();
     file.set_len(5 << 20).unwrap();
     let mode = Some(0o4750);
     file.set_attributes(&SetAttributes { mode, ..Default::default() }).unwrap();
@@ -84,11 +84,11 @@ fn sizes_end_where_the_format_ends() {
         let fs = image.open();
         let file = new_file(&fs, "f");
         assert!(matches!(file.set_len(most + 1), Err(Error::FileTooLarge)), "{options}");
-        assert!(matches!(file.write_at(most, b"x"), Err(Error::FileTooLarge)));
-        assert_eq!(file.write_at(most - 2, b"last").unwrap(), 2, "{options}");
+        assert!(matches!(file.write_at(b"x", most), Err(Error::FileTooLarge)));
+        assert_eq!(file.write_at(b"last", most - 2).unwrap(), 2, "{options}");
         assert_eq!(file.metadata().len(), most);
         let mut tail = [0; 4];
-        assert_eq!(file.read_at(most - 3, &mut tail).unwrap(), 3);
+        assert_eq!(file.read_at(&mut tail, most - 3).unwrap(), 3);
         assert_eq!(&tail[..3], b"\0la");
         assert_eq!(file.seek_data(0).unwrap().map(|at| at >= most - 4096), Some(true));
         drop(file);
@@ -105,9 +105,9 @@ fn bytes_through_the_journal_come_back() {
     let fs = options.open(&image.path).unwrap();
     let file = new_file(&fs, "f");
     let bytes = pattern(700_000, 3);
-    file.write_all_at(0, &bytes).unwrap();
+    file.write_all_at(&bytes, 0).unwrap();
     // A block that looks like one of the log's own blocks is escaped in the log.
-    file.write_all_at(2048, &[0xC0, 0x3B, 0x39, 0x98]).unwrap();
+    file.write_all_at(&[0xC0, 0x3B, 0x39, 0x98], 2048).unwrap();
     file.sync_all().unwrap();
     drop(file);
     fs.close().unwrap();
@@ -121,11 +121,11 @@ fn bytes_through_the_journal_come_back() {
     let flags = file.metadata().flags();
     let set = |flags| SetAttributes { flags: Some(flags), ..Default::default() };
     file.set_attributes(&set(flags | InodeFlags::JOURNAL_DATA)).unwrap();
-    file.write_all_at(100, &pattern(300_000, 9)).unwrap();
+    file.write_all_at(&pattern(300_000, 9), 100).unwrap();
     expected[100..300_100].copy_from_slice(&pattern(300_000, 9));
     assert_eq!(fs.read("f").unwrap(), expected);
     file.set_attributes(&set(flags)).unwrap();
-    file.write_all_at(5000, &pattern(9000, 1)).unwrap();
+    file.write_all_at(&pattern(9000, 1), 5000).unwrap();
     expected[5000..14_000].copy_from_slice(&pattern(9000, 1));
     file.set_attributes(&set(flags | InodeFlags::JOURNAL_DATA)).unwrap();
     file.append(b"end").unwrap();
@@ -153,13 +153,13 @@ fn linux_and_extant_read_each_others_files() {
 
         let fs = image.open();
         let by_linux = fs.open_file("by_linux").unwrap();
-        by_linux.write_all_at(1_000_001, &b).unwrap();
+        by_linux.write_all_at(&b, 1_000_001).unwrap();
         by_linux.allocate(FallocateMode::PunchHole, 500_000, 70_001).unwrap();
         by_linux.set_len(2_500_000).unwrap();
         by_linux.append(&a[..123_456]).unwrap();
         fs.open_file("small").unwrap().append(&b).unwrap();
         let by_extant = new_file(&fs, "by_extant");
-        by_extant.write_all_at(5_000_000, &a).unwrap();
+        by_extant.write_all_at(&a, 5_000_000).unwrap();
         fs.set_xattr("by_extant", "user.name", &[1; 300], XattrMode::Any).unwrap();
         drop((by_linux, by_extant));
         fs.close().unwrap();
@@ -185,7 +185,7 @@ fn linux_and_extant_read_each_others_files() {
         image.judge();
         let fs = image.open();
         let mut back = [0; 100];
-        fs.open_file("by_extant").unwrap().read_at(4_999_990, &mut back).unwrap();
+        fs.open_file("by_extant").unwrap().read_at(&mut back, 4_999_990).unwrap();
         assert_eq!(back[..], b[..]);
         fs.close().unwrap();
     }
@@ -196,7 +196,7 @@ fn threads_share_a_file() {
     let image = Image::mke2fs(32, "-b 4096");
     let fs = image.open();
     let lanes = new_file(&fs, "lanes");
-    lanes.write_all_at(0, &[0; 400 * 300]).unwrap();
+    lanes.write_all_at(&[0; 400 * 300], 0).unwrap();
     let log = new_file(&fs, "log");
     let cut = new_file(&fs, "cut");
     std::thread::scope(|scope| {
@@ -205,12 +205,12 @@ fn threads_share_a_file() {
             scope.spawn(move || {
                 for n in 0..300u64 {
                     let at = n * 400 + u64::from(lane) * 100;
-                    lanes.write_all_at(at, &[lane + 1; 100]).unwrap();
+                    lanes.write_all_at(&[lane + 1; 100], at).unwrap();
                     assert_eq!(log.append(&[lane + b'a'; 50]).unwrap(), 50);
                     match lane {
                         0 => cut.set_len(n % 7 * 5000).unwrap(),
                         1 => cut.allocate(FallocateMode::PunchHole, n * 100, 9000).unwrap(),
-                        _ => drop(cut.write_at(n * 77, &[9; 700]).unwrap()),
+                        _ => drop(cut.write_at(&[9; 700], n * 77).unwrap()),
                     }
                     if n % 50 == 0 {
                         lanes.sync_data().unwrap();
@@ -238,7 +238,7 @@ fn a_large_sparse_file_reads_in_one_call() {
     let mut wanted = vec![0; (70 << 20) + 5];
     for at in [0, (16 << 20) - 3000, (32 << 20) - 1, (70 << 20) - 9] {
         let bytes = pattern(6000.min(wanted.len() - at), at as u8);
-        file.write_all_at(at as u64, &bytes).unwrap();
+        file.write_all_at(&bytes, at as u64).unwrap();
         wanted[at..at + bytes.len()].copy_from_slice(&bytes);
     }
     assert!(fs.read("/sparse").unwrap() == wanted);

@@ -41,7 +41,7 @@ fn overwriting_costs_one_write_and_a_flush() {
     file.append(&[1; 100_000]).unwrap();
     file.sync_all().unwrap();
     let all = costs(&device, || {
-        file.write_all_at(5000, &[3; 700]).unwrap();
+        file.write_all_at(&[3; 700], 5000).unwrap();
         file.sync_data().unwrap();
     });
     assert_eq!((all.writes, all.written_bytes, all.flushes), (1, 700, 1));
@@ -55,7 +55,7 @@ fn a_large_write_is_few_large_device_writes() {
     let (device, fs) = counted(64, "-b 4096", 0);
     let file = new_file(&fs, "f");
     let bytes = vec![5; (16 << 20) + 100];
-    let all = costs(&device, || file.write_all_at(50, &bytes).unwrap());
+    let all = costs(&device, || file.write_all_at(&bytes, 50).unwrap());
     assert!(all.writes <= 4, "{all:?}");
     // Only the blocks at the ends are padded.
     assert_eq!(all.written_bytes, (16 << 20) + 4096);
@@ -77,7 +77,7 @@ fn data_that_the_device_refused_is_not_read() {
             .open_device(device.clone());
         let fs = fs.unwrap();
         let file = new_file(&fs, "f");
-        file.write_all_at(0, &[1; 10_000]).unwrap();
+        file.write_all_at(&[1; 10_000], 0).unwrap();
         file.allocate(extant::FallocateMode::KeepSize, 20_000, 50_000)
             .or_else(unsupported)
             .unwrap();
@@ -85,14 +85,14 @@ fn data_that_the_device_refused_is_not_read() {
         for (at, len) in [(9_000, 5_000), (30_000, 9_000), (100_000, 600_000), (0, 20)] {
             let before = fs.read("f").unwrap();
             device.fail(IoOp::Write, 1);
-            let failed = file.write_at(at, &vec![2; len]);
+            let failed = file.write_at(&vec![2; len], at);
             assert!(matches!(failed, Err(Error::Device { op: IoOp::Write, .. })), "{failed:?}");
             device.heal();
             let after = fs.read("f").unwrap();
             assert_eq!(after.len(), before.len(), "{options}: {len} bytes at {at}");
             assert!(after == before, "{options}: {len} bytes at {at}");
         }
-        file.write_all_at(100_000, &[3; 600_000]).unwrap();
+        file.write_all_at(&[3; 600_000], 100_000).unwrap();
         let bytes = fs.read("f").unwrap();
         assert!(bytes[10_000..100_000].iter().all(|byte| *byte == 0), "{options}");
         drop(file);

@@ -75,7 +75,7 @@ fn cut_changed(
         judge(fs.read("/f").ok());
         // Whatever remains can be changed further.
         if let Ok(file) = fs.open_file("/f") {
-            file.write_all_at(3_000, &[9; 5_000]).unwrap();
+            file.write_all_at(&[9; 5_000], 3_000).unwrap();
             file.set_len(0).unwrap();
         }
         fs.close().unwrap();
@@ -92,7 +92,7 @@ fn cut_changed(
 /// Gives a file this many blocks of 1 KiB full of ones, each `stride` blocks after the one before.
 fn fragmented(file: &File, blocks: u64, stride: u64) {
     for n in (0..blocks).rev() {
-        file.write_all_at(n * stride * 1024, &[1; 1024]).unwrap();
+        file.write_all_at(&[1; 1024], n * stride * 1024).unwrap();
     }
 }
 
@@ -162,17 +162,17 @@ fn data_that_is_no_longer_journaled_is_not_replayed() {
     };
     let prepare = |file: &File| {
         flags(file, true);
-        file.write_all_at(0, &[1; 20_000]).unwrap();
+        file.write_all_at(&[1; 20_000], 0).unwrap();
     };
     let device = Arc::new(mke2fs(12, "-b 1024 -J size=1"));
     let fs = open(device.clone(), DataMode::Ordered);
     prepare(&fs.create_file("/f", &NewFile::default()).unwrap().open().unwrap());
     let file = fs.open_file("/f").unwrap();
     file.sync_all().unwrap();
-    file.write_all_at(0, &[2; 20_000]).unwrap();
+    file.write_all_at(&[2; 20_000], 0).unwrap();
     file.sync_all().unwrap();
     flags(&file, false);
-    file.write_all_at(0, &[3; 20_000]).unwrap();
+    file.write_all_at(&[3; 20_000], 0).unwrap();
     file.sync_all().unwrap();
     // The log still contains the older bytes.
     let left = Arc::new(MemoryDevice::copy_of(&device).unwrap());
@@ -191,10 +191,10 @@ fn a_write_through_the_journal_is_whole_or_absent() {
         assert!(bytes[5_000..25_000].iter().all(|byte| *byte == new), "torn");
         assert!(bytes[..5_000].iter().chain(&bytes[25_000..]).all(|byte| *byte == 1));
     };
-    let prepare = |file: &File| file.write_all_at(0, &[1; 30_000]).unwrap();
+    let prepare = |file: &File| file.write_all_at(&[1; 30_000], 0).unwrap();
     let change = |_: &Filesystem, file: File| {
         for n in 2..12 {
-            file.write_all_at(5_000, &[n; 20_000]).unwrap();
+            file.write_all_at(&[n; 20_000], 5_000).unwrap();
             file.sync_data().unwrap();
         }
     };
@@ -213,13 +213,13 @@ fn space_is_discarded_only_after_the_commit_that_freed_it() {
     let fs = options.open_device(device.clone()).unwrap();
     for round in 1..8u8 {
         let file = fs.create_file(format!("/{round}"), &NewFile::default()).unwrap();
-        file.open().unwrap().write_all_at(0, &vec![round; WHOLE]).unwrap();
+        file.open().unwrap().write_all_at(&vec![round; WHOLE], 0).unwrap();
         drop(file);
         fs.sync().unwrap();
         // Files removed here exist again after a crash until the next sync.
         fs.remove_file(format!("/{round}")).unwrap();
         let other = fs.create_file(format!("/{round} more"), &NewFile::default()).unwrap();
-        other.open().unwrap().write_all_at(0, &vec![round; 8192]).unwrap();
+        other.open().unwrap().write_all_at(&vec![round; 8192], 0).unwrap();
         if round % 2 == 0 {
             assert!(fs.trim(0..u64::MAX, 0).unwrap() > WHOLE as u64);
         }
@@ -261,7 +261,7 @@ type Step = (&'static str, fn(&Filesystem), fn(&Filesystem) -> bool);
 const FLAGGED: &[Step] = &[
     (
         "write",
-        |fs| fs.open_file("/f").unwrap().write_all_at(0, &[3; 9_000]).unwrap(),
+        |fs| fs.open_file("/f").unwrap().write_all_at(&[3; 9_000], 0).unwrap(),
         |fs| fs.read("/f").unwrap() == [3; 9_000],
     ),
     (
@@ -274,7 +274,7 @@ const FLAGGED: &[Step] = &[
         |fs| {
             let bytes = AlignedBuf::copy_of(&[4; 4096]);
             let file = fs.open_file("/f").unwrap();
-            assert_eq!(file.write_direct_at(0, &bytes, &DirectOptions::default()).unwrap(), 4096);
+            assert_eq!(file.write_direct_at(&bytes, 0, &DirectOptions::default()).unwrap(), 4096);
         },
         |fs| fs.read("/f").unwrap()[..4096] == [4; 4096],
     ),
@@ -393,14 +393,14 @@ type Write = (&'static str, fn(&File));
 
 /// Ways after which the bytes are dirty, or on the device, when the file is closed.
 const WRITES: &[Write] = &[
-    ("write", |file| file.write_all_at(0, &[7; 9_000]).unwrap()),
+    ("write", |file| file.write_all_at(&[7; 9_000], 0).unwrap()),
     ("write, write back", |file| {
-        file.write_all_at(0, &[7; 9_000]).unwrap();
+        file.write_all_at(&[7; 9_000], 0).unwrap();
         file.write_back(0, u64::MAX).unwrap();
     }),
     ("write directly", |file| {
         let bytes = AlignedBuf::copy_of(&[7; 12_288]);
-        let written = file.write_direct_at(0, &bytes, &DirectOptions::default()).unwrap();
+        let written = file.write_direct_at(&bytes, 0, &DirectOptions::default()).unwrap();
         assert_eq!(written, bytes.len());
         file.set_len(9_000).unwrap();
     }),

@@ -32,7 +32,7 @@ fn volume(options: &str) -> (Image, u64) {
     let image = Image::mke2fs(40, &format!("-b 4096 -J size=4 {options}"));
     let fs = image.open();
     let file = fs.root().unwrap().create("file", &NewFile::default()).unwrap().open().unwrap();
-    file.write_all_at(0, &pattern(40_960, 1)).unwrap();
+    file.write_all_at(&pattern(40_960, 1), 0).unwrap();
     drop(file);
     fs.close().unwrap();
     // The first blocks are around the bitmaps.
@@ -77,14 +77,14 @@ fn a_file_mapped_onto_the_journal_is_neither_written_nor_freed() {
     type Change = fn(&Filesystem, &File) -> Result<()>;
     let changes: [(&str, Change); 8] = [
         ("written", |_, file| {
-            file.write_all_at(0, &FORGED)?;
-            file.write_all_at(2 << 20, &FORGED)?;
-            file.write_all_at(8 << 20, &FORGED)?;
+            file.write_all_at(&FORGED, 0)?;
+            file.write_all_at(&FORGED, 2 << 20)?;
+            file.write_all_at(&FORGED, 8 << 20)?;
             file.sync_all()
         }),
         ("written past the cache", |_, file| {
             for at in [0, 65_536, 8 << 20] {
-                file.write_direct_at(at, &FORGED, &Default::default())?;
+                file.write_direct_at(&FORGED, at, &Default::default())?;
             }
             Ok(())
         }),
@@ -93,7 +93,7 @@ fn a_file_mapped_onto_the_journal_is_neither_written_nor_freed() {
         ("punched", |_, file| file.allocate(FallocateMode::PunchHole, 0, 64 << 20)),
         ("zeroed", |_, file| file.allocate(FallocateMode::ZeroRange, 0, 8192)),
         ("collapsed", |_, file| file.allocate(FallocateMode::Collapse, 0, 4096)),
-        ("read", |_, file| file.read_at(0, &mut [0; 100_000]).map(drop)),
+        ("read", |_, file| file.read_at(&mut [0; 100_000], 0).map(drop)),
     ];
     for (options, forgery) in FORGERIES {
         let (image, journal) = volume(options);
@@ -152,7 +152,7 @@ fn blocks_of_the_journal_that_are_marked_as_free_are_not_allocated() {
     let fs = image.open();
     let file = fs.root().unwrap().create("big", &NewFile::default()).unwrap().open().unwrap();
     let mut at = 0;
-    while file.write_all_at(at, &FORGED).is_ok() && at < 64 << 20 {
+    while file.write_all_at(&FORGED, at).is_ok() && at < 64 << 20 {
         at += FORGED.len() as u64;
     }
     let _ = file.sync_all();
@@ -187,7 +187,7 @@ fn a_forged_checksum_file_is_refused() {
         mkfs::format(device.clone(), &options, &Environment::default()).unwrap();
         let fs = OpenOptions::new().write(true).open_device(device.clone()).unwrap();
         let file = fs.root().unwrap().create("file", &NewFile::default()).unwrap().open().unwrap();
-        file.write_all_at(0, &pattern(40_960, 1)).unwrap();
+        file.write_all_at(&pattern(40_960, 1), 0).unwrap();
         drop(file);
         fs.close().unwrap();
         judge(&*device);
@@ -225,9 +225,9 @@ fn a_forged_checksum_file_is_refused() {
             other => panic!("{forgery}: {other:?}"),
         };
         let file = fs.open_file("/file").unwrap();
-        is_refused(file.read_at(0, &mut [0; 4096]).map(drop));
-        is_refused(file.write_all_at(0, &FORGED).and_then(|()| file.sync_all()));
-        is_refused(file.write_direct_at(0, &FORGED, &Default::default()).map(drop));
+        is_refused(file.read_at(&mut [0; 4096], 0).map(drop));
+        is_refused(file.write_all_at(&FORGED, 0).and_then(|()| file.sync_all()));
+        is_refused(file.write_direct_at(&FORGED, 0, &Default::default()).map(drop));
         drop(file);
         let _ = fs.close();
         let mut log = vec![0; 900 << 12];

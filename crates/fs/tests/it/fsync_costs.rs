@@ -112,7 +112,7 @@ fn small_synced_changes_cost_no_more_than_with_linux() {
             file.sync_data().unwrap();
         });
         at_most(&device, 1, 1, || {
-            file.write_all_at(0, &[4; 4096]).unwrap();
+            file.write_all_at(&[4; 4096], 0).unwrap();
             file.sync_data().unwrap();
         });
         // The time of that change, if the clock has moved on.

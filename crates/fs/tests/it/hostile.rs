@@ -112,7 +112,7 @@ fn read_file(fs: &Filesystem, entry: &extant::WalkEntry, buf: &mut [u8], device:
     let Ok(file) = entry.open() else { return };
     let len = file.metadata().len();
     for at in [0, len / 2, len.saturating_sub(10_000)] {
-        let _ = file.read_at(at, buf);
+        let _ = file.read_at(buf, at);
         device.end_of("read");
     }
     let mut at = 0;
@@ -245,7 +245,7 @@ fn volumes_that_e2fsprogs_calls_damaged_are_read_without_harm() {
         for entry in fs.walk("/").take(20_000).flatten() {
             let _ = fs.xattrs_of_ino(entry.ino());
             if let Ok(file) = entry.open() {
-                let _ = file.read_at(0, &mut buf);
+                let _ = file.read_at(&mut buf, 0);
                 let _ = file.extents();
             }
             let _ = entry.read_link();

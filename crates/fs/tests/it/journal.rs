@@ -145,7 +145,7 @@ fn work_until(fs: Filesystem) -> Option<Error> {
     let steps = || -> Result<(), Error> {
         for n in 0..12 {
             let path = format!("file {n}");
-            fs.create_file(&path, &NewFile::default())?.open()?.write_all_at(0, &[7; 3000])?;
+            fs.create_file(&path, &NewFile::default())?.open()?.write_all_at(&[7; 3000], 0)?;
             match n % 4 {
                 0 => fs.open_file(&path)?.sync_all()?,
                 2 => fs.sync()?,

@@ -10,7 +10,7 @@ use std::path::Path;
 /// Gives a file this many extents of one block, with holes between them.
 fn fragmented(file: &extant::File, block: u64, extents: u64) {
     for n in (0..extents).rev() {
-        file.write_all_at(n * 2 * block, &[n as u8 | 1; 64]).unwrap();
+        file.write_all_at(&[n as u8 | 1; 64], n * 2 * block).unwrap();
     }
 }
 
@@ -32,7 +32,7 @@ fn extents_that_meet_after_a_collapse_are_one() {
         extents(&image, "f")
     };
     drop(new_file(&image.open(), "f"));
-    let at_first = change(&|file| file.write_all_at(0, &bytes).unwrap());
+    let at_first = change(&|file| file.write_all_at(&bytes, 0).unwrap());
     let cut = change(&|file| {
         for n in 1..pieces {
             // The pieces before this one have moved by as many blocks.
@@ -59,10 +59,10 @@ fn a_file_gets_the_other_kind_of_map() {
     for name in ["large", "small", "sparse", "many"] {
         let file = new_file(&fs, name);
         match name {
-            "large" => file.write_all_at(0, &body).unwrap(),
-            "small" => file.write_all_at(3000, &body[..5000]).unwrap(),
-            "sparse" => (0..9).for_each(|n| file.write_all_at(n << (n + 9), &body[..900]).unwrap()),
-            _ => (0..300).for_each(|n| file.write_all_at(n * 3000, &body[..1000]).unwrap()),
+            "large" => file.write_all_at(&body, 0).unwrap(),
+            "small" => file.write_all_at(&body[..5000], 3000).unwrap(),
+            "sparse" => (0..9).for_each(|n| file.write_all_at(&body[..900], n << (n + 9)).unwrap()),
+            _ => (0..300).for_each(|n| file.write_all_at(&body[..1000], n * 3000).unwrap()),
         }
     }
     let set = |fs: &Filesystem, name: &str, flags| {
@@ -86,7 +86,7 @@ fn a_file_gets_the_other_kind_of_map() {
     }
     set(&fs, "small", InodeFlags::empty()).unwrap();
     assert!(names.map(|name| fs.read(name).unwrap()) == before);
-    fs.open_file("small").unwrap().write_all_at(0, &body[..100_000]).unwrap();
+    fs.open_file("small").unwrap().write_all_at(&body[..100_000], 0).unwrap();
     names.iter().for_each(|name| fs.remove_file(name).unwrap());
     fs.close().unwrap();
     image.judge();
@@ -135,7 +135,7 @@ fn a_damaged_map_gives_errors_and_leaves_the_rest_usable() {
         let file = new_file(&fs, "bad");
         fragmented(&file, 1024, 300);
         let good = new_file(&fs, "good");
-        good.write_all_at(0, &pattern(50_000, 1)).unwrap();
+        good.write_all_at(&pattern(50_000, 1), 0).unwrap();
         drop((file, good));
         fs.close().unwrap();
         let kind = if options.contains("^extents") { "IND" } else { "ETB" };
@@ -155,7 +155,7 @@ fn a_damaged_map_gives_errors_and_leaves_the_rest_usable() {
             }
             other => panic!("{what}: {other:?}"),
         };
-        corrupt(bad.write_all_at(20 * 1024, &[1; 2000]), "write");
+        corrupt(bad.write_all_at(&[1; 2000], 20 * 1024), "write");
         corrupt(bad.allocate(FallocateMode::PunchHole, 14 * 1024, 90_000), "punch");
         corrupt(bad.set_len(15_000), "truncate");
         if kind == "ETB" {
@@ -165,7 +165,7 @@ fn a_damaged_map_gives_errors_and_leaves_the_rest_usable() {
         }
         drop(bad);
         let good = fs.open_file("good").unwrap();
-        good.write_all_at(60_000, b"still").unwrap();
+        good.write_all_at(b"still", 60_000).unwrap();
         assert_eq!(fs.read("good").unwrap()[60_000..], *b"still");
         assert_eq!(fs.read("good").unwrap()[..50_000], pattern(50_000, 1));
     }

@@ -28,7 +28,7 @@ fn crashed(block: u32, features: &str) -> (Vec<Arc<MemoryDevice>>, Tree) {
     let root = fs.root().unwrap();
     for n in 0..12u8 {
         let file = root.create(format!("new{n}"), &NewFile::default()).unwrap().open().unwrap();
-        file.write_all_at(0, &pattern(7000, n)).unwrap();
+        file.write_all_at(&pattern(7000, n), 0).unwrap();
         file.sync_all().unwrap();
         fs.remove_file(format!("/file{}", n + 3)).unwrap();
         if n == 4 {
@@ -37,7 +37,7 @@ fn crashed(block: u32, features: &str) -> (Vec<Arc<MemoryDevice>>, Tree) {
         }
     }
     let file = fs.open_file("/file30").unwrap();
-    file.write_all_at(10_000, &pattern(20_000, 9)).unwrap();
+    file.write_all_at(&pattern(20_000, 9), 10_000).unwrap();
     if !features.contains("fast_commit") {
         fs.sync().unwrap();
     }
@@ -261,7 +261,7 @@ fn synced_files(
     for n in 0..10u8 {
         let file = fs.create_file(format!("/new{n}"), &NewFile::default()).unwrap();
         let file = file.open().unwrap();
-        file.write_all_at(0, &content_of(n)).unwrap();
+        file.write_all_at(&content_of(n), 0).unwrap();
         if n % 3 == 0 {
             fs.remove_file(format!("/file{}", n + 3)).unwrap();
             fs.sync().unwrap();
@@ -328,7 +328,7 @@ fn members_are_equal_after_one_failed_request_a_cut_and_a_recovery() {
                 for n in 0..kept as u8 {
                     let file = fs.open_file(format!("/new{n}")).unwrap();
                     let mut bytes = vec![0; content_of(n).len() + 1];
-                    let len = file.read_at(0, &mut bytes).unwrap();
+                    let len = file.read_at(&mut bytes, 0).unwrap();
                     assert!(bytes[..len] == content_of(n), "{context}: new{n}");
                 }
                 fs.close().unwrap();

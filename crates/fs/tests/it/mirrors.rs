@@ -216,14 +216,14 @@ fn worked(fs: &Filesystem, bounce: Bounce) -> extant::Result<Tree> {
     let direct = DirectOptions { bounce, ..DirectOptions::default() };
     for round in 0..3u8 {
         let file = fs.open_file("/file30")?;
-        file.write_all_at(10_000, &pattern(20_000, round))?;
-        file.write_direct_at(40_960, &pattern(16_384, round), &direct)?;
+        file.write_all_at(&pattern(20_000, round), 10_000)?;
+        file.write_direct_at(&pattern(16_384, round), 40_960, &direct)?;
         let mut back = vec![0; 20_000];
-        file.read_at(10_000, &mut back)?;
+        file.read_at(&mut back, 10_000)?;
         assert_eq!(back, pattern(20_000, round));
         file.sync_all()?;
         let mut back = vec![0; 16_384];
-        file.read_direct_at(40_960, &mut back, &direct)?;
+        file.read_direct_at(&mut back, 40_960, &direct)?;
         assert_eq!(back, pattern(16_384, round));
         root.create(format!("new{round}"), &NewFile::default())?;
         fs.rename(format!("/file{round}"), format!("/many/moved{round}"))?;
@@ -278,7 +278,7 @@ fn a_closed_volume_leaves_nothing_to_compare_though_a_clone_of_it_is_kept() {
     let fs = open(mirror(&devices), 8);
     let kept = fs.clone();
     let file = fs.root().unwrap().create("late", &NewFile::default()).unwrap().open().unwrap();
-    file.write_all_at(0, &pattern(2 << 20, 3)).unwrap();
+    file.write_all_at(&pattern(2 << 20, 3), 0).unwrap();
     file.sync_all().unwrap();
     let record = |device: &MemoryDevice| record_of(device).unwrap().unwrap();
     assert!(!record(&devices[0]).intent.is_empty());

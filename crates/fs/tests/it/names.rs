@@ -394,7 +394,7 @@ fn volumes_of_the_hurd_keep_their_translators_and_get_no_version() {
     scratch.with(|fs| {
         for name in ["a", "b"] {
             let file = fs.create_file(name, &NewFile::default()).unwrap().open().unwrap();
-            file.write_all_at(0, &[7; 20_000]).unwrap();
+            file.write_all_at(&[7; 20_000], 0).unwrap();
             file.set_len(1000).unwrap();
         }
         fs.set_attributes("a", &SetAttributes { mode: Some(0o600), ..Default::default() }).unwrap();
@@ -407,7 +407,7 @@ fn volumes_of_the_hurd_keep_their_translators_and_get_no_version() {
     scratch.with(|fs| {
         fs.set_attributes("a", &SetAttributes { mode: Some(0o640), ..Default::default() }).unwrap();
         let file = fs.node("a").unwrap().open().unwrap();
-        file.write_all_at(5000, &[8; 3000]).unwrap();
+        file.write_all_at(&[8; 3000], 5000).unwrap();
     });
     let device = Arc::new(extant::FileOptions::new().open(&scratch.path).unwrap());
     let report = extant::check::check_device(device, &Default::default(), &()).unwrap();
@@ -424,7 +424,7 @@ fn recovery_of_fast_commits_keeps_the_translators_of_the_hurd() {
     let scratch = by_mke2fs(16, "-t ext4 -o hurd -b 1024 -O fast_commit");
     scratch.with(|fs| {
         let file = fs.create_file("a", &NewFile::default()).unwrap().open().unwrap();
-        file.write_all_at(0, b"old").unwrap();
+        file.write_all_at(b"old", 0).unwrap();
         // Later inodes are in other blocks of the table, so that no transaction contains that of a.
         for n in 0..20 {
             fs.create_file(format!("other{n}"), &NewFile::default()).unwrap();
@@ -438,7 +438,7 @@ fn recovery_of_fast_commits_keeps_the_translators_of_the_hurd() {
     fs.sync().unwrap();
     fs.set_attributes("a", &SetAttributes { mode: Some(0o640), ..Default::default() }).unwrap();
     let file = fs.node("a").unwrap().open().unwrap();
-    file.write_all_at(0, b"new").unwrap();
+    file.write_all_at(b"new", 0).unwrap();
     file.sync_all().unwrap();
     assert_eq!(fs.stats().journal.unwrap().fast_commits, 1);
     let crashed = scratch.path.with_extension("crashed");

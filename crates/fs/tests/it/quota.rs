@@ -44,7 +44,7 @@ fn step(fs: &Filesystem, dir: &str, rng: &mut Rng) {
         3 => fs.create_dir(&path, &NewFile { mode: 0o755, ..new }).map(drop),
         4 => fs.symlink("x".repeat(at as usize % 900 + 1), &path, &new).map(drop),
         5 => fs.mknod(&path, FileKind::Fifo, &new).map(drop),
-        6 => fs.open_file(&path).and_then(|file| file.write_all_at(at, &rng::bytes(at, len))),
+        6 => fs.open_file(&path).and_then(|file| file.write_all_at(&rng::bytes(at, len), at)),
         7 => fs.open_file(&path).and_then(|file| file.set_len(at / 2)),
         8 => fs.set_symlink_attributes(&path, &owner),
         9 => fs.set_xattr(&path, "user.a", &vec![7; len % 6000], XattrMode::Any),
@@ -120,23 +120,23 @@ fn limits_hold_only_where_they_are_enforced() {
     let fs = OpenOptions::new().write(true).enforce_quota(true).open(&path).unwrap();
     let new = NewFile { uid: 77, ..NewFile::default() };
     let file = fs.create_file("f", &new).unwrap().open().unwrap();
-    file.write_all_at(0, &[1; 50_000]).unwrap();
+    file.write_all_at(&[1; 50_000], 0).unwrap();
     // An open file holds the volume.
     drop(file);
     fs.close().unwrap();
     set_limit(&path, 77, 64);
     let fs = OpenOptions::new().write(true).enforce_quota(true).open(&path).unwrap();
     let file = fs.open_file("f").unwrap();
-    file.write_all_at(50_000, &[2; 10_000]).unwrap();
-    assert!(matches!(file.write_all_at(60_000, &[3; 20_000]), Err(Error::QuotaExceeded)));
+    file.write_all_at(&[2; 10_000], 50_000).unwrap();
+    assert!(matches!(file.write_all_at(&[3; 20_000], 60_000), Err(Error::QuotaExceeded)));
     assert_eq!(fs.read("f").unwrap()[..60_000].iter().filter(|byte| **byte == 2).count(), 10_000);
     file.set_len(10_000).unwrap();
-    file.write_all_at(10_000, &[3; 40_000]).unwrap();
+    file.write_all_at(&[3; 40_000], 10_000).unwrap();
     drop(file);
     fs.close().unwrap();
     e2fsck(&path, None).expect_clean().unwrap();
     let fs = open(&path);
-    fs.open_file("f").unwrap().write_all_at(0, &[4; 200_000]).unwrap();
+    fs.open_file("f").unwrap().write_all_at(&[4; 200_000], 0).unwrap();
     fs.close().unwrap();
     e2fsck(&path, None).expect_clean().unwrap();
 }
@@ -172,7 +172,7 @@ fn copy_until_full(fs: &Filesystem, rng: &mut Rng) -> extant::Result<()> {
                 let file = fs.create_file(&path, &new)?.open()?;
                 let most = 8 + rng.below(12);
                 let len = rng.below(1 << most);
-                file.write_all_at(rng.below(5000) as u64, &rng::bytes(n, len))?;
+                file.write_all_at(&rng::bytes(n, len), rng.below(5000) as u64)?;
                 let owner = SetAttributes {
                     uid: Some(id(rng)),
                     gid: Some(id(rng)),

@@ -327,7 +327,7 @@ fn differences_after_a_crash_are_no_damage_to_a_reader() {
     let opened = mirror(&base);
     let fs = open(Arc::clone(&opened) as _, 0);
     let file = fs.root().unwrap().create("late", &NewFile::default()).unwrap().open().unwrap();
-    file.write_all_at(0, &[1; 100_000]).unwrap();
+    file.write_all_at(&[1; 100_000], 0).unwrap();
     fs.sync().unwrap();
     // At the power cut, the members were not equal.
     let devices = copies(&base);

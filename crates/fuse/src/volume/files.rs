@@ -149,14 +149,14 @@ impl OpenFiles {
         match handle {
             Some(handle) => {
                 let opened = self.table.get(handle)?;
-                let read = opened.file.read_at(offset, out).map_err(errno)?;
+                let read = opened.file.read_at(out, offset).map_err(errno)?;
                 self.context.note_access(id, &opened.node, opened.flags);
                 Ok(read)
             }
             None => {
                 let node = self.context.node(id)?;
                 let file = node.open().map_err(errno)?;
-                let read = file.read_at(offset, out).map_err(errno)?;
+                let read = file.read_at(out, offset).map_err(errno)?;
                 self.context.note_access(id, &node, 0);
                 Ok(read)
             }
@@ -189,10 +189,10 @@ impl OpenFiles {
         self.with(node, handle, |file| {
             let mut written = match appends && offset == file.metadata().len() {
                 true => file.append(bytes)?,
-                false => file.write_at(offset, bytes)?,
+                false => file.write_at(bytes, offset)?,
             };
             while whole && written < bytes.len() {
-                written += file.write_at(offset + written as u64, &bytes[written..])?;
+                written += file.write_at(&bytes[written..], offset + written as u64)?;
             }
             if sync {
                 file.sync_all()?;
@@ -261,7 +261,7 @@ impl OpenFiles {
         while left > 0 {
             let step = left.min(COPY_STEP);
             let part = &mut buffer[..step];
-            let done = source.read_at(at, part).map_err(errno).and_then(|read| {
+            let done = source.read_at(part, at).map_err(errno).and_then(|read| {
                 if read == 0 {
                     return Ok(0);
                 }
@@ -269,7 +269,7 @@ impl OpenFiles {
                     target.check_write(to_at).map_err(errno)?;
                     self.context.drop_set_ids_of_others(by, &to)?;
                 }
-                target.write_at(to_at, &part[..read]).map_err(errno)
+                target.write_at(&part[..read], to_at).map_err(errno)
             });
             match done {
                 Ok(0) => break,

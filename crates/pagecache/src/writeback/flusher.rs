@@ -103,6 +103,9 @@ impl<F: DirtyFile> Writeback<F> {
     }
 
     /// Starts the threads. Called once between two `stop`s.
+    ///
+    /// # Errors
+    /// As [`Writeback::start_threads`].
     pub fn start(self: &Arc<Self>, owner: Arc<dyn WriteBack<F>>) -> Result<()> {
         self.start_threads(owner, THREADS)
     }
@@ -128,6 +131,9 @@ impl<F: DirtyFile> Writeback<F> {
     }
 
     /// Starts `count` threads. Called once between two `stop`s.
+    ///
+    /// # Errors
+    /// `Device` if the system starts no thread at all.
     pub fn start_threads(
         self: &Arc<Self>,
         owner: Arc<dyn WriteBack<F>>,
@@ -361,8 +367,10 @@ impl<F: DirtyFile> Writeback<F> {
     }
 
     /// Waits, before a write of `len` bytes, until don't-cache bytes fit under the cap. The caller
-    /// holds no lock. Errors: the write-back error, when every dirty file fails and waiting cannot
-    /// succeed.
+    /// holds no lock.
+    ///
+    /// # Errors
+    /// The write-back error, when every dirty file fails and waiting cannot succeed.
     pub fn acquire_permit(&self, len: u64, how: Use) -> Result<WritePermit<'_>> {
         let account = &*self.account;
         if how == Use::Keep || !self.is_running.load(Ordering::Relaxed) {
@@ -387,8 +395,11 @@ impl<F: DirtyFile> Writeback<F> {
     }
 
     /// Applies the policy and then throttling after a write of `len` bytes at `offset`. May sleep;
-    /// the caller holds no lock. Errors: the write-back error, when every dirty file fails and
-    /// waiting cannot succeed; the bytes are in the cache nevertheless.
+    /// the caller holds no lock.
+    ///
+    /// # Errors
+    /// The write-back error, when every dirty file fails and waiting cannot succeed; the bytes are
+    /// in the cache nevertheless.
     pub fn wrote(&self, file: &Arc<F>, offset: u64, len: u64, how: Use) -> Result<()> {
         if len == 0 || !self.is_running.load(Ordering::Relaxed) {
             return Ok(());

@@ -96,6 +96,9 @@ impl Gate {
 
     /// Waits until `bytes` fit. `end` is called now and then and decides whether to stop waiting:
     /// with an error, or with `Ok` to go on without a reservation. Returns the bytes reserved.
+    ///
+    /// # Errors
+    /// That of `end`.
     pub fn admit(
         &self,
         bytes: u64,

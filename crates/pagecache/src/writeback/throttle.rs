@@ -156,7 +156,8 @@ impl Throttle {
     /// per second, 0 if it is not measured yet. `stuck` returns an error when waiting cannot
     /// succeed.
     ///
-    /// Errors: that of `stuck`, when the level is at `full`.
+    /// # Errors
+    /// That of `stuck`, when the level is at `full`.
     pub fn throttle(
         &self,
         bytes: u64,

@@ -83,7 +83,7 @@ impl Run {
             }
             Op::Write { path, at, len } => {
                 *written = stamp(n, *at, *len);
-                self.file(path)?.write_all_at(*at, written)?;
+                self.file(path)?.write_all_at(written, *at)?;
             }
             Op::Append { path, len } => {
                 let file = self.file(path)?;
@@ -105,7 +105,7 @@ impl Run {
             Op::DontCache { path, on } => self.file(path)?.set_dont_cache(*on),
             Op::Read { path, at, len } => {
                 let mut bytes = vec![0xEE; *len as usize];
-                let n = self.file(path)?.read_at(*at, &mut bytes)?;
+                let n = self.file(path)?.read_at(&mut bytes, *at)?;
                 let want = self.contents.of(path).map_or(&[][..], |life| life.bytes());
                 let want = want.get(*at as usize..).unwrap_or_default();
                 let want = &want[..want.len().min(bytes.len())];

@@ -148,7 +148,7 @@ impl Keeper {
                 let gone = fs.remove_file(&path);
                 if let (Ok(file), true) = (held, rng.below(3) == 0 && self.nameless.len() < 4) {
                     // Its bytes are gone, but its blocks are in use until it is closed.
-                    let _ = file.write_all_at(0, &[1 + self.thread as u8 * VALUES; 5000]);
+                    let _ = file.write_all_at(&[1 + self.thread as u8 * VALUES; 5000], 0);
                     self.nameless.push(file);
                 }
                 gone.map(|()| drop(self.files.remove(&name)))
@@ -212,7 +212,7 @@ impl Keeper {
             0..18 => {
                 own.touch(range.clone(), range.end.max(len));
                 file.set_dont_cache(kind < 4);
-                file.write_all_at(at, &vec![value; n as usize])?;
+                file.write_all_at(&vec![value; n as usize], at)?;
                 own.put(range, value);
             }
             18..24 => {
@@ -223,7 +223,7 @@ impl Keeper {
                 let mut done = 0;
                 while done < bytes.len() {
                     let options = DirectOptions { sync: kind == 18, ..DirectOptions::default() };
-                    done += file.write_direct_at(at + done as u64, &bytes[done..], &options)?;
+                    done += file.write_direct_at(&bytes[done..], at + done as u64, &options)?;
                 }
                 own.put(range, value);
             }
@@ -447,7 +447,7 @@ impl Keeper {
                 let file = fs.open_file(&path).map_err(text)?;
                 let mut piece = vec![0; 1 << 20];
                 for at in (0..len).step_by(1 << 20) {
-                    let n = file.read_at(at, &mut piece).map_err(text)?;
+                    let n = file.read_at(&mut piece, at).map_err(text)?;
                     self.own_bytes(&path, at, &piece[..n])?;
                 }
                 continue;

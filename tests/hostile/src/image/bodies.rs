@@ -125,7 +125,7 @@ fn read_file(entry: &extant::WalkEntry, buf: &mut [u8]) -> Result<()> {
     let file = entry.open()?;
     let len = file.metadata().len();
     for at in [0, len / 2, len.saturating_sub(10_000)] {
-        let _ = checked(file.read_at(at, buf));
+        let _ = checked(file.read_at(buf, at));
     }
     let mut at = 0;
     for _ in 0..20 {

@@ -175,7 +175,7 @@ fn sync_files(fs: &Filesystem) {
         let name = format!("victims/file {n}");
         let file = fs.create_file(&name, &NewFile::default()).expect("room");
         let file = file.open().expect("it is there");
-        file.write_all_at(n % 3 * 5000, &[n as u8; 3000]).expect("room");
+        file.write_all_at(&[n as u8; 3000], n % 3 * 5000).expect("room");
         file.sync_all().expect("room");
         match n % 4 {
             0 => fs.rename(&name, format!("victims/deep/{n}")).expect("room"),

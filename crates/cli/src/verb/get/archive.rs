@@ -299,7 +299,7 @@ impl Archive<'_> {
         header.set_entry_type(EntryType::Regular);
         // As far as possible, read errors must occur before the header is written.
         let pieces = self.job.fs.open_ino(meta.ino()).and_then(|file| {
-            file.read_at(0, &mut [0; 1])?;
+            file.read_at(&mut [0; 1], 0)?;
             Ok((pieces(&file, meta.len())?, file))
         });
         let (pieces, file) = match pieces {
@@ -396,7 +396,7 @@ impl Archive<'_> {
                         part.fill(0);
                         want
                     }
-                    None => match file.read_at(at, part) {
+                    None => match file.read_at(part, at) {
                         Ok(n) if n > 0 => n,
                         Ok(_) => {
                             broken = Some(

@@ -338,7 +338,7 @@ impl Extractor<'_> {
             at = data;
             while at < end {
                 let want = (end - at).min(PIECE as u64) as usize;
-                let n = from.read_at(at, &mut self.buffer[..want])?;
+                let n = from.read_at(&mut self.buffer[..want], at)?;
                 if n == 0 {
                     return Ok(());
                 }

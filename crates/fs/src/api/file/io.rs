@@ -6,7 +6,7 @@ use std::io::{self, IoSlice, Read, Seek, SeekFrom, Write};
 
 impl Read for File {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let n = self.read_at(self.cursor, buf)?;
+        let n = self.read_at(buf, self.cursor)?;
         self.cursor += n as u64;
         Ok(n)
     }
@@ -19,7 +19,7 @@ impl Write for File {
     }
 
     fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        let n = self.write_vectored_at(self.cursor, bufs)?;
+        let n = self.write_vectored_at(bufs, self.cursor)?;
         self.cursor += n as u64;
         Ok(n)
     }

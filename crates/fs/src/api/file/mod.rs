@@ -149,27 +149,33 @@ impl File {
     ///
     /// # Errors
     /// `Encrypted`; `Corrupt`; `Device`.
-    pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.read_at_with(offset, buf, self.cache_use())
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
+        self.read_at_with(buf, offset, self.cache_use())
     }
 
     /// As [`File::read_at`], with a hint how the cache should treat the bytes.
-    pub fn read_at_with(&self, offset: u64, buf: &mut [u8], how: CacheUse) -> Result<usize> {
+    ///
+    /// # Errors
+    /// As [`File::read_at`].
+    pub fn read_at_with(&self, buf: &mut [u8], offset: u64, how: CacheUse) -> Result<usize> {
         self.volume().read_through(&self.inode, offset, buf, how, Some(&self.opened.stream))
     }
 
     /// As [`File::read_at`]. Encrypted content is returned as it is stored.
-    pub fn read_raw_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    ///
+    /// # Errors
+    /// `Corrupt`; `Device`.
+    pub fn read_raw_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         if self.inode.file_cache.get().is_some() {
             // The file is not encrypted, and the cache may hold newer bytes than the device.
-            return self.read_at(offset, buf);
+            return self.read_at(buf, offset);
         }
         self.volume().context().recording_errors(|| {
             self.volume().read_raw(self.inode.ino, &self.inode.read(), offset, buf)
         })
     }
 
-    /// Writes bytes from `offset` on. Returns how many: fewer than `bytes` holds only if the volume
+    /// Writes bytes from `offset` on. Returns how many: fewer than `buf` holds only if the volume
     /// becomes full or the largest possible file ends in between. A further call then returns the
     /// error.
     ///
@@ -183,29 +189,35 @@ impl File {
     /// # let _here = extant_guide_tests::with_image();
     /// let fs = extant::OpenOptions::new().write(true).open("disk.img")?;
     /// let file = fs.open_file("/var/log/syslog")?;
-    /// file.write_all_at(0, b"first line\n")?;
+    /// file.write_all_at(b"first line\n", 0)?;
     /// file.append(b"last line\n")?;
     /// file.sync_all()?;
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<usize> {
-        self.write_vectored_at(offset, &[IoSlice::new(bytes)])
+    pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
+        self.write_vectored_at(&[IoSlice::new(buf)], offset)
     }
 
     /// As [`File::write_at`], with the bytes in several pieces of memory, one after the other.
-    pub fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> Result<usize> {
-        self.write_vectored_at_with(offset, pieces, self.cache_use())
+    ///
+    /// # Errors
+    /// As [`File::write_at`].
+    pub fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<usize> {
+        self.write_vectored_at_with(bufs, offset, self.cache_use())
     }
 
     /// As [`File::write_vectored_at`], with a hint how the cache should treat the bytes.
+    ///
+    /// # Errors
+    /// As [`File::write_at`].
     pub fn write_vectored_at_with(
         &self,
+        bufs: &[IoSlice<'_>],
         offset: u64,
-        pieces: &[IoSlice<'_>],
         how: CacheUse,
     ) -> Result<usize> {
         self.volume().context().recording_errors(|| {
-            let (place, content) = (Place::At(offset), Content::new(pieces));
+            let (place, content) = (Place::At(offset), Content::new(bufs));
             let done = self.volume().write_file(&self.inode, place, content, how)?;
             self.volume().sync_if_flagged(&self.inode)?;
             Ok(done)
@@ -225,14 +237,14 @@ impl File {
         self.volume().check_write(&body, place).map(drop)
     }
 
-    /// Writes all of `bytes` from `offset` on. After an error some of them may be written.
+    /// Writes all of `buf` from `offset` on. After an error some of them may be written.
     ///
     /// # Errors
     /// As [`File::write_at`].
-    pub fn write_all_at(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+    pub fn write_all_at(&self, buf: &[u8], offset: u64) -> Result<()> {
         let mut done = 0;
-        while done < bytes.len() {
-            done += self.write_at(offset.saturating_add(done as u64), &bytes[done..])?;
+        while done < buf.len() {
+            done += self.write_at(&buf[done..], offset.saturating_add(done as u64))?;
         }
         Ok(())
     }
@@ -242,9 +254,9 @@ impl File {
     ///
     /// # Errors
     /// As [`File::write_at`], but an append-only file accepts them.
-    pub fn append(&self, bytes: &[u8]) -> Result<usize> {
+    pub fn append(&self, buf: &[u8]) -> Result<usize> {
         self.volume().context().recording_errors(|| {
-            let pieces = [IoSlice::new(bytes)];
+            let pieces = [IoSlice::new(buf)];
             let content = Content::new(&pieces);
             let done =
                 self.volume().write_file(&self.inode, Place::End, content, self.cache_use())?;
@@ -288,6 +300,9 @@ impl File {
     }
 
     /// Changes the file's attributes, see [`SetAttributes`].
+    ///
+    /// # Errors
+    /// As [`Filesystem::set_attributes`](crate::Filesystem::set_attributes).
     pub fn set_attributes(&self, changes: &SetAttributes) -> Result<()> {
         self.volume()
             .context()
@@ -295,11 +310,17 @@ impl File {
     }
 
     /// Where data starts at or after `offset`; `None` when only a hole follows.
+    ///
+    /// # Errors
+    /// `Corrupt`; `Device`.
     pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
         self.seek_to(offset, true)
     }
 
     /// Where a hole starts at or after `offset`; the end of the file is one. `None` from there on.
+    ///
+    /// # Errors
+    /// As [`File::seek_data`].
     pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
         self.seek_to(offset, false)
     }

@@ -171,7 +171,7 @@ impl<'a> Stream<'a> {
 
     /// Writes what is wanted. Returns how many bytes. Locks: takes `Stream`, `Inode`, then handles;
     /// `Folio`.
-    pub fn write(self) -> Result<u64> {
+    pub(crate) fn write(self) -> Result<u64> {
         std::thread::scope(|scope| self.work(scope));
         if let Some((placed, _)) = self.cursor.lock().placed.take() {
             self.reserve_again(&placed.pieces);

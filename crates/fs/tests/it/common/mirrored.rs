@@ -49,13 +49,13 @@ pub fn made(block: u32, features: &str) -> Vec<Arc<MemoryDevice>> {
     for n in 0..40u8 {
         let name = format!("file{n}");
         let file = root.create(&name, &NewFile::default()).unwrap().open().unwrap();
-        file.write_all_at(0, &pattern(usize::from(n) * 2500, n)).unwrap();
+        file.write_all_at(&pattern(usize::from(n) * 2500, n), 0).unwrap();
         fs.set_xattr(format!("/{name}"), "user.a", &pattern(300, n), XattrMode::Any).unwrap();
     }
     // Fragmented so much that its map needs its own blocks.
     let torn = root.create("torn", &NewFile::default()).unwrap().open().unwrap();
     for n in 0..400 {
-        torn.write_all_at(n * 2 * u64::from(block), &pattern(block as usize, n as u8)).unwrap();
+        torn.write_all_at(&pattern(block as usize, n as u8), n * 2 * u64::from(block)).unwrap();
     }
     fs.symlink("t".repeat(200), "/link", &NewFile::default()).unwrap();
     drop((torn, dir, root));

@@ -23,7 +23,7 @@ fn a_flipped_bit_is_found_by_every_way_of_reading() {
     let fs = open(&device, 8);
     let bytes = pattern(40_960, 3);
     let file = new_file(&fs, "f");
-    file.write_all_at(0, &bytes).unwrap();
+    file.write_all_at(&bytes, 0).unwrap();
     drop(file);
     fs.close().unwrap();
     let image = image_of(&*device);
@@ -33,19 +33,19 @@ fn a_flipped_bit_is_found_by_every_way_of_reading() {
         let fs = open(&device, cache);
         let file = fs.open_file("/f").unwrap();
         let mut buf = vec![0; 4096];
-        assert_eq!(file.read_at(4096, &mut buf).unwrap(), 4096);
-        assert!(is_mismatch(file.read_at(8192, &mut buf)), "buffered, {cache}");
-        assert!(is_mismatch(file.read_at(8192 + 100, &mut buf[..10])), "a part");
+        assert_eq!(file.read_at(&mut buf, 4096).unwrap(), 4096);
+        assert!(is_mismatch(file.read_at(&mut buf, 8192)), "buffered, {cache}");
+        assert!(is_mismatch(file.read_at(&mut buf[..10], 8192 + 100)), "a part");
         assert!(
-            is_mismatch(file.read_direct_at(8192, &mut buf, &DirectOptions::default())),
+            is_mismatch(file.read_direct_at(&mut buf, 8192, &DirectOptions::default())),
             "direct"
         );
         let bounce = DirectOptions { bounce: extant::Bounce::Always, ..DirectOptions::default() };
-        assert!(is_mismatch(file.read_direct_at(8192, &mut buf, &bounce)), "direct, copied");
-        assert_eq!(file.read_direct_at(12_288, &mut buf, &bounce).unwrap(), 4096);
+        assert!(is_mismatch(file.read_direct_at(&mut buf, 8192, &bounce)), "direct, copied");
+        assert_eq!(file.read_direct_at(&mut buf, 12_288, &bounce).unwrap(), 4096);
         assert_eq!(buf, bytes[12_288..16_384]);
         // A partial overwrite would make the damage valid; a whole overwrite repairs the block.
-        assert!(is_mismatch(file.write_at(8192 + 5, &[1; 10]).and_then(|_| file.sync_data())));
+        assert!(is_mismatch(file.write_at(&[1; 10], 8192 + 5).and_then(|_| file.sync_data())));
         assert!(!fs.superblock().state.contains(extant_ondisk::superblock::VolumeState::ERROR));
         drop(file);
         drop(fs);
@@ -63,7 +63,7 @@ fn a_check_finds_every_flipped_bit_of_data_and_of_checksums() {
     let device = made(64, 4096, "");
     let fs = open(&device, 8);
     let file = new_file(&fs, "f");
-    file.write_all_at(0, &pattern(2 << 20, 1)).unwrap();
+    file.write_all_at(&pattern(2 << 20, 1), 0).unwrap();
     file.sync_all().unwrap();
     let data: Vec<_> = file.extents().unwrap();
     drop(file);
@@ -125,7 +125,7 @@ fn a_mirror_repairs_data_from_the_copy_that_matches() {
         mkfs::format(device.clone(), &words, &Environment::default()).unwrap();
         let fs = options(8).open_device(device).unwrap();
         let file = new_file(&fs, "f");
-        file.write_all_at(0, &bytes).unwrap();
+        file.write_all_at(&bytes, 0).unwrap();
         file.sync_all().unwrap();
         at += file.extents().unwrap()[0].block.0 << 12;
         drop(file);
@@ -142,9 +142,9 @@ fn a_mirror_repairs_data_from_the_copy_that_matches() {
         for _ in 0..4 {
             let mut back = vec![0; bytes.len()];
             match round % 3 {
-                0 => assert_eq!(file.read_at(0, &mut back).unwrap(), bytes.len()),
+                0 => assert_eq!(file.read_at(&mut back, 0).unwrap(), bytes.len()),
                 _ => assert_eq!(
-                    file.read_direct_at(0, &mut back, &DirectOptions::default()).unwrap(),
+                    file.read_direct_at(&mut back, 0, &DirectOptions::default()).unwrap(),
                     bytes.len()
                 ),
             }
@@ -170,7 +170,7 @@ fn a_file_that_cannot_be_written_back_does_not_cost_others_their_changes() {
     let device = made(64, 4096, "");
     let fs = open(&device, 8);
     let old = pattern(4096, 1);
-    new_file(&fs, "a").write_all_at(0, &old).unwrap();
+    new_file(&fs, "a").write_all_at(&old, 0).unwrap();
     fs.close().unwrap();
     // The checksum of its next block is next to this one.
     let word = extant_ondisk::data_sums::sum_of(&old).to_le_bytes();
@@ -180,7 +180,7 @@ fn a_file_that_cannot_be_written_back_does_not_cost_others_their_changes() {
 
     let fs = open(&device, 8);
     let a = fs.open_file("/a").unwrap();
-    a.write_all_at(0, &pattern(4096, 2)).unwrap();
+    a.write_all_at(&pattern(4096, 2), 0).unwrap();
     new_file(&fs, "b");
     assert!(fs.sync().is_err());
     assert!(read_back(&cut(&device), "/b").unwrap().is_empty());
@@ -194,7 +194,7 @@ fn a_file_that_cannot_be_written_back_does_not_cost_others_their_changes() {
 fn bad_at_its_start(device: &Device, blocks: usize) -> u64 {
     let fs = open(device, 8);
     let file = new_file(&fs, "f");
-    file.write_all_at(0, &pattern(blocks * 4096, 3)).unwrap();
+    file.write_all_at(&pattern(blocks * 4096, 3), 0).unwrap();
     file.sync_all().unwrap();
     let at = file.extents().unwrap()[0].block.0 << 12;
     drop(file);
@@ -211,8 +211,8 @@ fn a_truncation_that_fails_keeps_dirty_data() {
         let fs = open(&device, 8);
         let file = fs.open_file("/f").unwrap();
         // Over existing data, after a block that is kept, and after the end of the file.
-        file.write_all_at(4096, &[7; 4096]).unwrap();
-        file.write_all_at(5 * 4096, &[8; 9000]).unwrap();
+        file.write_all_at(&[7; 4096], 4096).unwrap();
+        file.write_all_at(&[8; 9000], 5 * 4096).unwrap();
         let cut = match by_attributes {
             false => file.set_len(100),
             true => {
@@ -226,11 +226,11 @@ fn a_truncation_that_fails_keeps_dirty_data() {
         want.resize(5 * 4096, 0);
         want.resize(5 * 4096 + 9000, 8);
         let mut bytes = vec![1; want.len() - 4096];
-        assert_eq!(file.read_at(4096, &mut bytes).unwrap(), bytes.len(), "{by_attributes}");
+        assert_eq!(file.read_at(&mut bytes, 4096).unwrap(), bytes.len(), "{by_attributes}");
         assert!(bytes == want[4096..], "{by_attributes}");
         file.sync_all().unwrap();
         // The whole block can be written, and then all of it is truncated.
-        file.write_all_at(0, &want[..4096]).unwrap();
+        file.write_all_at(&want[..4096], 0).unwrap();
         file.sync_all().unwrap();
         drop(file);
         fs.close().unwrap();
@@ -250,7 +250,7 @@ fn a_bad_block_is_reported_although_the_device_fails_after_it() {
     let fs = open(&made, 8);
     let file = fs.open_file("/f").unwrap();
     // After a hole, so that each block has its own request.
-    file.write_all_at(2 * 4096, &pattern(4096, 4)).unwrap();
+    file.write_all_at(&pattern(4096, 4), 2 * 4096).unwrap();
     file.sync_all().unwrap();
     let start = file.extents().unwrap()[1].block.0 << 12;
     drop(file);
@@ -263,7 +263,7 @@ fn a_bad_block_is_reported_although_the_device_fails_after_it() {
     let mut buf = vec![0; 3 * 4096];
     for bounce in [extant::Bounce::Auto, extant::Bounce::Always] {
         let how = DirectOptions { bounce, ..DirectOptions::default() };
-        assert!(is_mismatch(file.read_direct_at(0, &mut buf, &how)), "{bounce:?}");
+        assert!(is_mismatch(file.read_direct_at(&mut buf, 0, &how)), "{bounce:?}");
     }
 }
 
@@ -272,7 +272,7 @@ fn a_bad_block_of_checksums_is_reported_and_made_again() {
     let device = made(64, 4096, "");
     let fs = open(&device, 8);
     let file = new_file(&fs, "f");
-    file.write_all_at(0, &pattern(50_000, 1)).unwrap();
+    file.write_all_at(&pattern(50_000, 1), 0).unwrap();
     file.sync_all().unwrap();
     let block = file.extents().unwrap()[0].block.0;
     drop(file);
@@ -290,8 +290,8 @@ fn a_bad_block_of_checksums_is_reported_and_made_again() {
     };
     let fs = open(&device, 8);
     let file = fs.open_file("/f").unwrap();
-    assert!(is_reported(file.read_at(0, &mut [0; 10]).map(drop)));
-    assert!(is_reported(file.write_at(5, &[1; 10]).and_then(|_| file.sync_all())));
+    assert!(is_reported(file.read_at(&mut [0; 10], 0).map(drop)));
+    assert!(is_reported(file.write_at(&[1; 10], 5).and_then(|_| file.sync_all())));
     drop(file);
     // It leaves nothing for e2fsck to repair.
     let _ = fs.close();

@@ -29,7 +29,7 @@ fn a_full_volume_refuses_the_write_and_keeps_what_it_accepted() {
     for step in 0..400 {
         let at = below(&mut rng, want.len() as u64 - 20_000);
         let bytes = pattern(1 + below(&mut rng, 20_000) as usize, step as u8);
-        match file.write_at(at, &bytes) {
+        match file.write_at(&bytes, at) {
             Ok(n) => {
                 want[at as usize..at as usize + n].copy_from_slice(&bytes[..n]);
                 taken += 1;
@@ -68,7 +68,7 @@ fn overwrites_that_fragment_a_file_on_a_full_volume_are_accepted_or_refused_at_o
     for step in 0..20_000u64 {
         let at = below(&mut rng, want.len() as u64 / 1024) * 1024;
         let bytes = pattern(1024, step as u8);
-        match file.write_at(at, &bytes) {
+        match file.write_at(&bytes, at) {
             Ok(n) => {
                 want[at as usize..at as usize + n].copy_from_slice(&bytes[..n]);
                 taken += 1;

@@ -48,7 +48,7 @@ fn data_csum_is_turned_on_for_existing_data_and_off_again() {
         assert!(found.is_empty() && blocks > 700, "{options}: {found:?}, {blocks}");
         let fs = open(&device, 8);
         assert_eq!(fs.read("/b").unwrap(), pattern(3_000_000, 1));
-        fs.open_file("/b").unwrap().write_all_at(12_345, &[7; 50_000]).unwrap();
+        fs.open_file("/b").unwrap().write_all_at(&[7; 50_000], 12_345).unwrap();
         fs.close().unwrap();
         let fs = open(&device, 0);
         fs.open_file("/small").unwrap().append(&[8; 5000]).unwrap();
@@ -72,7 +72,7 @@ fn data_csum_is_turned_on_for_existing_data_and_off_again() {
 fn a_volume_that_is_marked_as_damaged_can_be_given_to_e2fsck() {
     let device = made(64, 4096, "");
     let fs = open(&device, 0);
-    new_file(&fs, "a").write_all_at(0, &pattern(100_000, 3)).unwrap();
+    new_file(&fs, "a").write_all_at(&pattern(100_000, 3), 0).unwrap();
     fs.close().unwrap();
     let mut sb = [0; 1024];
     device.read_at(ByteOffset(1024), &mut sb).unwrap();

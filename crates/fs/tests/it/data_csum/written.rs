@@ -19,7 +19,7 @@ fn a_new_volume_with_data_csum_is_clean_for_e2fsck_without_the_feature_bit() {
         let device = made(192, block, features);
         let fs = open(&device, 8);
         let file = new_file(&fs, "a");
-        file.write_all_at(0, &pattern(300_000, 1)).unwrap();
+        file.write_all_at(&pattern(300_000, 1), 0).unwrap();
         drop(file);
         fs.close().unwrap();
         judge(&*device);
@@ -49,7 +49,7 @@ fn features_and_flags_that_exclude_data_csum_are_refused() {
     let journaled = options(8).data_mode(extant::DataMode::Journal).open_device(device.clone());
     assert!(matches!(journaled, Err(Error::NotSupported(_))));
     let fs = open(&device, 8);
-    new_file(&fs, "a").write_all_at(0, &[1; 5000]).unwrap();
+    new_file(&fs, "a").write_all_at(&[1; 5000], 0).unwrap();
     let flags = |flags| SetAttributes { flags: Some(flags), ..SetAttributes::default() };
     for flag in [
         InodeFlags::JOURNAL_DATA | InodeFlags::EXTENTS,
@@ -81,7 +81,7 @@ fn random_work(block: usize, cache_mib: u64, one_transaction: bool, seed: u64) {
         let end = at as usize + len;
         match below(&mut rng, if one_transaction { 6 } else { 9 }) {
             0..=2 => {
-                file.write_all_at(at, &bytes).unwrap();
+                file.write_all_at(&bytes, at).unwrap();
                 want.resize(want.len().max(end), 0);
                 want[at as usize..end].copy_from_slice(&bytes);
             }
@@ -106,20 +106,20 @@ fn random_work(block: usize, cache_mib: u64, one_transaction: bool, seed: u64) {
             6 | 7 => {
                 let at = at / 512 * 512;
                 let end = at as usize + len;
-                let n = file.write_direct_at(at, &bytes, &DirectOptions::default()).unwrap();
+                let n = file.write_direct_at(&bytes, at, &DirectOptions::default()).unwrap();
                 assert_eq!(n, len);
                 want.resize(want.len().max(end), 0);
                 want[at as usize..end].copy_from_slice(&bytes);
             }
             _ => {
                 let mut buf = vec![0; len];
-                let n = file.read_direct_at(at, &mut buf, &DirectOptions::default()).unwrap();
+                let n = file.read_direct_at(&mut buf, at, &DirectOptions::default()).unwrap();
                 let there = want.get(at as usize..).unwrap_or_default();
                 assert!(buf[..n] == there[..len.min(there.len())], "seed {seed}, step {step}");
             }
         }
         let mut seen = vec![1; want.len() + 1];
-        let n = file.read_at(0, &mut seen).unwrap();
+        let n = file.read_at(&mut seen, 0).unwrap();
         assert!(seen[..n] == want, "seed {seed}, step {step}: {} of {}", n, want.len());
     }
     drop(file);
@@ -155,7 +155,7 @@ fn a_file_without_data_checksums_is_written_in_place_and_its_flag_is_inherited()
     let mut places = Vec::new();
     for round in 0..3u8 {
         for file in [&file, &covered] {
-            file.write_all_at(0, &[round; 8192]).unwrap();
+            file.write_all_at(&[round; 8192], 0).unwrap();
             file.sync_data().unwrap();
             places.push(place(file));
         }
@@ -177,7 +177,7 @@ fn readers_of_a_file_that_is_written_over_and_over_never_meet_an_error() {
         .unwrap();
     let file = new_file(&fs, "f");
     const LEN: usize = 4 << 20;
-    file.write_all_at(0, &vec![0; LEN]).unwrap();
+    file.write_all_at(&vec![0; LEN], 0).unwrap();
     let ends = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for writer in 0..2u64 {
@@ -188,9 +188,9 @@ fn readers_of_a_file_that_is_written_over_and_over_never_meet_an_error() {
                     let n = below(&mut rng, LEN as u64 / 4096);
                     let byte = [below(&mut rng, 256) as u8; 4096];
                     match writer {
-                        0 => file.write_at(n * 4096, &byte).unwrap(),
+                        0 => file.write_at(&byte, n * 4096).unwrap(),
                         _ => file
-                            .write_direct_at(n * 4096, &byte, &DirectOptions::default())
+                            .write_direct_at(&byte, n * 4096, &DirectOptions::default())
                             .unwrap(),
                     };
                     if n.is_multiple_of(100) {
@@ -208,8 +208,8 @@ fn readers_of_a_file_that_is_written_over_and_over_never_meet_an_error() {
                 while !ends.load(Relaxed) {
                     let at = below(&mut rng, LEN as u64 / 65_536) * 65_536;
                     match reader {
-                        0 => file.read_at(at, &mut buf).unwrap(),
-                        _ => file.read_direct_at(at, &mut buf, &DirectOptions::default()).unwrap(),
+                        0 => file.read_at(&mut buf, at).unwrap(),
+                        _ => file.read_direct_at(&mut buf, at, &DirectOptions::default()).unwrap(),
                     };
                     for block in buf.chunks(4096) {
                         assert!(block.iter().all(|byte| *byte == block[0]), "a torn block");
@@ -232,16 +232,16 @@ fn a_write_over_a_zeroed_range_keeps_the_blocks_of_the_last_commit() {
         let fs = open(&device, cache);
         let file = new_file(&fs, "f");
         let old = pattern(400_000, 1);
-        file.write_all_at(0, &old).unwrap();
+        file.write_all_at(&old, 0).unwrap();
         fs.sync().unwrap();
         file.allocate(FallocateMode::ZeroRange, 0, 300_000).unwrap();
         let new = pattern(262_144, 2);
         match is_direct {
             true => {
-                let n = file.write_direct_at(0, &new, &DirectOptions::default()).unwrap();
+                let n = file.write_direct_at(&new, 0, &DirectOptions::default()).unwrap();
                 assert_eq!(n, new.len());
             }
-            false => file.write_all_at(0, &new).unwrap(),
+            false => file.write_all_at(&new, 0).unwrap(),
         }
         // Nothing was committed, but the data may be on the device.
         assert!(read_back(&cut(&device), "/f").unwrap() == old, "cache {cache}, {is_direct}");

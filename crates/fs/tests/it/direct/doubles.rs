@@ -109,7 +109,7 @@ pub struct Mapping<'f> {
 
 impl Mapping<'_> {
     fn load(&self, to: &mut [u8]) -> usize {
-        self.file.read_at(self.start + self.at as u64, to).unwrap()
+        self.file.read_at(to, self.start + self.at as u64).unwrap()
     }
 }
 
@@ -136,7 +136,7 @@ impl<'m> CallerMemory<'m> for Mapping<'_> {
     fn fault_in(&mut self, len: usize, _: Access) -> usize {
         let mut page = vec![0; len.min(self.left())];
         let n = self.load(&mut page);
-        self.file.write_at(self.start + self.at as u64, &page[..n]).unwrap();
+        self.file.write_at(&page[..n], self.start + self.at as u64).unwrap();
         self.present = self.present.max(self.at + n);
         n
     }

@@ -23,7 +23,7 @@ fn a_failed_write_shows_nothing_that_was_on_the_device_before() {
                 let fs = options.open_device(faulty.clone()).unwrap();
                 let file = new_file(&fs, "f");
                 let old = pattern(LEN, 1);
-                file.write_all_at(0, &old).unwrap();
+                file.write_all_at(&old, 0).unwrap();
                 file.allocate(FallocateMode::ZeroRange, 65_536, 65_536).unwrap();
                 file.allocate(FallocateMode::PunchHole, 131_072, 65_536).unwrap();
                 fs.sync().unwrap();
@@ -32,8 +32,8 @@ fn a_failed_write_shows_nothing_that_was_on_the_device_before() {
                 let mut done = 0;
                 while done < new.len() {
                     match file.write_direct_at(
-                        done as u64,
                         &new[done..],
+                        done as u64,
                         &by(ALL[nth as usize % 4]),
                     ) {
                         Ok(n) => done += n,
@@ -44,8 +44,8 @@ fn a_failed_write_shows_nothing_that_was_on_the_device_before() {
                 for direct in [false, true] {
                     let mut back = vec![0; new.len()];
                     let n = match direct {
-                        true => file.read_direct_at(0, &mut back, &by(ALL[0])).unwrap(),
-                        false => file.read_at(0, &mut back).unwrap(),
+                        true => file.read_direct_at(&mut back, 0, &by(ALL[0])).unwrap(),
+                        false => file.read_at(&mut back, 0).unwrap(),
                     };
                     assert!(n >= done, "write {nth} failed: {done} bytes written, {n} there");
                     for (at, byte) in back[..n].iter().enumerate() {
@@ -86,7 +86,7 @@ fn a_failed_read_returns_the_bytes_before_the_failure_and_then_the_error() {
         let (device, fs) = volume(4096, None);
         let file = new_file(&fs, "f");
         let bytes = pattern(3 << 20, 1);
-        file.write_all_at(0, &bytes).unwrap();
+        file.write_all_at(&bytes, 0).unwrap();
         drop(file);
         fs.close().unwrap();
         judge(&*device);
@@ -94,12 +94,12 @@ fn a_failed_read_returns_the_bytes_before_the_failure_and_then_the_error() {
         let fs = OpenOptions::new().open_device(faulty.clone()).unwrap();
         let file = fs.open_file("/f").unwrap();
         let mut back = vec![0; 3 << 20];
-        file.read_direct_at(0, &mut back, &by(ALL[0])).unwrap();
+        file.read_direct_at(&mut back, 0, &by(ALL[0])).unwrap();
         for nth in 1..4 {
             back.fill(0);
             faulty.fail(IoOp::Read, nth);
             // Each of the chunks is a request.
-            match file.read_direct_at(0, &mut back, &by(ALL[1])) {
+            match file.read_direct_at(&mut back, 0, &by(ALL[1])) {
                 Ok(n) => assert!(back[..n] == bytes[..n]),
                 Err(_) => assert_eq!(nth, 1),
             }
@@ -117,7 +117,7 @@ fn memory_that_ends_at_any_chunk_shortens_a_transfer_or_refuses_it_whole() {
         let (device, fs) = volume(4096, Some(4));
         let file = new_file(&fs, "f");
         let mut want = pattern(LEN, 1);
-        file.write_all_at(0, &want).unwrap();
+        file.write_all_at(&want, 0).unwrap();
         file.allocate(FallocateMode::ZeroRange, 65_536, 65_536).unwrap();
         file.allocate(FallocateMode::PunchHole, 131_072, 65_536).unwrap();
         want[65_536..196_608].fill(0);
@@ -130,7 +130,7 @@ fn memory_that_ends_at_any_chunk_shortens_a_transfer_or_refuses_it_whole() {
             {
                 let new = pattern(len, (round * 4 + at / 4096) as u8 ^ 0x5A);
                 fs.limit_direct_chunks(pages * 4096);
-                match file.write_direct_at(at as u64, &new, &by(ALL[1])) {
+                match file.write_direct_at(&new, at as u64, &by(ALL[1])) {
                     Ok(n) => {
                         assert!(n > 0 && n.is_multiple_of(512), "{pages} pages: {n} of {len}");
                         want.resize(want.len().max(at + n), 0);
@@ -140,7 +140,7 @@ fn memory_that_ends_at_any_chunk_shortens_a_transfer_or_refuses_it_whole() {
                     Err(error) => panic!("{pages} pages: {error}"),
                 }
                 let mut back = vec![0; len];
-                match file.read_direct_at(at as u64, &mut back, &by(ALL[1])) {
+                match file.read_direct_at(&mut back, at as u64, &by(ALL[1])) {
                     Ok(n) => assert!(back[..n] == want[at..at + n], "{pages} pages: read {at}"),
                     Err(Error::NoMemory) => assert_eq!(pages, 0),
                     Err(error) => panic!("{pages} pages: {error}"),
@@ -171,7 +171,7 @@ fn a_queue_that_runs_out_of_memory_does_the_rest() {
             let (device, fs) = volume(4096, Some(4));
             let file = new_file(&fs, "f");
             let mut want = pattern(LEN, 1);
-            file.write_all_at(0, &want).unwrap();
+            file.write_all_at(&want, 0).unwrap();
             file.sync_all().unwrap();
             fs.limit_direct_chunks(pages * 4096);
             let mut queue = fs.direct_queue(8);
@@ -179,7 +179,7 @@ fn a_queue_that_runs_out_of_memory_does_the_rest() {
             for (n, part) in new.chunks(32_768).enumerate() {
                 let at = (n * 32_768) as u64;
                 let memory = OwnedMemory::new(AlignedBuf::copy_of(part));
-                queue.write(at, &file, at, memory, &by(ALL[1]));
+                queue.write(at, &file, memory, at, &by(ALL[1]));
             }
             while let Some(done) = queue.wait() {
                 let at = done.tag as usize;
@@ -208,12 +208,12 @@ fn only_the_writes_that_do_not_fit_are_refused_wherever_space_ends() {
             let (device, fs) = volume(4096, Some(4));
             let file = new_file(&fs, "f");
             let mut want = pattern(LEN, 1);
-            file.write_all_at(0, &want).unwrap();
+            file.write_all_at(&want, 0).unwrap();
             file.allocate(FallocateMode::PunchHole, 131_072, 65_536).unwrap();
             want[131_072..196_608].fill(0);
             let filler = new_file(&fs, "filler");
             let mut at = 0;
-            while let Ok(n) = filler.write_at(at, &[7; 4096]) {
+            while let Ok(n) = filler.write_at(&[7; 4096], at) {
                 at += n as u64;
             }
             fs.sync().unwrap();
@@ -224,7 +224,7 @@ fn only_the_writes_that_do_not_fit_are_refused_wherever_space_ends() {
                     [(131_072, 65_536), (want.len(), 65_536), (0, 98_304), (4096, 4096)]
                 {
                     let new = pattern(len, round as u8 ^ 0x33);
-                    match file.write_direct_at(at as u64, &new, &by(bounce)) {
+                    match file.write_direct_at(&new, at as u64, &by(bounce)) {
                         Ok(n) => {
                             want.resize(want.len().max(at + n), 0);
                             want[at..at + n].copy_from_slice(&new[..n]);

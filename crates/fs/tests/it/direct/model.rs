@@ -41,17 +41,17 @@ fn run(fs: &extant::Filesystem, cached: bool, seed: u64) {
             0..=3 => {
                 let mut bytes = AlignedBuf::zeroed(len);
                 bytes.iter_mut().enumerate().for_each(|(n, byte)| *byte = fill ^ (n / 512) as u8);
-                let n = file.write_direct_at(at as u64, &bytes, &options).unwrap();
+                let n = file.write_direct_at(&bytes, at as u64, &options).unwrap();
                 store(&mut model, at, &bytes[..n]);
             }
             4 | 5 => {
                 let bytes = vec![fill; len];
-                let n = file.write_at(at as u64, &bytes).unwrap();
+                let n = file.write_at(&bytes, at as u64).unwrap();
                 store(&mut model, at, &bytes[..n]);
             }
             6 | 7 => {
                 let mut back = AlignedBuf::zeroed(len);
-                let n = file.read_direct_at(at as u64, &mut back, &options).unwrap();
+                let n = file.read_direct_at(&mut back, at as u64, &options).unwrap();
                 let want = model.get(at..).unwrap_or(&[]);
                 let want = &want[..want.len().min(len)];
                 assert_eq!(n, want.len(), "{site}: a direct read of {len} at {at}");
@@ -59,7 +59,7 @@ fn run(fs: &extant::Filesystem, cached: bool, seed: u64) {
             }
             8 => {
                 let mut back = vec![0; len];
-                let n = file.read_at(at as u64, &mut back).unwrap();
+                let n = file.read_at(&mut back, at as u64).unwrap();
                 let want = model.get(at..).unwrap_or(&[]);
                 assert!(
                     back[..n] == want[..want.len().min(len)],
@@ -92,7 +92,7 @@ fn run(fs: &extant::Filesystem, cached: bool, seed: u64) {
         }
     }
     let mut back = vec![0; model.len() + 1];
-    assert_eq!(file.read_at(0, &mut back).unwrap(), model.len());
+    assert_eq!(file.read_at(&mut back, 0).unwrap(), model.len());
     assert!(back[..model.len()] == model[..], "seed {seed}: at the end");
     assert_eq!(fs.direct_stats().conflicts, 0);
 }

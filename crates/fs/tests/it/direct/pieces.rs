@@ -43,10 +43,10 @@ fn each_byte_of_a_long_transfer_is_moved_once() {
             let before = fs.direct_stats();
             // New blocks, then existing blocks.
             for _ in 0..2 {
-                assert_eq!(file.write_direct_at(at, &bytes, &by(bounce)).unwrap(), bytes.len());
+                assert_eq!(file.write_direct_at(&bytes, at, &by(bounce)).unwrap(), bytes.len());
             }
             let mut back = AlignedBuf::zeroed(bytes.len());
-            assert_eq!(file.read_direct_at(at, &mut back, &by(bounce)).unwrap(), bytes.len());
+            assert_eq!(file.read_direct_at(&mut back, at, &by(bounce)).unwrap(), bytes.len());
             assert!(back[..] == bytes[..], "{bounce:?}");
             let after = fs.direct_stats();
             let copied = after.copied_bytes - before.copied_bytes;
@@ -64,7 +64,7 @@ fn each_byte_of_a_long_transfer_is_moved_once() {
         let mut want = pattern(3 * MIB + 8192, 3);
         want[MIB - 12288..MIB - 12288 + 40960].fill(0);
         let mut back = vec![0; want.len()];
-        let n = file.read_direct_at(12288, &mut back[1..], &DirectOptions::default()).unwrap();
+        let n = file.read_direct_at(&mut back[1..], 12288, &DirectOptions::default()).unwrap();
         assert!(n == back.len() - 1 && back[1..] == want[..n]);
         drop(file);
         fs.close().unwrap();
@@ -79,11 +79,11 @@ fn memory_that_may_fault_is_copied_whole_before_anything_is_written() {
     for features in ["", "data_csum"] {
         let fs = volume(&path, features, true);
         let file = new_file(&fs, "f");
-        file.write_all_at(0, &pattern(3 * MIB, 1)).unwrap();
+        file.write_all_at(&pattern(3 * MIB, 1), 0).unwrap();
         file.sync_all().unwrap();
         let bytes = pattern(3 * MIB, 2);
         let mut memory = FaultsAt::new(&bytes, 2 * MIB + 5, false);
-        let done = file.write_direct(0, &mut memory, &by(Bounce::Always));
+        let done = file.write_direct(&mut memory, 0, &by(Bounce::Always));
         assert!(matches!(done, Err(Error::Fault)), "{done:?}");
         assert_eq!(memory.left(), 3 * MIB);
         assert!(fs.read("/f").unwrap() == pattern(3 * MIB, 1), "nothing is written");
@@ -97,7 +97,7 @@ fn data_that_does_not_match_its_checksum_is_never_returned() {
     let fs = volume(&path, "data_csum", true);
     let file = new_file(&fs, "f");
     let bytes = pattern(2 * MIB, 7);
-    file.write_direct_at(0, &bytes, &DirectOptions::default()).unwrap();
+    file.write_direct_at(&bytes, 0, &DirectOptions::default()).unwrap();
     let bad: u64 = 700 << 10;
     let extents = file.extents().unwrap();
     let there = extents.iter().find(|run| (run.offset..run.offset + run.len).contains(&bad));
@@ -111,15 +111,15 @@ fn data_that_does_not_match_its_checksum_is_never_returned() {
         let fs = OpenOptions::new().direct(true).open(&path).unwrap();
         let file = fs.open_file("/f").unwrap();
         let mut back = AlignedBuf::zeroed(2 * MIB);
-        let n = file.read_direct_at(0, &mut back, &by(bounce)).unwrap_or(0);
+        let n = file.read_direct_at(&mut back, 0, &by(bounce)).unwrap_or(0);
         assert!(n <= bad as usize, "{bounce:?}: {n} bytes");
         assert!(back[..n] == bytes[..n]);
         let mut rest = AlignedBuf::zeroed(MIB);
         let at = bad / 4096 * 4096;
-        let done = file.read_direct_at(at, &mut rest, &by(bounce));
+        let done = file.read_direct_at(&mut rest, at, &by(bounce));
         assert!(matches!(done, Err(Error::Corrupt { .. })), "{done:?}");
         // The part after it is valid.
-        let n = file.read_direct_at(at + 4096, &mut rest, &by(bounce)).unwrap();
+        let n = file.read_direct_at(&mut rest, at + 4096, &by(bounce)).unwrap();
         let from = at as usize + 4096;
         assert!(rest[..n] == bytes[from..from + n]);
     }
@@ -132,11 +132,11 @@ fn a_file_that_short_writes_fragmented_is_contiguous_again_after_long_ones() {
     let fs = volume(&path, "data_csum", true);
     let file = new_file(&fs, "f");
     let mut want = pattern(4 * MIB, 1);
-    file.write_direct_at(0, &want, &DirectOptions::default()).unwrap();
+    file.write_direct_at(&want, 0, &DirectOptions::default()).unwrap();
     let block = AlignedBuf::copy_of(&[9; 4096]);
     for n in 0..1024 {
         let at = n * 389 % 1024 * 4096;
-        file.write_direct_at(at as u64, &block, &DirectOptions::default()).unwrap();
+        file.write_direct_at(&block, at as u64, &DirectOptions::default()).unwrap();
         want[at..at + 4096].fill(9);
     }
     let torn = file.extents().unwrap().len();
@@ -144,11 +144,11 @@ fn a_file_that_short_writes_fragmented_is_contiguous_again_after_long_ones() {
     assert!(fs.read("/f").unwrap() == want);
     // Written one after the other, they are adjacent.
     for at in (0..MIB).step_by(4096) {
-        file.write_direct_at(at as u64, &block, &DirectOptions::default()).unwrap();
+        file.write_direct_at(&block, at as u64, &DirectOptions::default()).unwrap();
     }
     for at in (MIB..4 * MIB).step_by(MIB) {
         let bytes = &pattern(MIB, at as u8)[..];
-        file.write_direct_at(at as u64, bytes, &DirectOptions::default()).unwrap();
+        file.write_direct_at(bytes, at as u64, &DirectOptions::default()).unwrap();
         want[at..at + MIB].copy_from_slice(bytes);
     }
     let whole_again = file.extents().unwrap().len();

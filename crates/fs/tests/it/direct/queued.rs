@@ -30,7 +30,7 @@ fn random_work(queue: &mut DirectQueue<OwnedMemory>, file: &extant::File, seed: 
             let fill = rng.below(255) as u8 + 1;
             model[*at] = fill;
             let how = by(ALL[(round + at) % 4]);
-            queue.write(*at as u64, file, (at * 4096) as u64, block_of(fill), &how);
+            queue.write(*at as u64, file, block_of(fill), (at * 4096) as u64, &how);
         }
         while let Some(done) = queue.wait() {
             assert_eq!(done.result.unwrap(), 4096);
@@ -39,8 +39,8 @@ fn random_work(queue: &mut DirectQueue<OwnedMemory>, file: &extant::File, seed: 
             queue.read(
                 *at as u64,
                 file,
-                (at * 4096) as u64,
                 block_of(0xAA),
+                (at * 4096) as u64,
                 &by(ALL[(round + at) % 4]),
             );
         }
@@ -73,7 +73,7 @@ fn every_transfer_arrives_at_any_depth_in_memory_and_in_files_by_every_way() {
             }
             let fs = OpenOptions::new().write(true).direct(direct).open(&path).unwrap();
             let file = new_file(&fs, "f");
-            file.write_all_at(0, &vec![0; BLOCKS * 1024]).unwrap();
+            file.write_all_at(&vec![0; BLOCKS * 1024], 0).unwrap();
             file.allocate(FallocateMode::Allocate, 0, BLOCKS as u64 * 2048).unwrap();
             file.set_len(BLOCKS as u64 * 4096).unwrap();
             let mut queue = fs.direct_queue_by(depth, way);
@@ -102,14 +102,14 @@ fn a_thread_that_needs_the_file_finishes_queued_transfers() {
         file.allocate(FallocateMode::Allocate, 0, 1 << 20).unwrap();
         let mut queue = fs.direct_queue(64);
         for n in 0..32 {
-            queue.write(n, &file, n * 8192, block_of(n as u8 + 1), &DirectOptions::default());
+            queue.write(n, &file, block_of(n as u8 + 1), n * 8192, &DirectOptions::default());
         }
         // The same thread truncates the file, overwrites a block and reads one while all transfers
         // are in flight.
-        file.write_at(100, b"later").unwrap();
+        file.write_at(b"later", 100).unwrap();
         file.set_len(100_000).unwrap();
         let mut back = [0; 4096];
-        file.read_direct_at(8192, &mut back, &DirectOptions::default()).unwrap();
+        file.read_direct_at(&mut back, 8192, &DirectOptions::default()).unwrap();
         assert!(back.iter().all(|byte| *byte == 2));
         let mut tags = Vec::new();
         while let Some(done) = queue.wait() {
@@ -122,7 +122,7 @@ fn a_thread_that_needs_the_file_finishes_queued_transfers() {
         assert_eq!((content.len(), &content[100..105], content[99]), (100_000, &b"later"[..], 1));
         // Dropped with some in flight, after the file lost its name.
         for n in 0..12 {
-            queue.write(n, &file, n * 8192, block_of(9), &DirectOptions::default());
+            queue.write(n, &file, block_of(9), n * 8192, &DirectOptions::default());
         }
         fs.remove_file("/f").unwrap();
         drop(file);
@@ -145,19 +145,19 @@ fn transfers_that_the_device_alone_cannot_do_are_done() {
             let at = model.len();
             model.extend_from_slice(&bytes);
             let memory = OwnedMemory::new(AlignedBuf::copy_of(&bytes));
-            queue.write(n as u64, &file, at as u64, memory, &by(ALL[n % 4]));
+            queue.write(n as u64, &file, memory, at as u64, &by(ALL[n % 4]));
         }
         let sync = DirectOptions { sync: true, ..DirectOptions::default() };
-        queue.write(99, &file, 4096, block_of(7), &sync);
+        queue.write(99, &file, block_of(7), 4096, &sync);
         model[4096..8192].fill(7);
         while let Some(done) = queue.wait() {
             done.result.unwrap();
         }
-        queue.read(0, &file, 4096, OwnedMemory::new(AlignedBuf::zeroed(1 << 20)), &by(ALL[0]));
+        queue.read(0, &file, OwnedMemory::new(AlignedBuf::zeroed(1 << 20)), 4096, &by(ALL[0]));
         let done = queue.wait().unwrap();
         assert_eq!(done.result.unwrap(), model.len() - 4096);
         assert!(done.memory.into_buf().unwrap()[..model.len() - 4096] == model[4096..]);
-        queue.read(0, &file, 1 << 30, block_of(0), &by(ALL[0]));
+        queue.read(0, &file, block_of(0), 1 << 30, &by(ALL[0]));
         assert_eq!(queue.wait().unwrap().result.unwrap(), 0, "past the end");
         assert!(queue.wait().is_none());
         drop((queue, file));

@@ -33,14 +33,14 @@ const LEN: usize = 512 << 10;
 fn prepare(file: &File, kind: Kind) -> Vec<u8> {
     let (from, to) = ((LEN / 4) as u64, (LEN / 4 * 3) as u64);
     let mut model = pattern(LEN, 1);
-    file.write_all_at(0, &model).unwrap();
+    file.write_all_at(&model, 0).unwrap();
     file.sync_all().unwrap();
     let zero = |model: &mut Vec<u8>, from: u64, to: u64| model[from as usize..to as usize].fill(0);
     match kind {
         Kind::Written => {}
         Kind::Dirty => {
             model[from as usize..to as usize].fill(3);
-            file.write_all_at(from, &model[from as usize..to as usize]).unwrap();
+            file.write_all_at(&model[from as usize..to as usize], from).unwrap();
         }
         Kind::Unwritten => {
             file.allocate(FallocateMode::ZeroRange, from, to - from).unwrap();
@@ -100,7 +100,7 @@ fn every_kind_of_range_takes_a_direct_write_at_every_alignment() {
                         let mut done = 0;
                         while done < len {
                             done += file
-                                .write_direct_at((at + done) as u64, &bytes[done..], &how)
+                                .write_direct_at(&bytes[done..], (at + done) as u64, &how)
                                 .unwrap();
                         }
                         if model.len() < at + len {
@@ -112,14 +112,14 @@ fn every_kind_of_range_takes_a_direct_write_at_every_alignment() {
                             "blocks of {block}, cache {cache:?}, {kind:?}, {len} at {at}, {how:?}"
                         );
                         assert_eq!(
-                            file.read_direct_at(0, &mut back, &how).unwrap(),
+                            file.read_direct_at(&mut back, 0, &how).unwrap(),
                             model.len(),
                             "{site}"
                         );
                         assert!(back[..model.len()] == model[..], "direct: {site}");
                         assert!(back[model.len()..].iter().all(|byte| *byte == GARBAGE), "{site}");
                         back.fill(GARBAGE);
-                        assert_eq!(file.read_at(0, &mut back).unwrap(), model.len());
+                        assert_eq!(file.read_at(&mut back, 0).unwrap(), model.len());
                         assert!(back[..model.len()] == model[..], "buffered: {site}");
                         drop(file);
                         fs.remove_file(format!("/{name}")).unwrap();
@@ -141,21 +141,21 @@ fn bytes_past_the_end_in_the_last_block_are_never_shown() {
         for at in [2 * block + 512, 3 * block - 512, 3 * block, 3 * block + 512, 5 * block] {
             for how in ALL {
                 let file = new_file(&fs, "f");
-                file.write_all_at(0, &pattern(end as usize, 1)).unwrap();
+                file.write_all_at(&pattern(end as usize, 1), 0).unwrap();
                 file.sync_all().unwrap();
                 let extents = file.extents().unwrap();
                 let last = extents.last().unwrap();
                 let place = last.block.0 * block + (end - last.offset);
                 // As a power cut between data and size leaves it, or a mapping of the last page.
                 device.write_at(ByteOffset(place), &vec![GARBAGE; (block - 7) as usize]).unwrap();
-                file.write_direct_at(at, &[9; 512], &by(how)).unwrap();
+                file.write_direct_at(&[9; 512], at, &by(how)).unwrap();
                 let mut want = pattern(end as usize, 1);
                 want.resize(at as usize, 0);
                 want.resize(at as usize + 512, 9);
                 let mut back = vec![0; want.len()];
-                file.read_direct_at(0, &mut back, &by(how)).unwrap();
+                file.read_direct_at(&mut back, 0, &by(how)).unwrap();
                 assert!(back == want, "direct: blocks of {block}, at {at}, {how:?}");
-                file.read_at(0, &mut back).unwrap();
+                file.read_at(&mut back, 0).unwrap();
                 assert!(back == want, "buffered: blocks of {block}, at {at}, {how:?}");
                 drop(file);
                 fs.remove_file("/f").unwrap();
@@ -171,11 +171,11 @@ fn inline_and_journaled_data_go_through_the_cache() {
     let device = std::sync::Arc::new(crate::common::mke2fs(24, "-O inline_data -I 256"));
     let fs = crate::direct::open(&device, Some(4));
     let file = new_file(&fs, "small");
-    assert_eq!(file.write_direct_at(0, b"in the inode", &by(ALL[0])).unwrap(), 12);
+    assert_eq!(file.write_direct_at(b"in the inode", 0, &by(ALL[0])).unwrap(), 12);
     let mut back = [0; 20];
-    assert_eq!(file.read_direct_at(3, &mut back, &by(ALL[0])).unwrap(), 9);
+    assert_eq!(file.read_direct_at(&mut back, 3, &by(ALL[0])).unwrap(), 9);
     assert_eq!(&back[..9], b"the inode");
-    assert_eq!(file.write_direct_at(0, &[5; 4096], &by(ALL[0])).unwrap(), 4096);
+    assert_eq!(file.write_direct_at(&[5; 4096], 0, &by(ALL[0])).unwrap(), 4096);
     let stats = fs.direct_stats();
     assert_eq!((stats.copied_bytes, stats.lent_bytes), (0, 0));
     drop(file);
@@ -186,9 +186,9 @@ fn inline_and_journaled_data_go_through_the_cache() {
     options.write(true).data_mode(extant::DataMode::Journal).page_cache_bytes(4 << 20);
     let fs = options.open_device(device.clone()).unwrap();
     let file = new_file(&fs, "journaled");
-    file.write_direct_at(0, &[7; 8192], &by(ALL[1])).unwrap();
+    file.write_direct_at(&[7; 8192], 0, &by(ALL[1])).unwrap();
     let mut back = [0; 8192];
-    file.read_direct_at(0, &mut back, &by(ALL[1])).unwrap();
+    file.read_direct_at(&mut back, 0, &by(ALL[1])).unwrap();
     assert!(back.iter().all(|byte| *byte == 7));
     assert_eq!(fs.direct_stats().buffered_bytes, 16_384);
     drop(file);

@@ -29,7 +29,7 @@ fn concurrent_writes_to_neighbouring_bytes_lose_nothing() {
                     let mut bytes = vec![0; 65_536];
                     let mut rng = Rng::new(9);
                     while !ends.load(Ordering::Relaxed) {
-                        file.read_at(rng.below(len) as u64, &mut bytes).unwrap();
+                        file.read_at(&mut bytes, rng.below(len) as u64).unwrap();
                         let pos = (len + (1 << 20)) as u64;
                         file.allocate(FallocateMode::KeepSize, pos, 65_536).unwrap();
                         file.allocate(FallocateMode::PunchHole, pos, 65_536).unwrap();
@@ -48,11 +48,11 @@ fn concurrent_writes_to_neighbouring_bytes_lose_nothing() {
                                 let fill = rng.below(255) as u8 + 1;
                                 bytes.fill(fill);
                                 match rng.below(3) {
-                                    0 => file.write_all_at(at, &bytes).unwrap(),
+                                    0 => file.write_all_at(&bytes, at).unwrap(),
                                     _ => {
                                         let how = by(ALL[rng.below(4)]);
                                         assert_eq!(
-                                            file.write_direct_at(at, &bytes, &how).unwrap(),
+                                            file.write_direct_at(&bytes, at, &how).unwrap(),
                                             slot
                                         );
                                     }
@@ -63,8 +63,8 @@ fn concurrent_writes_to_neighbouring_bytes_lose_nothing() {
                                 let at = ((n * THREADS + thread) * slot) as u64;
                                 bytes.fill(0xAA);
                                 match rng.below(2) {
-                                    0 => file.read_at(at, &mut bytes).unwrap(),
-                                    _ => file.read_direct_at(at, &mut bytes, &by(ALL[0])).unwrap(),
+                                    0 => file.read_at(&mut bytes, at).unwrap(),
+                                    _ => file.read_direct_at(&mut bytes, at, &by(ALL[0])).unwrap(),
                                 };
                                 let want = last[n];
                                 let site = format!(
@@ -112,11 +112,11 @@ fn overlapping_writers_leave_one_of_their_blocks_and_appenders_all_of_theirs() {
                     let bytes = AlignedBuf::copy_of(&[thread; 65_536]);
                     for n in 0..40u64 {
                         match thread {
-                            1 => file.write_all_at(n % 8 * 65_536, &bytes).unwrap(),
+                            1 => file.write_all_at(&bytes, n % 8 * 65_536).unwrap(),
                             2 => drop(file.set_len(n % 9 * 65_536)),
                             _ => drop(file.write_direct_at(
-                                n % 8 * 65_536,
                                 &bytes,
+                                n % 8 * 65_536,
                                 &by(ALL[n as usize % 4]),
                             )),
                         }
