@@ -1,20 +1,22 @@
 //! `cargo xtask check`: the checks that every commit must pass, the same on every machine.
 //!
 //! ```text
-//!   layers ──► language ──► deny ──► fmt ──► clippy ──► docs ──► miri ──► tests
+//!   layers ──► language ──► deny ──► fmt ──► clippy ──► docs ──► miri ──► aarch64 ──► tests
 //! ```
 //!
 //! ```text
-//!   check      all of it; --fast omits Miri and the tests
+//!   check      all of it; --fast omits what runs the code: Miri, aarch64, the tests
 //!   layers     dependencies between crates and between the modules of each, methods of a type;
 //!              --report prints every arrow that points up, every cycle, the largest types
 //!   language   words, comment lines, `# Errors` sections; --report prints every defect
 //!   deny       licences, versions and sources of everything that is built
 //!   miri       memory accesses of the lower crates; --all runs more of their tests
+//!   aarch64    tests of the lower crates on an emulated processor; --all runs more of them
 //!   test       the tests, or those of the named packages
 //! ```
 #![forbid(unsafe_code)]
 
+mod aarch64;
 mod deny;
 mod language;
 mod layers;
@@ -45,10 +47,15 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match words[..] {
-        ["check"] => fast().and_then(|()| miri::check(false)).and_then(|()| suite::run(&[])),
+        ["check"] => fast()
+            .and_then(|()| miri::check(false))
+            .and_then(|()| aarch64::check(false))
+            .and_then(|()| suite::run(&[])),
         ["check", "--fast"] => fast(),
         ["miri"] => miri::check(false),
         ["miri", "--all"] => miri::check(true),
+        ["aarch64"] => aarch64::check(false),
+        ["aarch64", "--all"] => aarch64::check(true),
         ["layers"] => layers::check().and_then(|()| strata::check(false)),
         ["layers", "--report"] => layers::check().and_then(|()| strata::check(true)),
         ["language"] => language::check(false),
@@ -58,7 +65,7 @@ fn main() -> ExitCode {
         _ => {
             eprintln!(
                 "usage: cargo xtask check [--fast] | layers [--report] | language [--report] | deny \
-                 | miri [--all] | test [PACKAGE...]"
+                 | miri [--all] | aarch64 [--all] | test [PACKAGE...]"
             );
             return ExitCode::from(2);
         }
