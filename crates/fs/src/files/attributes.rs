@@ -140,7 +140,7 @@ impl Volume {
         let done = self.apply(&handle, inode.ino, body, changes, flags);
         inode.note_sync(body);
         // Store the body even after an error: it records where the attributes are now.
-        body.store(self, inode.ino, &handle)?;
+        body.store(self, &handle)?;
         handle.stop()?;
         done
     }
@@ -157,7 +157,7 @@ impl Volume {
         self.context().require_full_commit(&handle, Ineligible::Flags);
         body.generation = generation;
         body.ctime = self.environment().now();
-        body.store(self, inode.ino, &handle)?;
+        body.store(self, &handle)?;
         handle.stop()
     }
 
@@ -170,7 +170,7 @@ impl Volume {
         }
         let handle = self.journal().start(Credits::blocks(self.store_credits()))?;
         body.atime = time;
-        body.store(self, inode.ino, &handle)?;
+        body.store(self, &handle)?;
         handle.stop()
     }
 

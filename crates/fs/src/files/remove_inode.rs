@@ -100,7 +100,7 @@ impl Volume {
             Counted::New | Counted::Never => Counted::Never,
             Counted::Kept | Counted::Released => Counted::Released,
         };
-        body.store(self, ino, handle)?;
+        body.store(self, handle)?;
         self.inodes().forget(ino);
         self.context().skip_damage(self.space().free_inode(
             handle,

@@ -86,16 +86,21 @@ impl Volume {
     /// without a kind, a device file without a device or with one that does not fit; `Device`.
     /// Locks: takes `Group`.
     pub(crate) fn new_inode(&self, handle: &Handle<'_>, new: NewInode) -> Result<(Ino, Body)> {
-        let body = self.new_body(&new)?;
-        self.quota_check_new(&body.disk)?;
-        let ino = self.space().allocate_inode(handle, new.goal, body.disk.is_dir())?;
-        Ok((ino, body))
+        let disk = self.new_fields(&new)?;
+        self.quota_check_new(&disk)?;
+        let ino = self.space().allocate_inode(handle, new.goal, disk.is_dir())?;
+        Ok((ino, Body::fresh(self.context(), ino, disk)))
     }
 
     /// The body of [`Volume::new_inode`] for a number that was allocated before.
     ///
     /// Errors: `Invalid`, as there.
-    pub(crate) fn new_body(&self, new: &NewInode) -> Result<Body> {
+    pub(crate) fn new_body(&self, ino: Ino, new: &NewInode) -> Result<Body> {
+        Ok(Body::fresh(self.context(), ino, self.new_fields(new)?))
+    }
+
+    /// The fields of a new inode.
+    fn new_fields(&self, new: &NewInode) -> Result<DiskInode> {
         let kind = FileKind::from_mode(new.mode).ok_or(Error::Invalid("a mode without a kind"))?;
         let i_block = match kind {
             FileKind::CharDevice | FileKind::BlockDevice => {
@@ -130,7 +135,7 @@ impl Volume {
         if matches!(kind, FileKind::Regular | FileKind::Directory | FileKind::Symlink) {
             self.init_map(&mut disk);
         }
-        Ok(Body::fresh(self.context(), disk))
+        Ok(disk)
     }
 
     /// Makes the map of an inode empty: an extent root if the volume has extents, else no pointers.

@@ -64,15 +64,15 @@ impl Volume {
             Ok(map) => Ok(map),
             Err(error @ Error::Device { .. }) => Err(error),
             // The superblock keeps a copy of the map for exactly this case.
-            Err(error) => match self.journal_copy() {
+            Err(error) => match self.journal_copy(ino) {
                 Some(body) => self.log_runs(ino, &body),
                 None => Err(error),
             },
         }
     }
 
-    /// The journal inode, built from the superblock's copy of its map and size.
-    fn journal_copy(&self) -> Option<Body> {
+    /// The journal inode `ino`, built from the superblock's copy of its map and size.
+    fn journal_copy(&self, ino: Ino) -> Option<Body> {
         if self.at_open().jnl_backup_type != 1 {
             return None;
         }
@@ -89,7 +89,7 @@ impl Volume {
         if words[0] & 0xFFFF == u32::from(EXTENT_MAGIC) {
             disk.flags.insert(InodeFlags::EXTENTS);
         }
-        Some(Body::fresh(self.context(), disk))
+        Some(Body::fresh(self.context(), ino, disk))
     }
 
     /// The map of a log in an inode.

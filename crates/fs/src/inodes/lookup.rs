@@ -205,7 +205,7 @@ impl Volume {
         {
             return Err(at.block(acl).corrupt(What::InodeFileAcl));
         }
-        Ok(Body::read_from(disk, raw))
+        Ok(Body::read_from(ino, disk, raw))
     }
 
     #[cold]
@@ -217,7 +217,7 @@ impl Volume {
                 return Err(Site::of_ino(ino).corrupt(What::RootDirectory));
             }
             body.file_cache = self.file_cache_before(ino);
-            if let Some(inode) = self.inodes().insert_read(ino, body, sweeps) {
+            if let Some(inode) = self.inodes().insert_read(body, sweeps) {
                 return Ok(inode);
             }
         }

@@ -171,14 +171,14 @@ impl Volume {
             done = Ok(());
         }
         if let Err(error) = done {
-            body.store(self, ino, &handle)?;
+            body.store(self, &handle)?;
             return Err(error);
         }
         self.orphan_remove(&handle, ino, body)?;
         if let Err(error) = self.release_inode(&handle, ino, body) {
             // The next open of the volume finds the rest of it.
             self.orphan_add(&handle, ino, body)?;
-            body.store(self, ino, &handle)?;
+            body.store(self, &handle)?;
             return Err(error);
         }
         handle.stop()
@@ -196,7 +196,7 @@ fn load_orphan_file(volume: &Volume) -> Result<OrphanFile> {
     if body.file_kind() != FileKind::Regular || count > u64::from(orphan_file::MAX_BLOCKS) {
         return Err(at.corrupt(What::OrphanFile));
     }
-    let seed = body.seed(volume.context(), file);
+    let seed = body.seed(volume.context());
     let mut blocks = Vec::new();
     for logical in 0..count as u32 {
         let block = volume.content_block(file, &body, LogicalBlock(logical))?;

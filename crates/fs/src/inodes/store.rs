@@ -5,7 +5,7 @@ use crate::state::inode::Body;
 use crate::state::inode::orphans::OrphanPlace;
 use crate::state::quota::Holding;
 use crate::volume::Volume;
-use extant_base::{Ino, Result};
+use extant_base::Result;
 use extant_journal::Handle;
 
 impl Body {
@@ -15,18 +15,18 @@ impl Body {
     /// Spends one credit and [`Volume::quota_credits`]. Errors: `Device`, `Aborted`; `FileTooLarge`
     /// when the sectors do not fit. Locks: the caller holds the inode's; takes `Leaf`, then
     /// `Quota`.
-    pub(crate) fn store(&mut self, volume: &Volume, ino: Ino, handle: &Handle<'_>) -> Result<()> {
-        self.store_in(volume, ino, handle, &volume.inode_slot(ino)?)
+    pub(crate) fn store(&mut self, volume: &Volume, handle: &Handle<'_>) -> Result<()> {
+        self.store_in(volume, handle, &volume.inode_slot(self.ino())?)
     }
 
     /// As [`Body::store`], into the slot from [`Volume::inode_slot`].
     pub(crate) fn store_in(
         &mut self,
         volume: &Volume,
-        ino: Ino,
         handle: &Handle<'_>,
         slot: &Slot,
     ) -> Result<()> {
+        let ino = self.ino();
         let block = slot.0.write(handle)?;
         // An inode on the orphan list takes its successor from the list, which other threads may
         // change.

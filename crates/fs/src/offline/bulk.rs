@@ -150,7 +150,7 @@ impl Loader {
     ) -> Result<()> {
         let volume = self.volume();
         let handle = volume.journal().start(Credits::blocks(64))?;
-        let mut body = self.fresh(FileKind::Directory, attributes, None)?;
+        let mut body = self.fresh(ino, FileKind::Directory, attributes, None)?;
         let mut links = attributes.links;
         let mut all;
         let mut entries = entries;
@@ -193,7 +193,7 @@ impl Loader {
     ) -> Result<()> {
         let volume = self.volume();
         let handle = volume.journal().start(Credits::blocks(64))?;
-        let mut body = self.fresh(FileKind::Regular, attributes, None)?;
+        let mut body = self.fresh(ino, FileKind::Regular, attributes, None)?;
         if size > body.disk.max_size(volume.inode_format()) {
             return Err(Error::FileTooLarge);
         }
@@ -236,7 +236,7 @@ impl Loader {
     ) -> Result<bool> {
         let volume = self.volume();
         let handle = volume.journal().start(Credits::blocks(64))?;
-        let mut body = self.fresh(FileKind::Regular, attributes, None)?;
+        let mut body = self.fresh(ino, FileKind::Regular, attributes, None)?;
         if !volume.inline_write(ino, &mut body, content)? {
             return Ok(false);
         }
@@ -256,7 +256,7 @@ impl Loader {
     pub fn symlink(&self, ino: Ino, attributes: &Attributes<'_>, target: &[u8]) -> Result<()> {
         let volume = self.volume();
         let handle = volume.journal().start(Credits::blocks(64))?;
-        let mut body = self.fresh(FileKind::Symlink, attributes, None)?;
+        let mut body = self.fresh(ino, FileKind::Symlink, attributes, None)?;
         volume.symlink_write(&handle, ino, &mut body, target)?;
         self.finish_inode(&handle, ino, body, attributes)
     }
@@ -278,7 +278,7 @@ impl Loader {
             FileKind::Fifo | FileKind::Socket => None,
             _ => return Err(Error::Invalid("neither a device, a pipe nor a socket")),
         };
-        let body = self.fresh(kind, attributes, device)?;
+        let body = self.fresh(ino, kind, attributes, device)?;
         self.finish_inode(&handle, ino, body, attributes)
     }
 
@@ -307,11 +307,12 @@ impl Loader {
 
     fn fresh(
         &self,
+        ino: Ino,
         kind: FileKind,
         attributes: &Attributes<'_>,
         rdev: Option<DeviceNumber>,
     ) -> Result<Body> {
-        let mut body = self.volume().new_body(&NewInode {
+        let mut body = self.volume().new_body(ino, &NewInode {
             goal: InodeGoal::InOrder,
             mode: kind.mode_bits() | attributes.mode & 0o7777,
             uid: attributes.uid,
@@ -364,6 +365,6 @@ impl Loader {
         if volume.has_quota() {
             self.usage.borrow_mut().charge(volume, ino, &body)?;
         }
-        body.store(volume, ino, handle)
+        body.store(volume, handle)
     }
 }

@@ -112,7 +112,7 @@ fn file_entries(volume: &Volume) -> Result<(Vec<FileEntry>, Option<u32>)> {
     if body.file_kind() != FileKind::Regular || blocks > u64::from(orphan_file::MAX_BLOCKS) {
         return Err(at.corrupt(What::OrphanFile));
     }
-    let seed = body.seed(volume.context(), file);
+    let seed = body.seed(volume.context());
     let mut entries = Vec::new();
     for logical in 0..blocks as u32 {
         let block = volume.content_block(file, &body, LogicalBlock(logical))?;
@@ -199,7 +199,7 @@ impl OrphanRecords {
             if body.dtime != next {
                 body.disk.dtime = next;
                 let handle = volume.journal().start(Credits::blocks(1))?;
-                body.store(volume, *ino, &handle)?;
+                body.store(volume, &handle)?;
                 handle.stop()?;
             }
             next = ino.get();
@@ -242,7 +242,7 @@ fn finish_off(
                 volume.truncate(&handle, ino, &mut body, size)?;
             }
             body.disk.dtime = 0;
-            body.store(volume, ino, &handle)?;
+            body.store(volume, &handle)?;
         }
         handle.stop()?;
     }
@@ -281,7 +281,7 @@ fn free_pieces(stage: &mut Stage, ino: Ino, body: &Body, keep: u32) -> Result<()
                 FileKind::Regular => volume.unmap(ino, &mut body, &handle, start..LOGICAL_END)?,
                 _ => volume.unmap_content(&handle, ino, &mut body, start)?,
             }
-            body.store(volume, ino, &handle)?;
+            body.store(volume, &handle)?;
             handle.stop()?;
         }
         stage.commit_if_large()?;

@@ -278,7 +278,7 @@ fn grow_alternately(bench: &Bench, blocks: u32, step: u32) -> Vec<usize> {
                     let state = ExtentState::Written;
                     volume.fill(*ino, body, handle, at..at + step, state, &mut |_| Ok(()))?;
                     body.disk.size = u64::from(at + step) << volume.block_size().log2();
-                    body.store(volume, *ino, handle)
+                    body.store(volume, handle)
                 })
                 .unwrap();
         }
@@ -335,7 +335,7 @@ fn held_clusters_are_released_before_space_runs_out() {
     let fill = |volume: &Volume, body: &mut Body, blocks: Range<u32>| {
         let handle = volume.journal().start(Credits::blocks(64)).unwrap();
         let done = volume.fill(ino, body, &handle, blocks, state, &mut |_| Ok(()));
-        body.store(volume, ino, &handle).unwrap();
+        body.store(volume, &handle).unwrap();
         handle.stop().unwrap();
         done
     };

@@ -29,7 +29,7 @@ fn create(bench: &Bench, name: &str, new: NewInode) -> (Ino, Body) {
             let mut root = volume.read_inode(Ino::ROOT)?;
             let kind = EntryKind::from_mode(new.mode);
             volume.dir_insert(handle, Ino::ROOT, &mut root, name.as_bytes(), ino, kind)?;
-            root.store(volume, Ino::ROOT, handle)?;
+            root.store(volume, handle)?;
             Ok((ino, body))
         })
         .unwrap()
@@ -53,7 +53,7 @@ fn set(
 ) -> extant_base::Result<()> {
     bench.with(|volume, handle| {
         volume.xattr_set(handle, ino, body, index, name, value, XattrMode::Any)?;
-        body.store(volume, ino, handle)
+        body.store(volume, handle)
     })
 }
 
@@ -63,7 +63,7 @@ fn unlink(bench: &Bench, name: &str, body: &mut Body) {
         .with(|volume, handle| {
             let mut root = volume.read_inode(Ino::ROOT)?;
             let ino = volume.dir_remove(handle, Ino::ROOT, &mut root, name.as_bytes())?;
-            root.store(volume, Ino::ROOT, handle)?;
+            root.store(volume, handle)?;
             volume.release_inode(handle, ino, body)
         })
         .unwrap();
@@ -82,8 +82,8 @@ fn run(bench: &Bench, steps: usize, most: usize) {
     let mut random = Random::new(3);
     // The root allocates its blocks first, so that the counts at the end can be compared.
     let mut files: Vec<_> = (0..4).map(|n| file(bench, &format!("f{n}"))).collect();
-    for (ino, body) in &mut files {
-        bench.store(*ino, body);
+    for (_, body) in &mut files {
+        bench.store(body);
     }
     let before = free(bench);
     let mut models = vec![BTreeMap::new(); files.len()];
@@ -155,7 +155,7 @@ fn blocks_of_equal_attributes_are_shared_up_to_the_limit() {
                 let all: [(NameIndex, &[u8], &[u8]); 2] =
                     [(USER, b"long", &long), (NameIndex::SECURITY, b"selinux", b"label")];
                 volume.xattr_set_all(handle, ino, &mut body, &all)?;
-                body.store(volume, ino, handle)
+                body.store(volume, handle)
             })
             .unwrap();
         blocks.insert(body.disk.file_acl.unwrap());
@@ -212,7 +212,7 @@ fn attributes_are_created_or_replaced_as_the_mode_demands() {
     assert!(set(None, XattrMode::Any).is_ok());
     assert!(matches!(set(None, XattrMode::Any), Err(Error::NoAttribute)));
     assert!(matches!(set(Some(&[0; 5000]), XattrMode::Any), Err(Error::NoSpace)));
-    bench.store(ino, &mut body);
+    bench.store(&mut body);
     bench.judge();
 }
 
@@ -264,7 +264,7 @@ fn symlinks_devices_and_pipes_are_clean_and_read_back() {
                     volume.symlink_write(handle, ino, &mut body, target.as_bytes())?;
                     let all: [(NameIndex, &[u8], &[u8]); 1] = [(NameIndex::TRUSTED, b"t", b"v")];
                     volume.xattr_set_all(handle, ino, &mut body, &all)?;
-                    body.store(volume, ino, handle)
+                    body.store(volume, handle)
                 })
                 .unwrap();
             let read = bench.volume.read_inode(ino).unwrap();
@@ -279,7 +279,7 @@ fn symlinks_devices_and_pipes_are_clean_and_read_back() {
             let rdev = (major > 0).then_some(DeviceNumber { major, minor });
             let name = format!("node{n}");
             let (ino, mut body) = create(&bench, &name, NewInode { rdev, ..new(mode) });
-            bench.store(ino, &mut body);
+            bench.store(&mut body);
             assert_eq!(bench.volume.read_inode(ino).unwrap().disk.device(), rdev);
             made.push((name, body));
         }
@@ -302,7 +302,7 @@ fn inline_files_hold_what_fits_and_move_out() {
             let content = value(len, len);
             let held = bench.volume.inline_write(ino, &mut body, &content).unwrap();
             assert_eq!(held, len <= capacity, "{len}");
-            bench.store(ino, &mut body);
+            bench.store(&mut body);
             if !held {
                 continue;
             }
@@ -317,7 +317,7 @@ fn inline_files_hold_what_fits_and_move_out() {
                     volume.truncate(handle, ino, &mut body, len as u64 / 2)?;
                     volume.truncate(handle, ino, &mut body, len as u64)?;
                     volume.inline_to_blocks(handle, ino, &mut body)?;
-                    body.store(volume, ino, handle)
+                    body.store(volume, handle)
                 })
                 .unwrap();
             bench.volume.read_file(ino, &body, 0, &mut read).unwrap();
@@ -338,7 +338,7 @@ fn truncating_frees_blocks_and_zeroes_the_rest_of_the_last() {
             .with(|volume, handle| {
                 volume.write_content(handle, ino, &mut body, &[9; 600_000])?;
                 body.disk.size = 600_000;
-                body.store(volume, ino, handle)
+                body.store(volume, handle)
             })
             .unwrap();
         bench.judge();
@@ -346,7 +346,7 @@ fn truncating_frees_blocks_and_zeroes_the_rest_of_the_last() {
             bench
                 .with(|volume, handle| {
                     volume.truncate(handle, ino, &mut body, size)?;
-                    body.store(volume, ino, handle)
+                    body.store(volume, handle)
                 })
                 .unwrap();
             bench.judge();

@@ -74,7 +74,7 @@ fn damaged_directories_and_attributes_are_errors() {
                 let index = NameIndex::USER;
                 let value = Some(&[7; 600][..]);
                 volume.xattr_set(handle, dir, &mut body, index, b"a", value, XattrMode::Any)?;
-                body.store(volume, dir, handle)
+                body.store(volume, handle)
             })
             .unwrap();
         let blocks = blocks_of(&bench, dir, &body);

@@ -47,7 +47,7 @@ fn blocks_that_cannot_be_hidden_are_never_shown_by_a_commit() {
         volume.convert(ino, &mut body, &handle, 0..4, written).unwrap();
         let piece = Piece { logical: 0, len: 4, block: extent.block, fresh: true, moved: false };
         volume.hide(&mut body, &handle, ino, &[piece]);
-        let _ = body.store(volume, ino, &handle);
+        let _ = body.store(volume, &handle);
         drop(done);
     });
     let _ = handle.stop();

@@ -43,11 +43,11 @@ impl Modelled {
                 let (ino, mut body) =
                     volume.new_inode(handle, NewInode::at(goal, 0o100_644, NOW))?;
                 body.disk.size = u64::from(blocks) << volume.block_size().log2();
-                body.store(volume, ino, handle)?;
+                body.store(volume, handle)?;
                 let mut root = volume.read_inode(Ino::ROOT)?;
                 let kind = EntryKind::Regular;
                 volume.dir_insert(handle, Ino::ROOT, &mut root, name.as_bytes(), ino, kind)?;
-                root.store(volume, Ino::ROOT, handle)?;
+                root.store(volume, handle)?;
                 Ok((ino, body))
             })
             .unwrap();
@@ -83,7 +83,7 @@ impl Modelled {
                 Step::Unmap => volume.unmap(ino, body, handle, range.clone()),
                 Step::Convert(state) => volume.convert(ino, body, handle, range.clone(), state),
             };
-            body.store(volume, ino, handle)?;
+            body.store(volume, handle)?;
             Ok(done)
         });
         let done = done.unwrap();

@@ -88,12 +88,12 @@ impl Bench {
             let new = NewInode { flags, ..NewInode::at(goal, mode, NOW) };
             let (ino, mut body) = volume.new_inode(handle, new)?;
             volume.dir_init(handle, ino, &mut body, Ino::ROOT)?;
-            body.store(volume, ino, handle)?;
+            body.store(volume, handle)?;
             let mut root = volume.read_inode(Ino::ROOT)?;
             let kind = EntryKind::Directory;
             volume.dir_insert(handle, Ino::ROOT, &mut root, name.as_bytes(), ino, kind)?;
             root.add_subdirectory(volume)?;
-            root.store(volume, Ino::ROOT, handle)?;
+            root.store(volume, handle)?;
             Ok((ino, body))
         })
         .unwrap()
@@ -105,7 +105,7 @@ impl Bench {
             let goal = InodeGoal::Other { parent };
             let (ino, mut body) = volume.new_inode(handle, NewInode::at(goal, 0o100_644, NOW))?;
             body.disk.links = links;
-            body.store(volume, ino, handle)?;
+            body.store(volume, handle)?;
             Ok(ino)
         })
         .unwrap()
@@ -116,14 +116,14 @@ impl Bench {
         self.with(|volume, handle| {
             let mut body = volume.read_inode(ino)?;
             body.disk.links = links;
-            body.store(volume, ino, handle)
+            body.store(volume, handle)
         })
         .unwrap();
     }
 
     /// Stores a body.
-    pub(super) fn store(&self, ino: Ino, body: &mut Body) {
-        self.with(|volume, handle| body.store(volume, ino, handle)).unwrap();
+    pub(super) fn store(&self, body: &mut Body) {
+        self.with(|volume, handle| body.store(volume, handle)).unwrap();
     }
 
     /// All names of a directory and their inodes, as this engine reads them.

@@ -69,7 +69,7 @@ fn run(bench: &Bench, steps: usize, range: usize, seed: u64, flags: InodeFlags) 
                 .unwrap();
         }
     }
-    bench.store(dir, &mut body);
+    bench.store(&mut body);
     bench.judge();
     let expected: Vec<_> = model.iter().map(|(name, ino)| (name.clone(), ino.get())).collect();
     assert_eq!(bench.names(dir, &body), expected);
@@ -176,7 +176,7 @@ fn a_full_volume_refuses_names_and_stays_whole() {
         assert!(count > 100, "{count}");
         assert_eq!(body.disk.flags.contains(InodeFlags::INDEX), indexed);
         bench.set_links(target, count as u16);
-        bench.store(dir, &mut body);
+        bench.store(&mut body);
         bench.judge();
         assert_eq!(bench.names(dir, &body).len(), count);
     }
@@ -203,7 +203,7 @@ fn an_index_grows_to_two_levels_and_with_large_dir_to_three() {
         }
     }
     assert_eq!(depth, 2, "36,000 names of 240 bytes need a third level");
-    bench.store(dir, &mut body);
+    bench.store(&mut body);
     bench.judge();
     let view = bench.volume.dir(dir, &body).unwrap();
     for n in (0..count).step_by(97) {
@@ -274,7 +274,7 @@ fn names_of_one_hash_fill_several_leaves() {
                 Ok(())
             })
             .unwrap();
-        bench.store(dir, &mut body);
+        bench.store(&mut body);
         bench.judge();
         let mut leaves = std::collections::BTreeSet::new();
         let view = bench.volume.dir(dir, &body).unwrap();
@@ -319,12 +319,12 @@ fn dotdot_is_changed_in_every_form_of_directory() {
                     let name = format!("b{count}");
                     volume.dir_remove(handle, Ino::ROOT, &mut root, name.as_bytes())?;
                     root.drop_subdirectory();
-                    root.store(volume, Ino::ROOT, handle)?;
+                    root.store(volume, handle)?;
                     volume.dir_insert(handle, a, &mut in_a, b"b", b, EntryKind::Directory)?;
                     in_a.add_subdirectory(volume)?;
-                    in_a.store(volume, a, handle)?;
+                    in_a.store(volume, handle)?;
                     volume.dir_set_parent(handle, b, &mut in_b, a)?;
-                    in_b.store(volume, b, handle)?;
+                    in_b.store(volume, handle)?;
                     if count == 0 {
                         let mut body = volume.read_inode(target)?;
                         volume.release_inode(handle, target, &mut body)?;
@@ -359,7 +359,7 @@ fn a_removed_directory_gives_everything_back() {
                 let mut root = volume.read_inode(Ino::ROOT)?;
                 assert_eq!(volume.dir_remove(handle, Ino::ROOT, &mut root, b"d")?, dir);
                 root.drop_subdirectory();
-                root.store(volume, Ino::ROOT, handle)?;
+                root.store(volume, handle)?;
                 volume.release_inode(handle, dir, &mut body)
             })
             .unwrap();

@@ -26,7 +26,7 @@ fn pack(bench: &Bench, count: usize) -> (Ino, crate::state::inode::Body) {
     bench
         .with(|volume, handle| {
             volume.dir_pack(handle, dir, &mut body, Ino::ROOT, &entries)?;
-            body.store(volume, dir, handle)
+            body.store(volume, handle)
         })
         .unwrap();
     (dir, body)
@@ -114,7 +114,7 @@ fn a_third_level_is_packed_with_large_dir_only() {
             continue;
         }
         packed.unwrap();
-        bench.store(dir, &mut body);
+        bench.store(&mut body);
         bench.judge();
         let view = bench.volume.dir(dir, &body).unwrap();
         let probe = view.probe(|_| Ok(Default::default())).unwrap();
@@ -140,7 +140,7 @@ fn casefolded_names_are_packed_and_repeated_ones_refused() {
             .with(|volume, handle| volume.dir_pack(handle, dir, &mut body, Ino::ROOT, &entries));
         assert_eq!(packed.is_ok(), fits);
     }
-    bench.store(dir, &mut body);
+    bench.store(&mut body);
     bench.judge();
     let view = bench.volume.dir(dir, &body).unwrap();
     assert_eq!(view.lookup("fILE-\u{e4}7".as_bytes()).unwrap().ino, ino);

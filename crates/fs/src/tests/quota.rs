@@ -63,11 +63,11 @@ impl<'b> Run<'b> {
         let new = NewInode { uid, gid, projid, ..NewInode::at(goal, 0o100_644, NOW) };
         let made = self.bench.with(|volume, handle| {
             let (ino, mut body) = volume.new_inode(handle, new)?;
-            body.store(volume, ino, handle)?;
+            body.store(volume, handle)?;
             let mut root = volume.read_inode(Ino::ROOT)?;
             let kind = EntryKind::Regular;
             volume.dir_insert(handle, Ino::ROOT, &mut root, name.as_bytes(), ino, kind)?;
-            root.store(volume, Ino::ROOT, handle)?;
+            root.store(volume, handle)?;
             Ok((ino, body))
         });
         let (ino, body) = made.unwrap();
@@ -88,7 +88,7 @@ impl<'b> Run<'b> {
             let removed = self.bench.with(|volume, handle| {
                 let mut root = volume.read_inode(Ino::ROOT)?;
                 volume.dir_remove(handle, Ino::ROOT, &mut root, name.as_bytes())?;
-                root.store(volume, Ino::ROOT, handle)?;
+                root.store(volume, handle)?;
                 volume.release_inode(handle, ino, &mut body)
             });
             return removed.unwrap();
@@ -112,7 +112,7 @@ impl<'b> Run<'b> {
                     volume.xattr_set(handle, ino, body, index, &name, value, XattrMode::Any)?;
                 }
             }
-            body.store(volume, ino, handle)
+            body.store(volume, handle)
         });
         match done {
             Ok(()) | Err(Error::NoAttribute | Error::NoSpace) => {}
@@ -153,7 +153,7 @@ fn the_tree_grows_with_new_owners_and_shrinks_when_they_are_gone() {
         let removed = bench.with(|volume, handle| {
             let mut root = volume.read_inode(Ino::ROOT)?;
             volume.dir_remove(handle, Ino::ROOT, &mut root, name.as_bytes())?;
-            root.store(volume, Ino::ROOT, handle)?;
+            root.store(volume, handle)?;
             volume.release_inode(handle, ino, &mut body)
         });
         removed.unwrap();
@@ -205,7 +205,7 @@ fn limits_hold_when_they_are_enforced() {
         let new = NewInode { uid: 50, ..NewInode::at(goal, 0o100_644, NOW) };
         bench.with(|volume, handle| {
             let (ino, mut body) = volume.new_inode(handle, new)?;
-            body.store(volume, ino, handle)?;
+            body.store(volume, handle)?;
             Ok((ino, body))
         })
     };
@@ -214,7 +214,7 @@ fn limits_hold_when_they_are_enforced() {
         bench.with(|volume, handle| {
             let state = ExtentState::Written;
             volume.fill(ino, &mut body, handle, range, state, &mut |_| Ok(()))?;
-            body.store(volume, ino, handle)
+            body.store(volume, handle)
         })
     };
     fill(0..6).unwrap();

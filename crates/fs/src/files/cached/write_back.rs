@@ -196,7 +196,7 @@ impl Volume {
         }
         let handle = self.journal().start(self.first_fill_credits(&body, &runs))?;
         let (pieces, error) = self.place(&mut body, &handle, &plan, ExtentState::Unwritten);
-        let stored = body.store(self, inode.ino, &handle).and_then(|()| handle.stop());
+        let stored = body.store(self, &handle).and_then(|()| handle.stop());
         if self.has_data_checksums(inode.ino, &body) {
             self.note_in_flight(file_cache, &pieces);
             if let Err(error) = stored {
@@ -277,7 +277,7 @@ impl Volume {
         let (is_stuck, is_all) = (reached == 0, left.is_empty());
         let reached = size.min(u64::from(reached) << log2);
         let raised = self.raise_size(&mut body, &handle, reached, is_all.then_some(size_bound));
-        body.store(self, inode.ino, &handle)?;
+        body.store(self, &handle)?;
         handle.stop()?;
         raised?;
         match is_stuck {
@@ -315,7 +315,7 @@ impl Volume {
                 Err(error)
             }
         };
-        body.store(self, plan.ino, &handle)?;
+        body.store(self, &handle)?;
         handle.stop()?;
         let taken = taken?;
         let written = taken.range();
@@ -399,7 +399,7 @@ impl Volume {
             }
             self.reserve_failed(file_cache, &pieces);
         }
-        let stored = body.store(self, plan.ino, &handle);
+        let stored = body.store(self, &handle);
         stored.and_then(|()| handle.stop())?;
         let landing = shown?;
         let written = landing.range();
@@ -463,7 +463,7 @@ impl Volume {
         let credits = Credits::blocks(self.store_credits() + SUPERBLOCK_CREDITS);
         let handle = self.journal().start(credits)?;
         let raised = self.raise_size(&mut body, &handle, 0, Some(&nothing_in_flight(file_cache)));
-        body.store(self, inode.ino, &handle)?;
+        body.store(self, &handle)?;
         handle.stop()?;
         raised
     }

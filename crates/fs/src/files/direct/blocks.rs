@@ -97,7 +97,7 @@ impl Volume {
         let plan = Plan { ino, pos, content: Content::new(&[]), runs: &runs };
         let handle = self.journal().start(self.first_fill_credits(body, &runs))?;
         let (pieces, error) = self.place(body, &handle, &plan, ExtentState::Unwritten);
-        body.store(self, ino, &handle)?;
+        body.store(self, &handle)?;
         handle.stop()?;
         if has_checksums {
             return match self.blocks_for(ino, body, pos, end)? {

@@ -97,7 +97,7 @@ impl Volume {
             body.content_changed(now);
             // Done under the inode lock, so that no read fills a folio with the former zeros.
             self.forget_cached(inode, step);
-            body.store(self, inode.ino, &handle)?;
+            body.store(self, &handle)?;
             handle.stop()?;
             grown?;
             if to == 0 {

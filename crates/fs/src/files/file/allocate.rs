@@ -262,7 +262,7 @@ impl Volume {
     /// stores the inode even after an error, because a part of the change may be done.
     pub(super) fn changing(
         &self,
-        ino: Ino,
+        _ino: Ino,
         body: &mut Body,
         first: Credits,
         change: impl FnOnce(&mut Body, &mut Handle<'_>) -> Result<()>,
@@ -274,7 +274,7 @@ impl Volume {
         let done = change(body, &mut handle);
         body.content_changed(now);
         body.synced.map_changed = true;
-        body.store(self, ino, &handle)?;
+        body.store(self, &handle)?;
         handle.stop()?;
         done
     }

@@ -128,7 +128,7 @@ impl Volume {
 
         let handle = self.journal().start(self.first_fill_credits(body, &runs))?;
         let (mut pieces, error) = self.place(body, &handle, &plan, ExtentState::Unwritten);
-        body.store(self, ino, &handle)?;
+        body.store(self, &handle)?;
         handle.stop()?;
         let Some(n) = plan.covered(self, &pieces) else {
             return Err(error.unwrap_or(Error::NoSpace));
@@ -165,7 +165,7 @@ impl Volume {
                 shown = u64::from(reached) << self.block_size().log2();
                 self.grow(body, &handle, shown.min(end))?;
             }
-            body.store(self, ino, &handle)?;
+            body.store(self, &handle)?;
             handle.stop()?;
             if reached == 0 {
                 return match shown {
@@ -292,7 +292,7 @@ impl Volume {
             done
         });
         if let Some(handle) = own {
-            body.store(self, ino, &handle)?;
+            body.store(self, &handle)?;
             handle.stop()?;
         }
         done

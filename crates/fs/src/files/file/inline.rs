@@ -53,7 +53,7 @@ impl Volume {
         body.resize(body.size.max(end));
         let now = self.environment().now();
         body.content_changed(now);
-        body.store(self, ino, &handle)?;
+        body.store(self, &handle)?;
         handle.stop()?;
         Ok(Some(content.len()))
     }
@@ -68,7 +68,7 @@ impl Volume {
         let handle = self.journal().start(self.inline_credits())?;
         let done = self.inline_to_blocks(&handle, ino, body);
         if done.is_ok() {
-            body.store(self, ino, &handle)?;
+            body.store(self, &handle)?;
         }
         handle.stop()?;
         done

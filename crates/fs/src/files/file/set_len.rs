@@ -98,7 +98,7 @@ impl Volume {
         }
         let done = self.journal().start(self.resize_credits(body)).and_then(|mut handle| {
             let done = self.resize_under(ino, body, &mut handle, size);
-            body.store(self, ino, &handle)?;
+            body.store(self, &handle)?;
             handle.stop()?;
             done
         });

@@ -268,7 +268,7 @@ impl Volume {
         let mut body = inode.write();
         let handle = self.journal().start(Credits::blocks(self.store_credits()))?;
         body.content_changed(now);
-        body.store(self, inode.ino, &handle)?;
+        body.store(self, &handle)?;
         handle.stop()
     }
 
@@ -358,7 +358,7 @@ impl Volume {
             Ok(n) => self.grow(body, &handle, plan.pos + *n as u64)?,
             Err(_) => self.hide(body, &handle, plan.ino, &pieces),
         }
-        body.store(self, plan.ino, &handle)?;
+        body.store(self, &handle)?;
         handle.stop()?;
         written
     }
@@ -370,7 +370,7 @@ impl Volume {
         if is_fresh {
             let handle = self.journal().start(self.first_fill_credits(body, plan.runs))?;
             (pieces, error) = self.place(body, &handle, plan, ExtentState::Unwritten);
-            body.store(self, plan.ino, &handle)?;
+            body.store(self, &handle)?;
             handle.stop()?;
         } else {
             pieces.extend(plan.runs.iter().filter_map(Piece::of));
@@ -388,7 +388,7 @@ impl Volume {
         if let Some(n) = n {
             self.grow(body, &handle, plan.pos + n as u64)?;
         }
-        body.store(self, plan.ino, &handle)?;
+        body.store(self, &handle)?;
         handle.stop()?;
         n.ok_or_else(|| error.unwrap_or(Error::NoSpace))
     }

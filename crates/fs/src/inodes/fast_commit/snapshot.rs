@@ -48,6 +48,6 @@ impl Volume {
     fn stored_body(&self, ino: Ino) -> Result<Body> {
         let (block, place) = self.inode_slot(ino)?;
         let disk = DiskInode::parse_unverified(&block.read()[place], ino, self.inode_format())?;
-        Ok(Body::fresh(self.context(), disk))
+        Ok(Body::fresh(self.context(), ino, disk))
     }
 }

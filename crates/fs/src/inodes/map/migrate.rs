@@ -66,7 +66,7 @@ impl Volume {
         }
         new.synced.map_changed = true;
         *body = new;
-        body.store(self, ino, &handle)?;
+        body.store(self, &handle)?;
         handle.stop()
     }
 
@@ -129,7 +129,7 @@ impl Volume {
         self.context().require_full_commit(&handle, Ineligible::Migrate);
         new.synced.map_changed = true;
         *body = new;
-        body.store(self, ino, &handle)?;
+        body.store(self, &handle)?;
         handle.stop()
     }
 }

@@ -84,7 +84,7 @@ impl Volume {
     /// Reserves the credits of one more step and `keep`, in this transaction or in the next one.
     pub(crate) fn next_step(
         &self,
-        ino: Ino,
+        _ino: Ino,
         body: &mut Body,
         handle: &mut Handle<'_>,
         step: Credits,
@@ -96,7 +96,7 @@ impl Volume {
             return Ok(());
         }
         ready(handle, body)?;
-        body.store(self, ino, handle)?;
+        body.store(self, handle)?;
         handle.restart(wanted)
     }
 

@@ -80,18 +80,18 @@ fn mark_reserved_inodes(volume: &Volume) -> Result<()> {
     for number in 1..volume.at_open().first_ino {
         let Some(ino) = Ino::new(number) else { continue };
         volume.space().mark_inode(&handle, ino, ino == Ino::ROOT)?;
-        Body::fresh(volume.context(), DiskInode::default()).store(volume, ino, &handle)?;
+        Body::fresh(volume.context(), ino, DiskInode::default()).store(volume, &handle)?;
     }
     handle.stop()
 }
 
-/// An inode as mkfs makes it: links, times and flags set, no blocks.
-fn fresh(volume: &Volume, mode: u16, links: u16) -> Result<Body> {
+/// The inode `ino` as mkfs makes it: links, times and flags set, no blocks.
+fn fresh(volume: &Volume, ino: Ino, mode: u16, links: u16) -> Result<Body> {
     let new = NewInode {
         generation: Some(0),
         ..NewInode::at(InodeGoal::InOrder, mode, volume.environment().now())
     };
-    let mut body = volume.new_body(&new)?;
+    let mut body = volume.new_body(ino, &new)?;
     body.disk.links = links;
     Ok(body)
 }
@@ -99,10 +99,10 @@ fn fresh(volume: &Volume, mode: u16, links: u16) -> Result<Body> {
 fn root(volume: &Volume, options: &MkfsOptions) -> Result<()> {
     let handle = volume.journal().start(CREDITS)?;
     let links = if options.lost_and_found { 3 } else { 2 };
-    let mut body = fresh(volume, 0o040_000 | options.root_mode, links)?;
+    let mut body = fresh(volume, Ino::ROOT, 0o040_000 | options.root_mode, links)?;
     (body.disk.uid, body.disk.gid) = options.root_owner;
     directory(volume, Ino::ROOT, &mut body, &handle, Ino::ROOT, 1)?;
-    body.store(volume, Ino::ROOT, &handle)?;
+    body.store(volume, &handle)?;
     handle.stop()
 }
 
@@ -116,7 +116,7 @@ fn directory(
     blocks: u32,
 ) -> Result<()> {
     let format = volume.dir_format(body);
-    let seed = body.seed(volume.context(), ino).unwrap_or(0);
+    let seed = body.seed(volume.context()).unwrap_or(0);
     for n in 0..blocks {
         let (_, block) = volume.dir_append(handle, ino, body)?;
         let at = Site::of_ino(ino).block(block.nr());
@@ -133,16 +133,16 @@ fn directory(
 fn lost_and_found(volume: &Volume, options: &MkfsOptions) -> Result<()> {
     let handle = volume.journal().start(CREDITS)?;
     let ino = volume.space().allocate_inode(&handle, InodeGoal::InOrder, true)?;
-    let mut body = fresh(volume, 0o040_700, 2)?;
+    let mut body = fresh(volume, ino, 0o040_700, 2)?;
     (body.disk.uid, body.disk.gid) = options.root_owner;
     let blocks = (16_384 / volume.block_size().bytes() as u32).clamp(2, 12);
     directory(volume, ino, &mut body, &handle, Ino::ROOT, blocks)?;
-    body.store(volume, ino, &handle)?;
+    body.store(volume, &handle)?;
 
     let mut root = volume.read_inode(Ino::ROOT)?;
     let kind = EntryKind::Directory;
     volume.dir_insert(&handle, Ino::ROOT, &mut root, b"lost+found", ino, kind)?;
-    root.store(volume, Ino::ROOT, &handle)?;
+    root.store(volume, &handle)?;
     handle.stop()
 }
 
@@ -187,7 +187,7 @@ fn resize_inode(volume: &Volume) -> Result<()> {
     let blocks = 1 + reserved * geometry.super_groups().count() as u64;
     body.disk.sectors = volume.context().sectors(blocks * u64::from(geometry.cluster_ratio()));
     put_pointer(&mut body.disk.i_block, 13, double.0);
-    body.store(volume, Ino::RESIZE, &handle)?;
+    body.store(volume, &handle)?;
     handle.stop()
 }
 
@@ -207,13 +207,13 @@ fn empty_resize_inode(volume: &Volume) -> Result<()> {
     drop(block.write(&handle)?.bytes_mut());
     body.disk.sectors = volume.context().sectors(u64::from(volume.geometry().cluster_ratio()));
     put_pointer(&mut body.disk.i_block, 13, double.0);
-    body.store(volume, Ino::RESIZE, &handle)?;
+    body.store(volume, &handle)?;
     handle.stop()
 }
 
 fn resize_body(volume: &Volume) -> Result<Body> {
     let p = u64::from(pointers_per_block(volume.block_size()));
-    let mut body = fresh(volume, 0o100_600, 1)?;
+    let mut body = fresh(volume, Ino::RESIZE, 0o100_600, 1)?;
     body.disk.flags = InodeFlags::empty();
     body.disk.i_block = [0; 60];
     body.disk.size = (12 + p + p * p) << volume.block_size().log2();
@@ -236,7 +236,7 @@ pub(crate) fn journal(
 ) -> Result<()> {
     let handle = volume.journal().start(CREDITS)?;
     let bs = volume.block_size();
-    let mut body = fresh(volume, 0o100_600, 1)?;
+    let mut body = fresh(volume, Ino::JOURNAL, 0o100_600, 1)?;
     let middle = volume.geometry().groups_count() / 2;
     let goal = volume.geometry().first_block(GroupNr(middle)).unwrap_or_default();
     let mut first = None;
@@ -260,7 +260,7 @@ pub(crate) fn journal(
         found,
     )?;
     body.disk.size = u64::from(journal_blocks) << bs.log2();
-    body.store(volume, Ino::JOURNAL, &handle)?;
+    body.store(volume, &handle)?;
     handle.stop()?;
 
     let log = JournalSuperblock {
@@ -322,12 +322,12 @@ pub(crate) fn quota_files(volume: &Volume, usage: &Usage, projects: bool) -> Res
                 volume.space().allocate_inode(&handle, InodeGoal::InOrder, false)?
             }
         };
-        let mut body = fresh(volume, 0o100_600, 1)?;
+        let mut body = fresh(volume, ino, 0o100_600, 1)?;
         body.disk.flags |= InodeFlags::IMMUTABLE;
         let content = usage.file(kind);
         volume.write_content(&handle, ino, &mut body, &content)?;
         body.disk.size = content.len() as u64;
-        body.store(volume, ino, &handle)?;
+        body.store(volume, &handle)?;
         handle.stop()?;
         let mut sb = volume.context().superblock().write();
         match kind {
@@ -350,7 +350,7 @@ pub(crate) fn make_checksum_file(
     let blocks = u32::try_from(blocks)
         .map_err(|_| Error::Invalid("data_csum needs larger blocks on a volume of this size"))?;
     let handle = volume.journal().start(CREDITS)?;
-    let mut body = fresh(volume, 0o100_600, 1)?;
+    let mut body = fresh(volume, Ino::DATA_SUMS, 0o100_600, 1)?;
     let goal = volume.space().group_start(Ino::DATA_SUMS);
     let state = ExtentState::Written;
     volume.fill_from(goal, Ino::DATA_SUMS, &mut body, &handle, 0..blocks, state, &mut |run| {
@@ -360,7 +360,7 @@ pub(crate) fn make_checksum_file(
         }
     })?;
     body.disk.size = u64::from(blocks) << bs.log2();
-    body.store(volume, Ino::DATA_SUMS, &handle)?;
+    body.store(volume, &handle)?;
     handle.stop()
 }
 
@@ -369,8 +369,8 @@ pub(crate) fn orphan_file(volume: &Volume, blocks: u32) -> Result<()> {
     let handle = volume.journal().start(Credits::blocks(64 + blocks))?;
     let bs = volume.block_size();
     let ino = volume.space().allocate_inode(&handle, InodeGoal::InOrder, false)?;
-    let mut body = fresh(volume, 0o100_600, 1)?;
-    let seed = body.seed(volume.context(), ino);
+    let mut body = fresh(volume, ino, 0o100_600, 1)?;
+    let seed = body.seed(volume.context());
     volume.fill(ino, &mut body, &handle, 0..blocks, ExtentState::Written, &mut |run| {
         let Some(first) = run.target.block() else { return Ok(()) };
         for n in 0..u64::from(run.len) {
@@ -382,7 +382,7 @@ pub(crate) fn orphan_file(volume: &Volume, blocks: u32) -> Result<()> {
         Ok(())
     })?;
     body.disk.size = u64::from(blocks) << bs.log2();
-    body.store(volume, ino, &handle)?;
+    body.store(volume, &handle)?;
     handle.stop()?;
     volume.context().superblock().write().orphan_file_inum = ino.get();
     Ok(())

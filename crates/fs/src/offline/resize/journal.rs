@@ -52,7 +52,7 @@ impl Shrink<'_> {
         let blocks = u32::try_from(body.disk.size >> self.volume.block_size().log2())
             .map_err(|_| Error::FileTooLarge)?;
         let extents = self.place_log(blocks)?;
-        let nodes = self.write_tree(ino, &mut body, &joined(extents.clone()))?;
+        let nodes = self.write_tree(&mut body, &joined(extents.clone()))?;
         let ratio = u64::from(self.volume.geometry().cluster_ratio());
         let clusters = u64::from(blocks).div_ceil(ratio) + nodes.len() as u64;
         body.disk.sectors = self.volume.context().sectors(clusters * ratio);
@@ -66,7 +66,7 @@ impl Shrink<'_> {
             self.mark_free(start, len)?;
             self.done.moved_blocks += len;
         }
-        self.store(ino, &mut body)?;
+        self.store(&mut body)?;
         self.copy_map_to_superblock(&body);
         self.switch_log(ino, &body)
     }

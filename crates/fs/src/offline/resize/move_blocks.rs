@@ -32,11 +32,11 @@ impl Shrink<'_> {
         let Some(mut body) = self.body(ino)? else { return Ok(()) };
         if let Some(block) = body.disk.file_acl.filter(|block| self.is_past_end(*block)) {
             body.disk.file_acl = Some(self.move_attributes(ino, block)?);
-            self.store(ino, &mut body)?;
+            self.store(&mut body)?;
         }
         if let Some(block) = body.disk.translator.filter(|block| self.is_past_end(*block)) {
             body.disk.translator = Some(self.move_block(ino, block, false)?);
-            self.store(ino, &mut body)?;
+            self.store(&mut body)?;
             self.commit_if_large()?;
         }
         if !self.volume.has_map(&body) {
@@ -64,7 +64,7 @@ impl Shrink<'_> {
         for extent in extents {
             self.move_extent(extent, &mut places, &mut moved)?;
         }
-        let new_nodes = self.write_tree(ino, body, &joined(moved))?;
+        let new_nodes = self.write_tree(body, &joined(moved))?;
         let ratio = u64::from(self.volume.geometry().cluster_ratio());
         let change = |n: usize| self.volume.context().sectors(n as u64 * ratio);
         if new_nodes.len() != nodes.len() {
@@ -89,7 +89,7 @@ impl Shrink<'_> {
         if self.is_orphan_file(ino) {
             self.renew_orphan_file(ino, body)?;
         }
-        self.store(ino, body)?;
+        self.store(body)?;
         Ok(places.is_spent)
     }
 
@@ -256,7 +256,7 @@ impl Shrink<'_> {
 
     /// Computes all checksums of the orphan file again.
     fn renew_orphan_file(&self, ino: Ino, body: &Body) -> Result<()> {
-        let seed = body.seed(self.volume.context(), ino);
+        let seed = body.seed(self.volume.context());
         let blocks = body.disk.size >> self.volume.block_size().log2();
         let blocks = u32::try_from(blocks).unwrap_or(LOGICAL_END);
         for run in self.volume.runs(ino, body, 0..blocks) {

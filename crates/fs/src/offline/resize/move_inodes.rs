@@ -83,8 +83,8 @@ impl Shrink<'_> {
             self.volume.space().free_inode(&handle, old, is_dir)?;
             handle.stop()?;
         }
-        self.store(new, &mut body)?;
-        self.store(old, &mut Body::fresh(self.volume.context(), DiskInode::default()))?;
+        self.store(&mut body.renumbered(new))?;
+        self.store(&mut Body::fresh(self.volume.context(), old, DiskInode::default()))?;
         renamed.insert(old, new);
         for reference in references.get(&old).into_iter().flatten() {
             self.update_reference(*reference, new, renamed)?;
@@ -133,7 +133,7 @@ impl Shrink<'_> {
                 } else {
                     body.raw[offset..offset + 4].copy_from_slice(&word);
                 }
-                self.store(holder, &mut body)?;
+                self.store(&mut body)?;
             }
             Reference::AttributeBlock { block, offset } => {
                 let handle = self.volume.journal().start(CREDITS)?;
@@ -176,7 +176,7 @@ impl Shrink<'_> {
         offset: usize,
         bytes: &mut [u8],
     ) -> Result<()> {
-        let Some(seed) = body.seed(self.volume.context(), dir) else { return Ok(()) };
+        let Some(seed) = body.seed(self.volume.context()) else { return Ok(()) };
         let format = self.volume.dir_format(body);
         let at = Site::of_ino(dir).block(block);
         let indexed = body.disk.flags.contains(InodeFlags::INDEX);

@@ -27,7 +27,7 @@ impl Shrink<'_> {
             };
             if stays != block {
                 put(&mut body.disk.i_block, slot, stays);
-                self.store(ino, body)?;
+                self.store(body)?;
                 self.commit_if_large()?;
             }
             // The reserved descriptor blocks do not move.
@@ -82,7 +82,7 @@ impl Shrink<'_> {
         self.done.moved_blocks += 1;
         if is_data && self.is_orphan_file(ino) {
             let body = self.volume.read_inode(ino)?;
-            self.renew_orphan_blocks(to, 1, body.seed(self.volume.context(), ino))?;
+            self.renew_orphan_blocks(to, 1, body.seed(self.volume.context()))?;
         }
         Ok(to)
     }

@@ -152,8 +152,8 @@ impl Shrink<'_> {
     }
 
     /// Stores a changed inode without updating the quota files, which are updated with the step.
-    pub(super) fn store(&self, ino: Ino, body: &mut Body) -> Result<()> {
-        let volume = &self.volume;
+    pub(super) fn store(&self, body: &mut Body) -> Result<()> {
+        let (volume, ino) = (&self.volume, body.ino());
         body.disk.write(&mut body.raw, ino, volume.inode_format())?;
         let handle = volume.journal().start(CREDITS)?;
         let (block, place) = volume.inode_slot(ino)?;

@@ -10,7 +10,7 @@
 use super::shrink::Shrink;
 use crate::inodes::map::extent::node::{self, Entry, ROOT_CAPACITY};
 use crate::state::inode::Body;
-use extant_base::{BlockNr, Ino, Result};
+use extant_base::{BlockNr, Result};
 use extant_ondisk::extent::{self, Extent, ExtentNodeMut, capacity};
 
 /// Joins adjacent extents that fit into one.
@@ -31,13 +31,12 @@ impl Shrink<'_> {
     /// Errors: `NoSpace`, `Device`.
     pub(super) fn write_tree(
         &mut self,
-        ino: Ino,
         body: &mut Body,
         extents: &[Extent],
     ) -> Result<Vec<BlockNr>> {
         let bs = self.volume.block_size();
         let per_node = usize::from(capacity(bs.bytes()));
-        let seed = body.seed(self.volume.context(), ino);
+        let seed = body.seed(self.volume.context());
         let mut level: Vec<Entry> = extents.iter().map(|extent| Entry::leaf(*extent)).collect();
         let mut nodes = Vec::new();
         let mut depth = 0;

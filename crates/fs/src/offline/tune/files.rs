@@ -54,9 +54,9 @@ pub(super) fn free_file(volume: &Volume, number: u32) -> Result<()> {
     let mut body = volume.read_inode(ino)?;
     let handle = volume.journal().start(CREDITS)?;
     volume.unmap_content(&handle, ino, &mut body, 0)?;
-    let mut empty = Body::fresh(volume.context(), DiskInode::default());
+    let mut empty = Body::fresh(volume.context(), ino, DiskInode::default());
     empty.counted = Counted::Released;
-    empty.store(volume, ino, &handle)?;
+    empty.store(volume, &handle)?;
     volume.inodes().forget(ino);
     if number >= volume.at_open().first_ino {
         volume.space().free_inode(&handle, ino, false)?;

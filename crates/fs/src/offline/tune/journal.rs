@@ -138,7 +138,7 @@ fn free(volume: &Volume, number: u32) -> Result<()> {
     let blocks = (body.disk.size >> volume.block_size().log2()) as i64;
     let handle = volume.journal().start(CREDITS)?;
     volume.unmap(ino, &mut body, &handle, 0..LOGICAL_END)?;
-    Body::fresh(volume.context(), DiskInode::default()).store(volume, ino, &handle)?;
+    Body::fresh(volume.context(), ino, DiskInode::default()).store(volume, &handle)?;
     if number >= volume.at_open().first_ino {
         volume.space().free_inode(&handle, ino, false)?;
     }

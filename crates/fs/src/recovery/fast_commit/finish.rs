@@ -63,7 +63,7 @@ impl Replay<'_> {
         body.disk.dtime = 0;
         body.disk.sectors = volume.count_sectors(ino, &body)?.saturating_add(known.charged);
         let handle = self.handle()?;
-        body.store(volume, ino, &handle)?;
+        body.store(volume, &handle)?;
         handle.stop()
     }
 

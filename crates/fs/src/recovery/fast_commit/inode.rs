@@ -130,7 +130,7 @@ impl Replay<'_> {
             _ => disk.size = body.size,
         }
         body.disk = disk;
-        body.store(volume, ino, &handle)?;
+        body.store(volume, &handle)?;
         handle.stop()
     }
 
@@ -151,7 +151,7 @@ impl Replay<'_> {
             translator: None,
             ..record.clone()
         };
-        let mut body = Body::fresh(volume.context(), DiskInode::default());
+        let mut body = Body::fresh(volume.context(), ino, DiskInode::default());
         let has_map = match kind {
             FileKind::Directory => {
                 disk.size = 0;
@@ -177,9 +177,9 @@ impl Replay<'_> {
         body.disk = disk;
         let handle = self.handle()?;
         volume.space().mark_inode(&handle, ino, kind == FileKind::Directory)?;
-        body.store(volume, ino, &handle)?;
+        body.store(volume, &handle)?;
         handle.stop()?;
-        volume.inodes().insert_new(ino, body);
+        volume.inodes().insert_new(body);
         let names = self.touched.get(&ino).map_or(0, |touched| touched.names);
         let is_raw = kind == FileKind::Directory;
         self.touched.insert(ino, Touched::fresh(names, is_raw));

@@ -50,7 +50,7 @@ impl Replay<'_> {
             let entry = EntryKind::from_mode(mode);
             volume.dir_insert(&handle, parent.ino, &mut body, change.name, change.ino, entry)?;
             set_changed(&mut body.disk, changed);
-            body.store(volume, parent.ino, &handle)?;
+            body.store(volume, &handle)?;
             handle.stop()?;
         }
         self.count(&inode, 1);
@@ -96,7 +96,7 @@ impl Replay<'_> {
             let handle = self.handle()?;
             volume.dir_remove(&handle, parent.ino, &mut body, name)?;
             set_changed(&mut body.disk, changed);
-            body.store(volume, parent.ino, &handle)?;
+            body.store(volume, &handle)?;
             handle.stop()?;
         }
         if let Some(inode) = inode {
@@ -133,7 +133,7 @@ impl Replay<'_> {
             let mut body = inode.write();
             let handle = self.handle()?;
             volume.dir_init(&handle, inode.ino, &mut body, parent)?;
-            body.store(volume, inode.ino, &handle)?;
+            body.store(volume, &handle)?;
             handle.stop()?;
         }
         self.touch(inode).is_raw = false;

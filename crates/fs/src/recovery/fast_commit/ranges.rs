@@ -89,7 +89,7 @@ impl Replay<'_> {
             let extent = Extent { logical: run.logical, len: run.len, physical: wanted, state };
             volume.map_insert(range.ino, &mut body, &handle, extent)?;
         }
-        body.store(volume, range.ino, &handle)?;
+        body.store(volume, &handle)?;
         handle.stop()
     }
 
@@ -107,7 +107,7 @@ impl Replay<'_> {
         let mut body = inode.write();
         let handle = volume.journal().start(super::CREDITS)?;
         volume.unmap(ino, &mut body, &handle, first.0.min(end)..end)?;
-        body.store(volume, ino, &handle)?;
+        body.store(volume, &handle)?;
         handle.stop()
     }
 }

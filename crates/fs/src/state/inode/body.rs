@@ -16,6 +16,8 @@ use std::sync::Arc;
 /// bytes of its slot.
 #[derive(Clone, Debug)]
 pub(crate) struct Body {
+    /// The inode's number.
+    ino: Ino,
     /// The fields.
     pub(crate) disk: DiskInode,
     /// The slot, `inode_size` bytes. Out of date where `disk` has fields; valid after them, where
@@ -80,15 +82,21 @@ impl Body {
         }
     }
 
-    /// The body of a new inode, without attributes.
-    pub(crate) fn fresh(context: &Context, disk: DiskInode) -> Body {
-        let raw = vec![0; context.geometry().inode_size()].into_boxed_slice();
-        Body { counted: Counted::New, ..Body::read_from(disk, raw) }
+    /// The inode's number.
+    pub(crate) fn ino(&self) -> Ino {
+        self.ino
     }
 
-    /// The body of an inode that was read from its slot `raw`.
-    pub(crate) fn read_from(disk: DiskInode, raw: Box<[u8]>) -> Body {
+    /// The body of the new inode `ino`, without attributes.
+    pub(crate) fn fresh(context: &Context, ino: Ino, disk: DiskInode) -> Body {
+        let raw = vec![0; context.geometry().inode_size()].into_boxed_slice();
+        Body { counted: Counted::New, ..Body::read_from(ino, disk, raw) }
+    }
+
+    /// The body of inode `ino`, which was read from its slot `raw`.
+    pub(crate) fn read_from(ino: Ino, disk: DiskInode, raw: Box<[u8]>) -> Body {
         Body {
+            ino,
             disk,
             raw,
             counted: Counted::Kept,
@@ -102,6 +110,11 @@ impl Body {
             times_kept: false,
             held_goal: HeldGoal::default(),
         }
+    }
+
+    /// The same body as inode `ino`.
+    pub(crate) fn renumbered(self, ino: Ino) -> Body {
+        Body { ino, ..self }
     }
 
     /// The kind of file. An inode that was checked has one.
@@ -151,7 +164,7 @@ impl Body {
     }
 
     /// The checksum seed of all metadata of this inode; `None` without `metadata_csum`.
-    pub(crate) fn seed(&self, context: &Context, ino: Ino) -> Option<u32> {
-        context.checksums().inode_seed(ino, self.disk.generation)
+    pub(crate) fn seed(&self, context: &Context) -> Option<u32> {
+        context.checksums().inode_seed(self.ino, self.disk.generation)
     }
 }

@@ -75,9 +75,9 @@ pub(crate) struct Inode {
 }
 
 impl Inode {
-    pub(crate) fn new(ino: Ino, body: Body) -> Inode {
+    pub(crate) fn new(body: Body) -> Inode {
         Inode {
-            ino,
+            ino: body.ino(),
             recent: AtomicBool::new(true),
             is_value: body.disk.flags.contains(InodeFlags::EA_INODE),
             was_unlinked: false,
@@ -107,9 +107,9 @@ impl Inode {
         guard
     }
 
-    fn as_read(ino: Ino, body: Body) -> Inode {
+    fn as_read(body: Body) -> Inode {
         let was_unlinked = body.disk.links == 0;
-        Inode { was_unlinked, ..Inode::new(ino, body) }
+        Inode { was_unlinked, ..Inode::new(body) }
     }
 
     /// Shared access to the fields. Locks: takes `Inode`.

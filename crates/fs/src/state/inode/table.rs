@@ -56,7 +56,8 @@ impl InodeTable {
     /// Inserts an inode that was just read from disk. If another thread inserted it first, returns
     /// that one. `None`: inodes have left the shard since `sweeps` was taken, so the inode on disk
     /// may be newer than what was read.
-    pub(crate) fn insert_read(&self, ino: Ino, body: Body, sweeps: u64) -> Option<Arc<Inode>> {
+    pub(crate) fn insert_read(&self, body: Body, sweeps: u64) -> Option<Arc<Inode>> {
+        let ino = body.ino();
         let mut shard = self.shard(ino).lock();
         if let Some(inode) = shard.inodes.get(&ino.get()) {
             return Some(Arc::clone(inode));
@@ -64,16 +65,16 @@ impl InodeTable {
         if shard.sweeps != sweeps {
             return None;
         }
-        let inode = Arc::new(Inode::as_read(ino, body));
+        let inode = Arc::new(Inode::as_read(body));
         shard.inodes.insert(ino.get(), Arc::clone(&inode));
         self.sweep(&mut shard);
         Some(inode)
     }
 
     /// Inserts an inode that was just created. It replaces any older inode of its number.
-    pub(crate) fn insert_new(&self, ino: Ino, body: Body) -> Arc<Inode> {
-        let inode = Arc::new(Inode::new(ino, body));
-        self.put(ino, &inode);
+    pub(crate) fn insert_new(&self, body: Body) -> Arc<Inode> {
+        let inode = Arc::new(Inode::new(body));
+        self.put(inode.ino, &inode);
         inode
     }
 
@@ -111,17 +112,17 @@ mod tests {
     use super::*;
     use extant_ondisk::inode::Inode as DiskInode;
 
-    fn body() -> Body {
-        Body::read_from(DiskInode::default(), Box::default())
+    fn body(ino: Ino) -> Body {
+        Body::read_from(ino, DiskInode::default(), Box::default())
     }
 
     #[test]
     fn the_table_stays_bounded_and_keeps_what_is_held() {
         let table = InodeTable::new(SHARDS * 8);
-        let held = table.insert_new(Ino::ROOT, body());
+        let held = table.insert_new(body(Ino::ROOT));
         for n in 1..5000 {
             let ino = Ino::new(Ino::ROOT.get() + n * SHARDS as u32).unwrap();
-            table.insert_new(ino, body());
+            table.insert_new(body(ino));
         }
         assert!(table.shards.iter().all(|shard| shard.lock().inodes.len() <= 10));
         assert!(Arc::ptr_eq(&held, &table.find(Ino::ROOT).unwrap()));
@@ -133,10 +134,10 @@ mod tests {
         let ino = Ino::new(12).unwrap();
         let sweeps = table.sweeps(ino);
         table.forget(ino);
-        assert!(table.insert_read(ino, body(), sweeps).is_none());
+        assert!(table.insert_read(body(ino), sweeps).is_none());
         let sweeps = table.sweeps(ino);
-        let first = table.insert_read(ino, body(), sweeps).unwrap();
-        let second = table.insert_read(ino, body(), sweeps).unwrap();
+        let first = table.insert_read(body(ino), sweeps).unwrap();
+        let second = table.insert_read(body(ino), sweeps).unwrap();
         assert!(Arc::ptr_eq(&first, &second));
     }
 }

@@ -83,7 +83,7 @@ impl QuotaStore for QuotaFile<'_> {
         let end = (u64::from(block) + 1) * QUOTA_BLOCK as u64;
         if self.body.disk.size < end {
             self.body.disk.size = end;
-            self.host.store(self.ino, self.body, handle)?;
+            self.host.store(self.body, handle)?;
         }
         Ok(())
     }

@@ -74,5 +74,5 @@ pub(crate) trait QuotaHost {
     ) -> Result<Option<BlockNr>>;
 
     /// Writes an inode into its table block. Errors: `Device`, `Aborted`.
-    fn store(&self, ino: Ino, body: &mut Body, handle: &Handle<'_>) -> Result<()>;
+    fn store(&self, body: &mut Body, handle: &Handle<'_>) -> Result<()>;
 }

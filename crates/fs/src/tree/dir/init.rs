@@ -46,7 +46,7 @@ impl Volume {
         }
         let (_, block) = self.dir_append(handle, ino, body)?;
         let format = self.dir_format(body);
-        let seed = body.seed(self.context(), ino).unwrap_or(0);
+        let seed = body.seed(self.context()).unwrap_or(0);
         let site = Site::of_ino(ino).block(block.nr());
         let block_mut = block.write(handle)?;
         DirBlockMut::new(&mut block_mut.bytes_mut(), format, seed, site).init_first(ino, parent);

@@ -57,7 +57,7 @@ impl Volume {
         let done = self.insert_name(handle, ino, body, new);
         let after = (body.disk.size, body.disk.sectors, body.disk.flags);
         if done.is_err() && before != after {
-            body.store(self, ino, handle)?;
+            body.store(self, handle)?;
         }
         done
     }

@@ -131,7 +131,7 @@ impl Volume {
             body,
             form,
             format: self.dir_format(body),
-            seed: body.seed(self.context(), ino),
+            seed: body.seed(self.context()),
             blocks: blocks as u32,
         })
     }

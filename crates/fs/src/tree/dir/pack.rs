@@ -255,7 +255,7 @@ impl Volume {
             self.inline_end(ino, body)?;
         }
         body.disk.flags.remove(InodeFlags::INDEX);
-        let seed = body.seed(self.context(), ino).unwrap_or(0);
+        let seed = body.seed(self.context()).unwrap_or(0);
         let old = u32::try_from(body.disk.size >> size.log2()).unwrap_or(u32::MAX);
         if old > blocks {
             self.unmap_content(handle, ino, body, blocks)?;

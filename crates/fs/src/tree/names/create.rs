@@ -146,11 +146,11 @@ impl Volume {
         let handle =
             self.journal().start(self.create_credits(&body, content, &plan.lists, Some(&place)))?;
         let (ino, made) = self.make(&handle, dir.ino, content, &plan.inode, &plan.lists)?;
-        let inode = Arc::new(Inode::new(ino, made));
+        let inode = Arc::new(Inode::new(made));
         let mut made = inode.body.write_unshared();
         self.inodes().put(ino, &inode);
         let done = made
-            .store(self, ino, &handle)
+            .store(self, &handle)
             .and_then(|()| self.insert_at(&handle, dir.ino, &mut body, place, name, ino, content));
         if let Err(error) = done {
             self.unmake(&handle, ino, &mut made);
@@ -163,7 +163,7 @@ impl Volume {
         if directory {
             body.add_subdirectory(self)?;
         }
-        body.store(self, dir.ino, &handle)?;
+        body.store(self, &handle)?;
         handle.stop()?;
         drop(made);
         Ok(Held::new(self, inode))
@@ -185,14 +185,14 @@ impl Volume {
         let handle =
             self.journal().start(self.create_credits(&body, content, &plan.lists, None))?;
         let (ino, made) = self.make(&handle, dir.ino, content, &plan.inode, &plan.lists)?;
-        let inode = Arc::new(Inode::new(ino, made));
+        let inode = Arc::new(Inode::new(made));
         inode.unlinked.store(true, Ordering::Release);
         inode.nameable.store(true, Ordering::Release);
         let mut made = inode.body.write_unshared();
         made.disk.links = 0;
         self.inodes().put(ino, &inode);
         let done =
-            self.orphan_add(&handle, ino, &mut made).and_then(|()| made.store(self, ino, &handle));
+            self.orphan_add(&handle, ino, &mut made).and_then(|()| made.store(self, &handle));
         if let Err(error) = done {
             self.unmake(&handle, ino, &mut made);
             handle.stop()?;

@@ -59,14 +59,14 @@ impl Volume {
         let named = Named { parent: dir.ino, name, ino: target.ino };
         self.note_named(&handle, &body, target_body.file_kind(), false, named);
         body.names_changed(now);
-        body.store(self, dir.ino, &handle)?;
+        body.store(self, &handle)?;
         if unnamed {
             self.orphan_remove(&handle, target.ino, &mut target_body)?;
             target.unlinked.store(false, Ordering::Release);
         }
         target_body.disk.links += 1;
         target_body.disk.ctime = now;
-        target_body.store_in(self, target.ino, &handle, &slot)?;
+        target_body.store_in(self, &handle, &slot)?;
         handle.stop()
     }
 

@@ -286,7 +286,7 @@ impl Volume {
             self.inodes().put(inode.ino, inode);
         }
         let stored = match &mut made {
-            Some((ino, body)) => body.store(self, *ino, &handle),
+            Some((_, body)) => body.store(self, &handle),
             None => Ok(()),
         };
         let entered =
@@ -335,13 +335,13 @@ impl Volume {
             self.context().require_full_commit(&handle, Ineligible::RenameDir);
         }
         source_body.disk.ctime = now;
-        source_body.store_in(self, source.ino, &handle, &slots.0)?;
+        source_body.store_in(self, &handle, &slots.0)?;
         if let Some(new_body) = &mut new_body {
             new_body.names_changed(now);
-            new_body.store(self, new.dir.ino, &handle)?;
+            new_body.store(self, &handle)?;
         }
         old_body.names_changed(now);
-        old_body.store(self, old.dir.ino, &handle)?;
+        old_body.store(self, &handle)?;
         if let (Some(victim), Some(slot)) = (&mut victim, &slots.1) {
             self.lose_link(&handle, victim.inode, &mut victim.body, slot, now)?;
         }
@@ -375,8 +375,8 @@ impl Volume {
 
     fn new_whiteout(&self, handle: &Handle<'_>, dir: Ino, plan: &Plan) -> Result<Arc<Inode>> {
         let content = Content::Empty(FileKind::CharDevice);
-        let (ino, body) = self.make(handle, dir, content, &plan.inode, &plan.lists)?;
-        Ok(Arc::new(Inode::new(ino, body)))
+        let (_, body) = self.make(handle, dir, content, &plan.inode, &plan.lists)?;
+        Ok(Arc::new(Inode::new(body)))
     }
 
     fn exchange(&self, locked: Locked<'_>) -> Result<()> {
@@ -432,14 +432,14 @@ impl Volume {
                 _ => {}
             }
             new_body.names_changed(now);
-            new_body.store(self, new.dir.ino, &handle)?;
+            new_body.store(self, &handle)?;
         }
         old_body.names_changed(now);
-        old_body.store(self, old.dir.ino, &handle)?;
+        old_body.store(self, &handle)?;
         source_body.disk.ctime = now;
-        source_body.store_in(self, source.ino, &handle, &slots.0)?;
+        source_body.store_in(self, &handle, &slots.0)?;
         victim.body.disk.ctime = now;
-        victim.body.store_in(self, victim.inode.ino, &handle, &slots.1)?;
+        victim.body.store_in(self, &handle, &slots.1)?;
         handle.stop()
     }
 }

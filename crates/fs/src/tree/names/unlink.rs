@@ -80,7 +80,7 @@ impl Volume {
             dir_body.drop_subdirectory();
         }
         dir_body.names_changed(now);
-        dir_body.store_in(self, dir.ino, &handle, &slots.0)?;
+        dir_body.store_in(self, &handle, &slots.0)?;
         self.lose_link(&handle, target, &mut target_body, &slots.1, now)?;
         handle.stop()
     }
@@ -102,7 +102,7 @@ impl Volume {
             _ => body.disk.links.saturating_sub(1),
         };
         if body.disk.links > 0 {
-            return body.store_in(self, target.ino, handle, slot);
+            return body.store_in(self, handle, slot);
         }
         // While a write of its data is in flight, the inode keeps its blocks.
         let still = target.writing_back.try_lock();
@@ -119,6 +119,6 @@ impl Volume {
         }
         target.unlinked.store(true, Ordering::Release);
         self.orphan_add(handle, target.ino, body)?;
-        body.store_in(self, target.ino, handle, slot)
+        body.store_in(self, handle, slot)
     }
 }

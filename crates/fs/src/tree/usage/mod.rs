@@ -56,8 +56,8 @@ impl QuotaHost for Volume {
         Ok(new)
     }
 
-    fn store(&self, ino: Ino, body: &mut Body, handle: &Handle<'_>) -> Result<()> {
-        body.store(self, ino, handle)
+    fn store(&self, body: &mut Body, handle: &Handle<'_>) -> Result<()> {
+        body.store(self, handle)
     }
 }
 

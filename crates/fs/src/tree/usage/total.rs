@@ -90,7 +90,7 @@ impl Volume {
             let mut body = self.read_inode(ino)?;
             self.rewrite(&handle, ino, &mut body, &content, blocks)?;
             body.disk.size = body.disk.size.max(content.len() as u64);
-            body.store(self, ino, &handle)?;
+            body.store(self, &handle)?;
             handle.stop()?;
         }
         Ok(())

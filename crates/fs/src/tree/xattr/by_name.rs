@@ -87,7 +87,7 @@ impl Volume {
         if done.is_ok() {
             body.ctime = self.environment().now();
         }
-        body.store(self, ino, &handle)?;
+        body.store(self, &handle)?;
         handle.stop()?;
         match done {
             // A missing list means the mode, so removing it is not an error.

@@ -134,7 +134,7 @@ impl Volume {
         count: u64,
     ) -> Result<()> {
         set_count(body, count);
-        body.store(self, ino, handle)?;
+        body.store(self, handle)?;
         self.inodes().forget(ino);
         Ok(())
     }

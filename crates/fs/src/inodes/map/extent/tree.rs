@@ -116,7 +116,7 @@ impl Volume {
             drop(bytes);
             return Ok(block);
         }
-        let rules = &NodeRules { seed: body.seed(self.context(), ino), ..rules.clone() };
+        let rules = &NodeRules { seed: body.seed(self.context()), ..rules.clone() };
         let extents: Vec<Extent> = self.journal().cache().checked(&block, |bytes| {
             Ok(ExtentNode::check(bytes, rules, site)?.extents().collect())
         })?;
