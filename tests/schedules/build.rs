@@ -99,7 +99,7 @@ fn fast_overwrite(root: &Path, modules: &mut String, out: &Path) {
     let disable = read("crates/fs/src/state/inode/mod.rs");
     let disable = part(&disable, "pub(crate) fn disable_fast_overwrite(&self) {", "\n    }\n");
     let enabled = read("crates/fs/src/files/cached/write.rs");
-    let enabled = part(&enabled, "let is_enabled = ||", ";\n");
+    let enabled = part(&enabled, "let is_enabled = ||", ";\n").replace("self.inode", "inode");
     let text = format!(
         "use crate::fast_overwrite::Inode;\nuse std::sync::atomic::Ordering;\n\
          impl Inode {{\n    {disable}}}\n\
@@ -166,8 +166,8 @@ fn copy_file(module: &str, name: &str, from: &Path, to: &Path, used: &mut [usize
         text = text.replace("crate::", &format!("crate::{module}::"));
     }
     if module == "in_flight" {
+        text = text.replace("use crate::files::direct::", "use crate::direct_scenes::");
         text = text.replace("use crate::state::", "use crate::direct_scenes::");
-        text = text.replace("use crate::volume::", "use crate::direct_scenes::volume::");
     }
     // The explorer's condition needs to know the size of what is locked.
     if module == "lock" {

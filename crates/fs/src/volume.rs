@@ -122,7 +122,7 @@ pub(crate) struct Volume {
     /// The last commit point that includes the map or size of a file that was written back after it
     /// was closed.
     closed_commit_point: Mutex<Option<CommitPoint>>,
-    /// Inodes in use; see [`Volume::inode`].
+    /// Inodes in use.
     inodes: InodeTable,
     /// The number of blocks that never hold data, once they were counted.
     overhead: OnceLock<u64>,
@@ -273,7 +273,7 @@ impl Volume {
     }
 
     /// Inodes in use.
-    pub(crate) fn inodes(&self) -> &InodeTable {
+    pub(crate) fn inode_table(&self) -> &InodeTable {
         &self.inodes
     }
 

@@ -12,11 +12,11 @@ use crate::explore::{Scene, Timers, explore, finds};
 use crate::lock::{Mutex, Rank};
 use crate::model::{point, thread};
 use crate::transfers::Help;
+use extant_base::BlockSize;
 use inode::Inode;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Weak};
-use volume::Volume;
 
 /// What `in_flight.rs` needs of an inode: its transfers, from `transfers.rs`.
 pub(crate) mod inode {
@@ -42,16 +42,28 @@ pub(crate) mod inode {
 }
 
 /// What it needs of a volume.
-pub(crate) mod volume {
-    use extant_base::BlockSize;
+pub(crate) struct Volume;
 
-    pub(crate) struct Volume;
-
-    impl Volume {
-        pub(crate) fn block_size(&self) -> BlockSize {
-            BlockSize::ALL[0]
-        }
+impl Volume {
+    pub(crate) fn block_size(&self) -> BlockSize {
+        BlockSize::ALL[0]
     }
+
+    pub(crate) fn direct_steps(&self) -> DirectSteps<'_> {
+        DirectSteps { volume: self }
+    }
+}
+
+/// The types whose methods are in `in_flight.rs`.
+#[derive(Clone, Copy)]
+pub(crate) struct DirectIo<'a> {
+    pub(crate) volume: &'a Volume,
+    pub(crate) inode: &'a Inode,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct DirectSteps<'a> {
+    pub(crate) volume: &'a Volume,
 }
 
 /// The number of transfers that move bytes of each block now.
@@ -117,7 +129,8 @@ impl File {
     }
 
     fn write_buffered(&self, range: Range<u64>) {
-        let body = Volume.write_after_transfers(&self.inode, range.clone());
+        let direct = DirectIo { volume: &Volume, inode: &self.inode };
+        let body = direct.write_after_transfers(range.clone());
         self.moving.nothing(range.clone());
         point();
         self.moving.nothing(range);

@@ -19,7 +19,7 @@ impl Filesystem {
     pub fn set_attributes(&self, path: impl AsRef<Path>, changes: &SetAttributes) -> Result<()> {
         self.volume().context().recording_errors(|| {
             let inode = self.resolve(path.as_ref(), Last::Follow)?;
-            self.volume().set_attributes(&inode, changes)
+            self.volume().io(&inode).set_attributes(changes)
         })
     }
 
@@ -34,7 +34,7 @@ impl Filesystem {
     ) -> Result<()> {
         self.volume().context().recording_errors(|| {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
-            self.volume().set_attributes(&inode, changes)
+            self.volume().io(&inode).set_attributes(changes)
         })
     }
 }
@@ -47,6 +47,6 @@ impl Node {
     pub fn set_attributes(&self, changes: &SetAttributes) -> Result<()> {
         self.volume()
             .context()
-            .recording_errors(|| self.volume().set_attributes(self.inode(), changes))
+            .recording_errors(|| self.volume().io(self.inode()).set_attributes(changes))
     }
 }

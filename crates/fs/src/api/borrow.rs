@@ -25,9 +25,9 @@ impl File {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn borrow(&self, offset: u64) -> Result<FolioRef<'_>> {
-        self.volume()
-            .context()
-            .recording_errors(|| self.volume().borrow_folio(self.held(), offset, self.cache_use()))
+        self.volume().context().recording_errors(|| {
+            self.volume().io(self.held()).borrow_folio(offset, self.cache_use())
+        })
     }
 
     /// Lends `range`, to be changed in place. It must lie before the file's end and within one
@@ -41,6 +41,6 @@ impl File {
     pub fn borrow_mut(&self, range: Range<u64>) -> Result<FolioMut<'_>> {
         self.volume()
             .context()
-            .recording_errors(|| self.volume().borrow_folio_mut(self.held(), range.clone()))
+            .recording_errors(|| self.volume().io(self.held()).borrow_folio_mut(range.clone()))
     }
 }

@@ -29,7 +29,9 @@ impl Filesystem {
     /// `NotFound`, `NotADirectory`, `TooManyLinks`, `NameTooLong`; `Corrupt`, `Device`.
     pub fn node(&self, path: impl AsRef<Path>) -> Result<Node> {
         self.volume().context().recording_errors(|| {
-            Ok(Node::new(self.volume().resolve(bytes(path.as_ref()), Last::Follow)?.keep(self)))
+            Ok(Node::new(
+                self.volume().names().resolve(bytes(path.as_ref()), Last::Follow)?.keep(self),
+            ))
         })
     }
 
@@ -39,7 +41,9 @@ impl Filesystem {
     /// As [`Filesystem::node`].
     pub fn node_nofollow(&self, path: impl AsRef<Path>) -> Result<Node> {
         self.volume().context().recording_errors(|| {
-            Ok(Node::new(self.volume().resolve(bytes(path.as_ref()), Last::Keep)?.keep(self)))
+            Ok(Node::new(
+                self.volume().names().resolve(bytes(path.as_ref()), Last::Keep)?.keep(self),
+            ))
         })
     }
 
@@ -50,7 +54,7 @@ impl Filesystem {
     pub fn node_of_ino(&self, ino: Ino) -> Result<Node> {
         self.volume()
             .context()
-            .recording_errors(|| Ok(Node::new(self.volume().hold_ino(ino)?.keep(self))))
+            .recording_errors(|| Ok(Node::new(self.volume().names().hold_ino(ino)?.keep(self))))
     }
 
     /// Holds the inode with a number that came from outside the volume, such as from a network file
@@ -64,8 +68,11 @@ impl Filesystem {
     /// cannot be read; `Device`.
     pub fn node_of_handle(&self, ino: Ino) -> Result<Node> {
         // Peeking first keeps a free inode out of the table of inodes in use.
-        let held =
-            self.volume().peek_inode(ino, Lookup::Name).and_then(|_| self.volume().hold_ino(ino));
+        let held = self
+            .volume()
+            .inodes()
+            .peek(ino, Lookup::Name)
+            .and_then(|_| self.volume().names().hold_ino(ino));
         match held {
             Ok(held) => Ok(Node::new(held.keep(self))),
             Err(error @ Error::Device { .. }) => Err(error),
@@ -133,12 +140,12 @@ impl Filesystem {
 
     fn make(&self, path: &Path, content: Content<'_>, new: &NewFile) -> Result<Node> {
         self.volume().context().recording_errors(|| {
-            let at = self.volume().resolve_parent(bytes(path))?;
+            let at = self.volume().names().resolve_parent(bytes(path))?;
             if at.slash && !matches!(content, Content::Directory) {
-                self.volume().lookup(&at.dir, at.name)?;
+                self.volume().names().lookup(&at.dir, at.name)?;
                 return Err(Error::Exists);
             }
-            Ok(Node::new(self.volume().create(&at.dir, at.name, content, new)?.keep(self)))
+            Ok(Node::new(self.volume().names().create(&at.dir, at.name, content, new)?.keep(self)))
         })
     }
 
@@ -149,13 +156,13 @@ impl Filesystem {
     /// As [`Node::link`].
     pub fn hard_link(&self, original: impl AsRef<Path>, new: impl AsRef<Path>) -> Result<()> {
         self.volume().context().recording_errors(|| {
-            let target = self.volume().resolve(bytes(original.as_ref()), Last::Keep)?;
-            let at = self.volume().resolve_parent(bytes(new.as_ref()))?;
+            let target = self.volume().names().resolve(bytes(original.as_ref()), Last::Keep)?;
+            let at = self.volume().names().resolve_parent(bytes(new.as_ref()))?;
             if at.slash {
-                self.volume().lookup(&at.dir, at.name)?;
+                self.volume().names().lookup(&at.dir, at.name)?;
                 return Err(Error::Exists);
             }
-            self.volume().link(&at.dir, at.name, &target)
+            self.volume().names().link(&at.dir, at.name, &target)
         })
     }
 
@@ -165,14 +172,16 @@ impl Filesystem {
     /// As [`Node::unlink`].
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         self.volume().context().recording_errors(|| {
-            let at = self.volume().resolve_parent(bytes(path.as_ref()))?;
+            let at = self.volume().names().resolve_parent(bytes(path.as_ref()))?;
             if at.slash {
-                return Err(match self.volume().lookup(&at.dir, at.name)?.read().file_kind() {
-                    FileKind::Directory => Error::IsADirectory,
-                    _ => Error::NotADirectory,
-                });
+                return Err(
+                    match self.volume().names().lookup(&at.dir, at.name)?.read().file_kind() {
+                        FileKind::Directory => Error::IsADirectory,
+                        _ => Error::NotADirectory,
+                    },
+                );
             }
-            self.volume().unlink(&at.dir, at.name)
+            self.volume().names().unlink(&at.dir, at.name)
         })
     }
 
@@ -182,11 +191,11 @@ impl Filesystem {
     /// As [`Node::rmdir`]; `Busy` for the root.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         self.volume().context().recording_errors(|| {
-            let at = self.volume().resolve_parent(bytes(path.as_ref()))?;
+            let at = self.volume().names().resolve_parent(bytes(path.as_ref()))?;
             if at.is_root {
                 return Err(Error::Busy);
             }
-            self.volume().rmdir(&at.dir, at.name)
+            self.volume().names().rmdir(&at.dir, at.name)
         })
     }
 
@@ -209,12 +218,12 @@ impl Filesystem {
         flags: RenameFlags,
     ) -> Result<()> {
         self.volume().context().recording_errors(|| {
-            let old = self.volume().resolve_parent(bytes(from.as_ref()))?;
-            let new = self.volume().resolve_parent(bytes(to.as_ref()))?;
+            let old = self.volume().names().resolve_parent(bytes(from.as_ref()))?;
+            let new = self.volume().names().resolve_parent(bytes(to.as_ref()))?;
             if old.slash || new.slash {
                 self.check_slashes(&old, &new, flags)?;
             }
-            self.volume().rename(&old.dir, old.name, &new.dir, new.name, flags)
+            self.volume().names().rename(&old.dir, old.name, &new.dir, new.name, flags)
         })
     }
 
@@ -226,9 +235,9 @@ impl Filesystem {
         flags: RenameFlags,
     ) -> Result<()> {
         let is_dir = |held: &Held<'_>| held.read().file_kind() == FileKind::Directory;
-        let source = self.volume().lookup(&old.dir, old.name)?;
+        let source = self.volume().names().lookup(&old.dir, old.name)?;
         if flags.exchange {
-            let other = self.volume().lookup(&new.dir, new.name)?;
+            let other = self.volume().names().lookup(&new.dir, new.name)?;
             if new.slash && !is_dir(&other) {
                 return Err(Error::NotADirectory);
             }
@@ -240,6 +249,6 @@ impl Filesystem {
     }
 
     pub(crate) fn hold_path(&self, path: &Path, last: Last) -> Result<InodeHold> {
-        Ok(self.volume().resolve(bytes(path), last)?.keep(self))
+        Ok(self.volume().names().resolve(bytes(path), last)?.keep(self))
     }
 }

@@ -46,9 +46,9 @@ impl File {
         offset: u64,
         options: &DirectOptions,
     ) -> Result<usize> {
-        self.volume()
-            .context()
-            .recording_errors(|| self.volume().read_direct(self.held(), offset, memory, options))
+        self.volume().context().recording_errors(|| {
+            self.volume().direct(self.held()).read_direct(offset, memory, options)
+        })
     }
 
     /// Writes bytes from `offset` on directly to the device. Returns how many. The range leaves the
@@ -80,19 +80,19 @@ impl File {
         options: &DirectOptions,
     ) -> Result<usize> {
         let volume = self.volume();
-        let done = volume
-            .context()
-            .recording_errors(|| volume.write_direct(self.held(), offset, memory, options))?;
+        let done = volume.context().recording_errors(|| {
+            volume.direct(self.held()).write_direct(offset, memory, options)
+        })?;
         if options.sync && done > 0 {
             self.sync_data()?;
         }
-        volume.context().recording_errors(|| volume.sync_if_flagged(self.held()))?;
+        volume.context().recording_errors(|| volume.io(self.held()).sync_if_flagged())?;
         Ok(done)
     }
 
     /// The unit, in bytes, of which offset, length and memory of a direct transfer should be
     /// multiples.
     pub fn direct_unit(&self) -> u64 {
-        self.volume().direct_unit()
+        self.volume().direct_steps().direct_unit()
     }
 }

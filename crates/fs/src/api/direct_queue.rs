@@ -250,15 +250,19 @@ impl<M: CallerMemory<'static> + Send + 'static> DirectQueue<M> {
                 volume.context().check_writable()?;
                 match len {
                     0 => None,
-                    _ => Some(volume.begin_direct_write(inode, offset, len, options, helper)?),
+                    _ => Some(
+                        volume.direct(inode).begin_direct_write(offset, len, options, helper)?,
+                    ),
                 }
             }
-            Access::Write => volume.begin_direct_read(inode, offset, len, options, helper)?,
+            Access::Write => {
+                volume.direct(inode).begin_direct_read(offset, len, options, helper)?
+            }
         };
         let mut step = match begun {
             Some(Begun::Step(step, None)) => step,
             Some(Begun::Step(step, writing @ Some(_))) => {
-                volume.abandon(inode, step);
+                volume.direct(inode).abandon(step);
                 drop(writing);
                 return Ok(None);
             }
@@ -267,22 +271,22 @@ impl<M: CallerMemory<'static> + Send + 'static> DirectQueue<M> {
         // A read that is shorter because the file ends there is complete.
         let is_cut = |at: u64| access == Access::Read || at < inode.read().size;
         if step.len < len && is_cut(offset + step.len as u64) {
-            volume.abandon(inode, step);
+            volume.direct(inode).abandon(step);
             return Ok(None);
         }
-        match volume.take(&mut step, memory, access, options, Mover::Queue) {
+        match volume.direct_steps().take(&mut step, memory, access, options, Mover::Queue) {
             Taken::Requests(requests) => Ok(Some((step, requests))),
             Taken::Moved => Ok(Some((step, Vec::new()))),
             Taken::Short(_) => {
-                volume.abandon(inode, step);
+                volume.direct(inode).abandon(step);
                 Ok(None)
             }
             Taken::WouldBlock => {
-                volume.abandon(inode, step);
+                volume.direct(inode).abandon(step);
                 Err(Error::WouldBlock)
             }
             Taken::Failed(error) => {
-                volume.abandon(inode, step);
+                volume.direct(inode).abandon(step);
                 Err(error)
             }
         }
@@ -320,15 +324,15 @@ impl<M: CallerMemory<'static> + Send> Shared<M> {
         let (volume, sync) = (file.volume(), step.sync);
         let result = volume.context().recording_errors(|| match access {
             Access::Read => {
-                let done = volume.finish_write(file.held(), step);
+                let done = volume.direct(file.held()).finish_write(step);
                 memory.revert(taken - done.as_ref().unwrap_or(&0));
                 if sync && done.is_ok() {
                     file.sync_data()?;
                 }
-                volume.sync_if_flagged(file.held())?;
+                volume.io(file.held()).sync_if_flagged()?;
                 done
             }
-            Access::Write => volume.finish_read(file.held(), step, &mut memory),
+            Access::Write => volume.direct(file.held()).finish_read(step, &mut memory),
         });
         self.deliver(DirectDone { tag, result, memory });
     }

@@ -90,9 +90,9 @@ impl Drop for Opened {
         if !self.one_transaction && !std::thread::panicking() {
             // A drop cannot return the error. A volume that could not be closed is recovered when
             // it is next opened.
-            let _ = self.volume.close();
+            let _ = self.volume.mount_state().close();
         }
-        self.volume.stop_cache();
+        self.volume.mount_state().stop_cache();
     }
 }
 
@@ -114,7 +114,7 @@ impl Filesystem {
     /// # Errors
     /// `Device`; `Aborted` after an earlier failed write.
     pub fn sync(&self) -> Result<()> {
-        self.volume().sync()?;
+        self.volume().mount_state().sync()?;
         if self.volume().space().discards() {
             self.volume().space().release_durable(usize::MAX);
         }
@@ -132,7 +132,7 @@ impl Filesystem {
     /// # Errors
     /// `Device`, `Aborted`: the commit failed.
     pub fn sync_closed_files(&self) -> Result<()> {
-        self.volume().context().recording_errors(|| self.volume().sync_closed_files())
+        self.volume().context().recording_errors(|| self.volume().mount_state().sync_closed_files())
     }
 
     /// Discards free space, as `fstrim` does: tells the device about every free run of at least
@@ -159,7 +159,7 @@ impl Filesystem {
     /// # Errors
     /// `Invalid` for more than 16 bytes; `ReadOnly`; `Corrupt`, `Device`, `Aborted`.
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
-        self.volume().context().recording_errors(|| self.volume().set_label(label))
+        self.volume().context().recording_errors(|| self.volume().mount_state().set_label(label))
     }
 
     /// Stops all changes, as damage does with `errors=remount-ro`. With `sync`, everything is made
@@ -179,7 +179,7 @@ impl Filesystem {
     /// # Errors
     /// `Device`, `Aborted`.
     pub fn sync_names(&self) -> Result<()> {
-        self.volume().context().recording_errors(|| self.volume().commit_names())
+        self.volume().context().recording_errors(|| self.volume().mount_state().commit_names())
     }
 
     /// Makes everything durable and leaves a volume that needs no recovery. From then on other
@@ -202,7 +202,7 @@ impl Filesystem {
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn close(self) -> Result<()> {
-        self.volume().close()
+        self.volume().mount_state().close()
     }
 
     /// The superblock as it was when the volume was opened, after any recovery.
@@ -212,7 +212,7 @@ impl Filesystem {
 
     /// How much of the volume is used and free.
     pub fn space(&self) -> SpaceInfo {
-        self.volume().space_info()
+        self.volume().statistics().space_info()
     }
 
     /// Statistics of the page cache; `None` if the volume has none.
@@ -236,7 +236,7 @@ impl Filesystem {
             if !self.volume().at_open().has_journal() || self.volume().at_open().journal_inum == 0 {
                 return Ok(None);
             }
-            let Some(place) = self.volume().journal_place(None)? else { return Ok(None) };
+            let Some(place) = self.volume().journal_file().place(None)? else { return Ok(None) };
             Ok(Some(Log::open(place.device, place.map)?.superblock().clone()))
         })
     }
@@ -251,7 +251,7 @@ impl Filesystem {
             if !self.volume().at_open().has_journal() || self.volume().at_open().journal_inum == 0 {
                 return Ok(None);
             }
-            let Some(place) = self.volume().journal_place(None)? else { return Ok(None) };
+            let Some(place) = self.volume().journal_file().place(None)? else { return Ok(None) };
             Log::open(place.device, place.map)?.usage().map(Some)
         })
     }
@@ -300,7 +300,8 @@ impl Filesystem {
                 bytes.try_reserve_exact(step).map_err(|_| Error::NoMemory)?;
                 bytes.resize(done + step, 0);
                 let part = &mut bytes[done..];
-                let n = self.volume().read_missing(&inode, &body, done as u64, part, how, None)?;
+                let n =
+                    self.volume().io(&inode).read_missing(&body, done as u64, part, how, None)?;
                 if n < step || done + n == len {
                     bytes.truncate(done + n);
                     break;
@@ -341,7 +342,7 @@ impl Filesystem {
     pub fn metadata_of_ino(&self, ino: Ino) -> Result<Metadata> {
         self.volume()
             .context()
-            .recording_errors(|| Ok(self.volume().hold_ino(ino)?.metadata(self.volume())))
+            .recording_errors(|| Ok(self.volume().names().hold_ino(ino)?.metadata(self.volume())))
     }
 
     /// Whether the path names a file. Symlinks are followed.
@@ -365,7 +366,7 @@ impl Filesystem {
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         self.volume().context().recording_errors(|| {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
-            let target = self.volume().symlink_target(inode.ino, &inode.read())?;
+            let target = self.volume().file(&inode.read()).symlink_target()?;
             Ok(PathBuf::from(OsString::from_vec(target)))
         })
     }
@@ -387,7 +388,7 @@ impl Filesystem {
     pub fn open_ino(&self, ino: Ino) -> Result<File> {
         self.volume()
             .context()
-            .recording_errors(|| File::open(self.volume().hold_ino(ino)?.keep(self)))
+            .recording_errors(|| File::open(self.volume().names().hold_ino(ino)?.keep(self)))
     }
 
     /// Lists a directory in stored order, without "." and "..". Symlinks are followed.
@@ -407,7 +408,7 @@ impl Filesystem {
     /// As [`Filesystem::read_dir`]; `Corrupt` if the inode is not in use.
     pub fn read_dir_ino(&self, ino: Ino) -> Result<ReadDir> {
         self.volume().context().recording_errors(|| {
-            ReadDir::new(self.volume().hold_ino(ino)?.keep(self), PathBuf::new())
+            ReadDir::new(self.volume().names().hold_ino(ino)?.keep(self), PathBuf::new())
         })
     }
 
@@ -417,8 +418,8 @@ impl Filesystem {
     /// As [`Filesystem::read_link`]; `Corrupt` if the inode is not in use.
     pub fn read_link_ino(&self, ino: Ino) -> Result<PathBuf> {
         self.volume().context().recording_errors(|| {
-            let inode = self.volume().hold_ino(ino)?;
-            let target = self.volume().symlink_target(ino, &inode.read())?;
+            let inode = self.volume().names().hold_ino(ino)?;
+            let target = self.volume().file(&inode.read()).symlink_target()?;
             Ok(PathBuf::from(OsString::from_vec(target)))
         })
     }
@@ -447,7 +448,7 @@ impl Filesystem {
     pub fn xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
         self.volume().context().recording_errors(|| {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
-            let names = self.volume().xattr_names(inode.ino, &inode.read())?;
+            let names = self.volume().xattrs(&inode.read()).names()?;
             Ok(names.into_iter().map(OsString::from_vec).collect())
         })
     }
@@ -462,7 +463,7 @@ impl Filesystem {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
             let name = name.as_ref().as_bytes();
             let body = inode.read();
-            self.volume().xattr(inode.ino, &body, name)?.ok_or(Error::NoAttribute)
+            self.volume().xattrs(&body).get(name)?.ok_or(Error::NoAttribute)
         })
     }
 
@@ -472,11 +473,11 @@ impl Filesystem {
     /// As [`Filesystem::metadata_of_ino`].
     pub fn xattrs_of_ino(&self, ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         self.volume().context().recording_errors(|| {
-            let inode = self.volume().hold_ino(ino)?;
+            let inode = self.volume().names().hold_ino(ino)?;
             let body = inode.read();
             let mut all = Vec::new();
-            for name in self.volume().xattr_names(ino, &body)? {
-                if let Some(value) = self.volume().xattr(ino, &body, &name)? {
+            for name in self.volume().xattrs(&body).names()? {
+                if let Some(value) = self.volume().xattrs(&body).get(&name)? {
                     all.push((name, value));
                 }
             }
@@ -491,6 +492,6 @@ impl Filesystem {
     }
 
     pub(crate) fn resolve(&self, path: &Path, last: Last) -> Result<Held<'_>> {
-        self.volume().resolve(path.as_os_str().as_bytes(), last)
+        self.volume().names().resolve(path.as_os_str().as_bytes(), last)
     }
 }

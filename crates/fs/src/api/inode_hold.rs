@@ -37,7 +37,7 @@ impl InodeHold {
             && inode.write_back_at_close.swap(false, Ordering::Relaxed)
             && !inode.unlinked.load(Ordering::Relaxed)
             && !std::thread::panicking()
-            && let Err(error) = self.fs.volume().write_back_file(inode)
+            && let Err(error) = self.fs.volume().io(inode).write_back_file()
             && let Some(file_cache) = inode.file_cache.get()
         {
             // The data stays dirty; the next sync of the file returns the error.
@@ -46,7 +46,7 @@ impl InodeHold {
         match inode.file_cache.get().is_some_and(|file_cache| file_cache.pages.is_dirty()) {
             true => drop(inode.closed_dirty.fetch_add(1, Ordering::AcqRel)),
             // The bytes are on the device, but the map and size may not be committed.
-            false => self.fs.volume().note_closed(inode),
+            false => self.fs.volume().io(inode).note_closed(),
         }
         // A writer that still extends the file through another opening loses only its
         // preallocation.
@@ -72,7 +72,7 @@ impl Drop for InodeHold {
     fn drop(&mut self) {
         // A thread that panics may hold any lock; the orphan's record stays.
         if self.inode.release_hold() && !std::thread::panicking() {
-            self.fs.volume().orphan_finish(&self.inode);
+            self.fs.volume().orphan_records().orphan_finish(&self.inode);
         }
     }
 }

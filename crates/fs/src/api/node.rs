@@ -86,7 +86,7 @@ impl Node {
 
     fn make(&self, name: &OsStr, content: Content<'_>, new: &NewFile) -> Result<Node> {
         self.volume().context().recording_errors(|| {
-            let made = self.volume().create(self.inode(), name.as_bytes(), content, new)?;
+            let made = self.volume().names().create(self.inode(), name.as_bytes(), content, new)?;
             Ok(self.keep(made))
         })
     }
@@ -136,7 +136,7 @@ impl Node {
     pub fn set_generation(&self, generation: u32) -> Result<()> {
         self.volume()
             .context()
-            .recording_errors(|| self.volume().set_generation(self.inode(), generation))
+            .recording_errors(|| self.volume().io(self.inode()).set_generation(generation))
     }
 
     /// Sets the time of the last access and nothing else. An inode without names is left unchanged.
@@ -144,7 +144,9 @@ impl Node {
     /// # Errors
     /// `ReadOnly`; `Corrupt`, `Device`, `Aborted`.
     pub fn set_accessed(&self, time: Timestamp) -> Result<()> {
-        self.volume().context().recording_errors(|| self.volume().set_accessed(self.inode(), time))
+        self.volume()
+            .context()
+            .recording_errors(|| self.volume().io(self.inode()).set_accessed(time))
     }
 
     /// Looks up `name` in this directory; "." and ".." are included.
@@ -153,7 +155,7 @@ impl Node {
     /// `NotADirectory`, `NotFound`, `NameTooLong`; `Corrupt`, `Device`.
     pub fn lookup(&self, name: impl AsRef<OsStr>) -> Result<Node> {
         self.volume().context().recording_errors(|| {
-            let found = self.volume().lookup(self.inode(), name.as_ref().as_bytes())?;
+            let found = self.volume().names().lookup(self.inode(), name.as_ref().as_bytes())?;
             Ok(self.keep(found))
         })
     }
@@ -205,9 +207,9 @@ impl Node {
     /// # Errors
     /// As [`Node::create`].
     pub fn tmpfile(&self, new: &NewFile) -> Result<Node> {
-        self.volume()
-            .context()
-            .recording_errors(|| Ok(self.keep(self.volume().create_unnamed(self.inode(), new)?)))
+        self.volume().context().recording_errors(|| {
+            Ok(self.keep(self.volume().names().create_unnamed(self.inode(), new)?))
+        })
     }
 
     /// Adds `name` in this directory as a further name of `target`.
@@ -219,7 +221,7 @@ impl Node {
     pub fn link(&self, name: impl AsRef<OsStr>, target: &Node) -> Result<()> {
         self.volume().context().recording_errors(|| {
             self.check_same_volume(target)?;
-            self.volume().link(self.inode(), name.as_ref().as_bytes(), target.inode())
+            self.volume().names().link(self.inode(), name.as_ref().as_bytes(), target.inode())
         })
     }
 
@@ -230,9 +232,9 @@ impl Node {
     /// the directory or the file is immutable or append-only; `Corrupt`, `Device`. After an error
     /// nothing has changed.
     pub fn unlink(&self, name: impl AsRef<OsStr>) -> Result<()> {
-        self.volume()
-            .context()
-            .recording_errors(|| self.volume().unlink(self.inode(), name.as_ref().as_bytes()))
+        self.volume().context().recording_errors(|| {
+            self.volume().names().unlink(self.inode(), name.as_ref().as_bytes())
+        })
     }
 
     /// Removes an empty directory from this one.
@@ -240,9 +242,9 @@ impl Node {
     /// # Errors
     /// As [`Node::unlink`], but `NotADirectory` for other kinds of file; `NotEmpty`.
     pub fn rmdir(&self, name: impl AsRef<OsStr>) -> Result<()> {
-        self.volume()
-            .context()
-            .recording_errors(|| self.volume().rmdir(self.inode(), name.as_ref().as_bytes()))
+        self.volume().context().recording_errors(|| {
+            self.volume().names().rmdir(self.inode(), name.as_ref().as_bytes())
+        })
     }
 
     /// Moves the name `name` of this directory to `new_name` in `new_dir`. The change is atomic: no
@@ -264,7 +266,7 @@ impl Node {
         self.volume().context().recording_errors(|| {
             self.check_same_volume(new_dir)?;
             let (old, new) = (name.as_ref().as_bytes(), new_name.as_ref().as_bytes());
-            self.volume().rename(self.inode(), old, new_dir.inode(), new, flags)
+            self.volume().names().rename(self.inode(), old, new_dir.inode(), new, flags)
         })
     }
 
@@ -290,7 +292,7 @@ impl Node {
     /// `Invalid` for any other kind of file.
     pub fn read_link(&self) -> Result<PathBuf> {
         self.volume().context().recording_errors(|| {
-            let target = self.volume().symlink_target(self.ino(), &self.inode().read())?;
+            let target = self.volume().file(&self.inode().read()).symlink_target()?;
             Ok(PathBuf::from(OsString::from_vec(target)))
         })
     }
@@ -304,8 +306,8 @@ impl Node {
         let kind = self.inode().read().file_kind();
         match kind {
             FileKind::Regular => self.open()?.sync_all(),
-            FileKind::Directory => self.volume().sync_names(),
-            _ => self.volume().sync(),
+            FileKind::Directory => self.volume().mount_state().sync_names(),
+            _ => self.volume().mount_state().sync(),
         }
     }
 
@@ -318,8 +320,8 @@ impl Node {
         let kind = self.inode().read().file_kind();
         match kind {
             FileKind::Regular => self.open()?.sync_data(),
-            FileKind::Directory => self.volume().sync_names(),
-            _ => self.volume().sync(),
+            FileKind::Directory => self.volume().mount_state().sync_names(),
+            _ => self.volume().mount_state().sync(),
         }
     }
 

@@ -52,7 +52,7 @@ impl std::fmt::Debug for ReadDir {
 
 impl ReadDir {
     pub(crate) fn new(inode: InodeHold, path: PathBuf) -> Result<ReadDir> {
-        inode.fs().volume().dir(inode.ino, &inode.read())?;
+        inode.fs().volume().file(&inode.read()).dir()?;
         Ok(ReadDir {
             inode,
             path: Arc::new(path),
@@ -69,7 +69,8 @@ impl ReadDir {
             .inode
             .fs()
             .volume()
-            .dir(self.inode.ino, &body)
+            .file(&body)
+            .dir()
             .and_then(|dir| dir.next_batch(&mut self.position, |entry| batch.push_back(entry)));
         match more {
             Ok(true) => {}
@@ -138,7 +139,7 @@ struct Part {
 
 impl DirPlaces {
     pub(crate) fn new(inode: InodeHold) -> Result<DirPlaces> {
-        inode.fs().volume().dir(inode.ino, &inode.read())?;
+        inode.fs().volume().file(&inode.read()).dir()?;
         let path = Arc::default();
         Ok(DirPlaces { inode, path, place: places::FIRST, same: Vec::new(), part: None })
     }
@@ -171,7 +172,7 @@ impl DirPlaces {
     fn fill(&mut self) -> Result<()> {
         let body = self.inode.read();
         let changes = body.moves.changes();
-        let dir = self.inode.fs().volume().dir(self.inode.ino, &body)?;
+        let dir = self.inode.fs().volume().file(&body).dir()?;
         let known = self.part.as_ref().filter(|part| part.changes == changes);
         let order = known.map_or_else(|| dir.order(), |part| part.order);
         let mut batch = dir.batch_at(order, self.place)?;
@@ -329,8 +330,8 @@ impl DirEntry {
     /// `NotFound` if the file was removed since; `Corrupt`, `Device`.
     pub fn metadata(&self) -> Result<Metadata> {
         self.fs.volume().context().recording_errors(|| {
-            let body = self.fs.volume().peek_listed(self.ino)?;
-            Ok(Metadata::of(self.fs.volume(), self.ino, &body))
+            let body = self.fs.volume().inodes().peek_listed(self.ino)?;
+            Ok(Metadata::of(self.fs.volume().file(&body)))
         })
     }
 

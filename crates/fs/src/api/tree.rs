@@ -40,7 +40,7 @@ impl<'v> Level<'v> {
         while self.batch.is_empty() && !self.is_read {
             let mut failed = None;
             let body = self.dir.read();
-            let dir = volume.dir(self.dir.ino, &body)?;
+            let dir = volume.file(&body).dir()?;
             let batch = &mut self.batch;
             self.is_read = !dir.next_batch(&mut self.position, |entry| match entry {
                 Ok(entry) => batch.push_back(entry),
@@ -64,7 +64,7 @@ impl Filesystem {
         let path = path.as_ref().as_os_str().as_bytes();
         self.volume()
             .context()
-            .recording_errors(|| self.volume().resolve_or_create_dirs(path, new).map(drop))
+            .recording_errors(|| self.volume().names().resolve_or_create_dirs(path, new).map(drop))
     }
 
     /// Removes a directory, and everything below it. A symlink is not followed.
@@ -77,16 +77,16 @@ impl Filesystem {
         self.volume().context().recording_errors(|| {
             let volume = self.volume();
             let path = path.as_ref().as_os_str().as_bytes();
-            let at = volume.resolve_parent(path)?;
+            let at = volume.names().resolve_parent(path)?;
             if at.is_root {
                 return Err(Error::Busy);
             }
-            let top = volume.resolve(path, Last::Keep)?;
+            let top = volume.names().resolve(path, Last::Keep)?;
             if top.read().file_kind() != FileKind::Directory {
                 return Err(Error::NotADirectory);
             }
             // The directories on the stack and all their ancestors.
-            let mut above = volume.directories_along(path)?;
+            let mut above = volume.names().directories_along(path)?;
             let mut stack = vec![Level::new(top, at.name.to_vec())];
             while let Some(level) = stack.last_mut() {
                 if let Some(entry) = level.next(volume)? {
@@ -103,7 +103,7 @@ impl Filesystem {
                 let name = done.name.clone();
                 above.remove(&done.dir.ino);
                 drop(done);
-                match volume.rmdir(parent, &name) {
+                match volume.names().rmdir(parent, &name) {
                     Ok(()) | Err(Error::NotFound) => {}
                     Err(error) => return Err(error),
                 }
@@ -116,9 +116,9 @@ impl Filesystem {
 impl Volume {
     /// Unlinks a name. If it is a directory's, nothing is unlinked and the directory is returned.
     fn take_file(&self, dir: &Inode, name: &[u8]) -> Result<Option<Held<'_>>> {
-        match self.unlink(dir, name) {
+        match self.names().unlink(dir, name) {
             Ok(()) | Err(Error::NotFound) => Ok(None),
-            Err(Error::IsADirectory) => self.lookup(dir, name).map(Some),
+            Err(Error::IsADirectory) => self.names().lookup(dir, name).map(Some),
             Err(error) => Err(error),
         }
     }

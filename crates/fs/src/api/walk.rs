@@ -116,8 +116,8 @@ impl WalkEntry {
     /// `NotFound` if the file was removed since; `Corrupt`, `Device`.
     pub fn metadata(&self) -> Result<Metadata> {
         self.fs.volume().context().recording_errors(|| {
-            let body = self.fs.volume().peek_listed(self.ino)?;
-            Ok(Metadata::of(self.fs.volume(), self.ino, &body))
+            let body = self.fs.volume().inodes().peek_listed(self.ino)?;
+            Ok(Metadata::of(self.fs.volume().file(&body)))
         })
     }
 
@@ -137,8 +137,8 @@ impl WalkEntry {
     pub fn read_link(&self) -> Result<PathBuf> {
         self.fs.volume().context().recording_errors(|| {
             use std::os::unix::ffi::OsStringExt;
-            let body = self.fs.volume().peek_listed(self.ino)?;
-            let target = self.fs.volume().symlink_target(self.ino, &body)?;
+            let body = self.fs.volume().inodes().peek_listed(self.ino)?;
+            let target = self.fs.volume().file(&body).symlink_target()?;
             Ok(PathBuf::from(std::ffi::OsString::from_vec(target)))
         })
     }

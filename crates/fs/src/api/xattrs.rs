@@ -38,7 +38,12 @@ impl Filesystem {
     ) -> Result<()> {
         self.volume().context().recording_errors(|| {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
-            self.volume().set_xattr(&inode, name.as_ref().as_bytes(), Some(value), mode)
+            self.volume().xattr_store().set_xattr(
+                &inode,
+                name.as_ref().as_bytes(),
+                Some(value),
+                mode,
+            )
         })
     }
 
@@ -49,7 +54,12 @@ impl Filesystem {
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<()> {
         self.volume().context().recording_errors(|| {
             let inode = self.resolve(path.as_ref(), Last::Keep)?;
-            self.volume().set_xattr(&inode, name.as_ref().as_bytes(), None, XattrMode::Any)
+            self.volume().xattr_store().set_xattr(
+                &inode,
+                name.as_ref().as_bytes(),
+                None,
+                XattrMode::Any,
+            )
         })
     }
 }
@@ -62,7 +72,7 @@ impl Node {
     pub fn xattrs(&self) -> Result<Vec<OsString>> {
         // Locks: takes `Inode` (shared).
         self.volume().context().recording_errors(|| {
-            let names = self.volume().xattr_names(self.ino(), &self.inode().read())?;
+            let names = self.volume().xattrs(&self.inode().read()).names()?;
             Ok(names.into_iter().map(OsString::from_vec).collect())
         })
     }
@@ -77,7 +87,7 @@ impl Node {
         // Locks: takes `Inode` (shared).
         self.volume().context().recording_errors(|| {
             let name = name.as_ref().as_bytes();
-            let value = self.volume().xattr(self.ino(), &self.inode().read(), name)?;
+            let value = self.volume().xattrs(&self.inode().read()).get(name)?;
             match value {
                 Some(value) => Ok(value),
                 None => Err(split_name(name).err().unwrap_or(Error::NoAttribute)),
@@ -91,7 +101,12 @@ impl Node {
     /// As [`Filesystem::set_xattr`].
     pub fn set_xattr(&self, name: impl AsRef<OsStr>, value: &[u8], mode: XattrMode) -> Result<()> {
         self.volume().context().recording_errors(|| {
-            self.volume().set_xattr(self.inode(), name.as_ref().as_bytes(), Some(value), mode)
+            self.volume().xattr_store().set_xattr(
+                self.inode(),
+                name.as_ref().as_bytes(),
+                Some(value),
+                mode,
+            )
         })
     }
 
@@ -101,7 +116,12 @@ impl Node {
     /// `NoAttribute`; otherwise as [`Filesystem::set_xattr`].
     pub fn remove_xattr(&self, name: impl AsRef<OsStr>) -> Result<()> {
         self.volume().context().recording_errors(|| {
-            self.volume().set_xattr(self.inode(), name.as_ref().as_bytes(), None, XattrMode::Any)
+            self.volume().xattr_store().set_xattr(
+                self.inode(),
+                name.as_ref().as_bytes(),
+                None,
+                XattrMode::Any,
+            )
         })
     }
 }

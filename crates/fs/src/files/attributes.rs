@@ -12,11 +12,12 @@
 //! What an inode's flags forbid is refused for every caller. Source: chattr(1), chmod(2), chown(2),
 //! utimensat(2), inode(7).
 
+use crate::files::FileIo;
 use crate::files::file::set_len::is_unmapped;
-use crate::state::inode::{Body, Inode};
+use crate::inodes::file::{FileMut, FileRef};
+use crate::inodes::map::credits::FileCredits;
 use crate::volume::DataMode;
-use crate::volume::Volume;
-use extant_base::{Error, Ino, Result};
+use extant_base::{Error, Result};
 use extant_journal::{Credits, Handle, Ineligible};
 use extant_ondisk::acl::Acl;
 use extant_ondisk::features::{Incompat, RoCompat};
@@ -96,109 +97,106 @@ const OF_OTHERS: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
 /// How many bytes beyond the first 128 an inode needs to store a project.
 const PROJECT_EXTRA: u16 = 32;
 
-impl Volume {
+impl FileIo<'_> {
     /// See [`Filesystem::set_attributes`](crate::Filesystem::set_attributes). Locks: takes `Write`,
     /// `WriteBack`, `Inode`, then handles.
-    pub(crate) fn set_attributes(&self, inode: &Inode, changes: &SetAttributes) -> Result<()> {
-        self.change_attributes(inode, changes)?;
-        self.sync_if_flagged(inode)
+    pub(crate) fn set_attributes(self, changes: &SetAttributes) -> Result<()> {
+        self.change_attributes(changes)?;
+        self.sync_if_flagged()
     }
 
-    fn change_attributes(&self, inode: &Inode, changes: &SetAttributes) -> Result<()> {
-        self.context().check_writable()?;
+    fn change_attributes(self, changes: &SetAttributes) -> Result<()> {
+        self.volume.context().check_writable()?;
         // No other I/O may run while the kind of storage or the size changes.
         let mut body = match changes.flags {
-            Some(_) => self.settle(inode, 0..u64::MAX)?,
-            None => self.quiesce(inode),
+            Some(_) => self.settle(0..u64::MAX)?,
+            None => self.quiesce(),
         };
         let body = &mut *body;
-        let flags = self.check_attributes(inode.ino, body, changes)?;
+        let flags = self.volume.file(body).check_attributes(changes)?;
         if let Some(size) = changes.size {
-            self.check_resizable(body, size)?;
-            self.resize_file(inode.ino, body, size)?;
+            self.volume.file(body).check_resizable(size)?;
+            self.volume.file_mut(body).resize_file(size)?;
         }
         if flags.is_some_and(|flags| !flags.contains(InodeFlags::JOURNAL_DATA))
             && body.flags.contains(InodeFlags::JOURNAL_DATA)
-            && self.data_mode() != DataMode::Journal
+            && self.volume.data_mode() != DataMode::Journal
         {
-            self.leave_journal(inode.ino, body)?;
+            self.volume.file_mut(body).leave_journal()?;
         }
         if let Some(flags) = flags
             && (flags ^ body.flags).contains(InodeFlags::EXTENTS)
         {
-            self.migrate(inode.ino, body, flags.contains(InodeFlags::EXTENTS))?;
+            self.volume.file_mut(body).migrate(flags.contains(InodeFlags::EXTENTS))?;
         }
-        self.quota_prepare(
+        self.volume.quota_accounting().prepare(
             changes.uid.unwrap_or(body.uid),
             changes.gid.unwrap_or(body.gid),
             changes.projid.unwrap_or(body.projid),
         )?;
-        let handle = self.journal().start(self.attribute_credits(inode.ino, body)?)?;
+        let handle = self.volume.journal().start(self.volume.credits_of(body).attributes()?)?;
         if body.file_kind() == FileKind::Directory {
-            self.context().require_full_commit(&handle, Ineligible::Flags);
+            self.volume.context().require_full_commit(&handle, Ineligible::Flags);
         }
-        let done = self.apply(&handle, inode.ino, body, changes, flags);
-        inode.note_sync(body);
+        let done = self.volume.file_mut(body).apply(&handle, changes, flags);
+        self.inode.note_sync(body);
         // Store the body even after an error: it records where the attributes are now.
-        body.store(self, &handle)?;
+        body.store(self.volume, &handle)?;
         handle.stop()?;
         done
     }
 
     /// See [`Node::set_generation`](crate::Node::set_generation). Locks: takes `Inode`, then a
     /// handle.
-    pub(crate) fn set_generation(&self, inode: &Inode, generation: u32) -> Result<()> {
-        self.context().check_writable()?;
-        if self.has_ro_compat(RoCompat::METADATA_CSUM) {
+    pub(crate) fn set_generation(self, generation: u32) -> Result<()> {
+        self.volume.context().check_writable()?;
+        if self.volume.has_ro_compat(RoCompat::METADATA_CSUM) {
             return Err(Error::NotSupported("another generation on a volume with metadata_csum"));
         }
-        let mut body = inode.write();
-        let handle = self.journal().start(Credits::blocks(self.store_credits()))?;
-        self.context().require_full_commit(&handle, Ineligible::Flags);
+        let mut body = self.inode.write();
+        let handle = self.volume.journal().start(Credits::blocks(self.volume.credits().store()))?;
+        self.volume.context().require_full_commit(&handle, Ineligible::Flags);
         body.generation = generation;
-        body.ctime = self.environment().now();
-        body.store(self, &handle)?;
+        body.ctime = self.volume.environment().now();
+        body.store(self.volume, &handle)?;
         handle.stop()
     }
 
     /// See [`Node::set_accessed`](crate::Node::set_accessed). Locks: takes `Inode`, then a handle.
-    pub(crate) fn set_accessed(&self, inode: &Inode, time: Timestamp) -> Result<()> {
-        self.context().check_writable()?;
-        let mut body = inode.write();
+    pub(crate) fn set_accessed(self, time: Timestamp) -> Result<()> {
+        self.volume.context().check_writable()?;
+        let mut body = self.inode.write();
         if body.links == 0 || body.atime == time {
             return Ok(());
         }
-        let handle = self.journal().start(Credits::blocks(self.store_credits()))?;
+        let handle = self.volume.journal().start(Credits::blocks(self.volume.credits().store()))?;
         body.atime = time;
-        body.store(self, &handle)?;
+        body.store(self.volume, &handle)?;
         handle.stop()
     }
+}
 
+impl FileRef<'_> {
     /// Checks that all of `changes` is possible. Returns the resulting flags.
-    fn check_attributes(
-        &self,
-        ino: Ino,
-        body: &Body,
-        changes: &SetAttributes,
-    ) -> Result<Option<InodeFlags>> {
+    fn check_attributes(self, changes: &SetAttributes) -> Result<Option<InodeFlags>> {
         let flags = match changes.flags {
-            Some(wanted) => Some(self.check_flags(ino, body, wanted)?),
+            Some(wanted) => Some(self.check_flags(wanted)?),
             None => None,
         };
         if let Some(projid) = changes.projid {
-            self.check_project(body, projid)?;
+            self.check_project(projid)?;
         }
-        let symlink = body.file_kind() == FileKind::Symlink;
+        let symlink = self.body.file_kind() == FileKind::Symlink;
         if changes.mode.is_some() && symlink {
             return Err(Error::NotSupported("a symlink has no mode of its own"));
         }
         let others = changes.mode.is_some()
             || changes.uid.is_some()
             || changes.gid.is_some()
-            || changes.projid.is_some_and(|projid| projid != body.projid)
+            || changes.projid.is_some_and(|projid| projid != self.body.projid)
             || changes.size.is_some();
         let times = changes.atime.is_some() || changes.mtime.is_some();
-        let fixed = body.flags & (InodeFlags::IMMUTABLE | InodeFlags::APPEND);
+        let fixed = self.body.flags & (InodeFlags::IMMUTABLE | InodeFlags::APPEND);
         if fixed.contains(InodeFlags::IMMUTABLE) && (others || times) {
             return Err(Error::NotPermitted);
         }
@@ -206,7 +204,7 @@ impl Volume {
             return Err(Error::NotPermitted);
         }
         if changes.size.is_some() {
-            match body.file_kind() {
+            match self.body.file_kind() {
                 FileKind::Regular => {}
                 FileKind::Directory => return Err(Error::IsADirectory),
                 _ => return Err(Error::Invalid("only a regular file has a size to set")),
@@ -216,24 +214,24 @@ impl Volume {
     }
 
     /// The flags that the file has after a caller asked for `wanted`.
-    fn check_flags(&self, ino: Ino, body: &Body, wanted: InodeFlags) -> Result<InodeFlags> {
-        let visible = match self.has_data_csum() {
+    fn check_flags(self, wanted: InodeFlags) -> Result<InodeFlags> {
+        let visible = match self.volume.data_checksums().has_data_csum() {
             true => VISIBLE | InodeFlags::NOCOW,
             false => VISIBLE,
         };
         if !visible.contains(wanted) {
             return Err(Error::NotSupported("a flag that cannot be set"));
         }
-        if self.is_hidden(ino) {
+        if self.volume.inodes().is_hidden(self.ino()) {
             return Err(Error::NotPermitted);
         }
-        let kind = body.file_kind();
+        let kind = self.body.file_kind();
         let wanted = match kind {
             FileKind::Directory => wanted,
             FileKind::Regular => wanted.difference(OF_DIRECTORIES),
             _ => wanted & OF_OTHERS,
         };
-        let old = body.flags;
+        let old = self.body.flags;
         let modifiable = visible & (MODIFIABLE | InodeFlags::NOCOW);
         let new = old.difference(modifiable) | wanted & modifiable;
         // Other kinds of file keep the flags that cannot be requested for them.
@@ -248,8 +246,9 @@ impl Volume {
         {
             return Err(Error::NotPermitted);
         }
-        if self.has_data_csum() && kind == FileKind::Regular {
-            let is_empty = body.size == 0 && (body.disk.has_inline_data() || is_unmapped(body));
+        if self.volume.data_checksums().has_data_csum() && kind == FileKind::Regular {
+            let is_empty =
+                self.body.size == 0 && (self.body.disk.has_inline_data() || is_unmapped(self.body));
             if changed.contains(InodeFlags::NOCOW) && !is_empty {
                 return Err(Error::NotSupported("a change of NOCOW on a file with content"));
             }
@@ -257,14 +256,16 @@ impl Volume {
                 return Err(Error::NotSupported("another kind of map on a volume with data_csum"));
             }
         }
-        if self.has_data_csum() && (changed & new).contains(InodeFlags::JOURNAL_DATA) {
+        if self.volume.data_checksums().has_data_csum()
+            && (changed & new).contains(InodeFlags::JOURNAL_DATA)
+        {
             return Err(Error::NotSupported("journaled data on a volume with data_csum"));
         }
         if changed.contains(InodeFlags::CASEFOLD) {
-            if !self.has_incompat(Incompat::CASEFOLD) {
+            if !self.volume.has_incompat(Incompat::CASEFOLD) {
                 return Err(Error::NotSupported("casefold on a volume without that feature"));
             }
-            if body.file_kind() == FileKind::Directory && !self.dir(ino, body)?.is_empty()? {
+            if self.body.file_kind() == FileKind::Directory && !self.dir()?.is_empty()? {
                 return Err(Error::NotEmpty);
             }
         }
@@ -276,58 +277,60 @@ impl Volume {
         Ok(new)
     }
 
-    fn check_project(&self, body: &Body, projid: u32) -> Result<()> {
-        let has_field =
-            self.geometry().inode_size() > INODE_SIZE_MIN && body.extra_isize >= PROJECT_EXTRA;
-        match self.has_ro_compat(RoCompat::PROJECT) && has_field {
+    fn check_project(self, projid: u32) -> Result<()> {
+        let has_field = self.volume.geometry().inode_size() > INODE_SIZE_MIN
+            && self.body.extra_isize >= PROJECT_EXTRA;
+        match self.volume.has_ro_compat(RoCompat::PROJECT) && has_field {
             true => Ok(()),
             false if projid == 0 => Ok(()),
             false => Err(Error::NotSupported("a project on this volume or inode")),
         }
     }
+}
 
+impl FileCredits<'_> {
     /// Credits for the inode and its attributes: an access list may change with the mode, and the
     /// quota files with the owner.
-    fn attribute_credits(&self, ino: Ino, body: &Body) -> Result<Credits> {
-        let mut credits = self.xattr_credits(ino, body, 0)?;
-        credits.blocks += self.quota_credits(1);
+    fn attributes(self) -> Result<Credits> {
+        let mut credits = self.volume.xattrs(self.body).credits(0)?;
+        credits.blocks += self.volume.quota_accounting().credits(1);
         Ok(credits)
     }
+}
 
+impl FileMut<'_> {
     /// Changes the access list first, which can fail, and then the body, which cannot. After an
     /// error the body's fields are unchanged, and what the body records about its attributes is
     /// what is stored.
     fn apply(
-        &self,
+        &mut self,
         handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
         changes: &SetAttributes,
         flags: Option<InodeFlags>,
     ) -> Result<()> {
         if let Some(mode) = changes.mode {
-            self.chmod_list(handle, ino, body, mode & 0o777)?;
+            self.chmod_list(handle, mode & 0o777)?;
         }
         if (changes.uid.is_some() || changes.gid.is_some())
-            && body.file_kind() != FileKind::Directory
+            && self.body.file_kind() != FileKind::Directory
         {
             let mut drop = SUID;
-            if body.mode & GROUP_EXEC != 0 {
+            if self.body.mode & GROUP_EXEC != 0 {
                 drop |= SGID;
             }
-            body.mode &= !drop;
+            self.body.mode &= !drop;
         }
-        body.uid = changes.uid.unwrap_or(body.uid);
-        body.gid = changes.gid.unwrap_or(body.gid);
-        body.projid = changes.projid.unwrap_or(body.projid);
+        self.body.uid = changes.uid.unwrap_or(self.body.uid);
+        self.body.gid = changes.gid.unwrap_or(self.body.gid);
+        self.body.projid = changes.projid.unwrap_or(self.body.projid);
         if let Some(mode) = changes.mode {
-            body.mode = body.mode & !0o7777 | mode & 0o7777;
+            self.body.mode = self.body.mode & !0o7777 | mode & 0o7777;
         }
-        body.atime = changes.atime.unwrap_or(body.atime);
-        body.mtime = changes.mtime.unwrap_or(body.mtime);
-        body.flags = flags.unwrap_or(body.flags);
+        self.body.atime = changes.atime.unwrap_or(self.body.atime);
+        self.body.mtime = changes.mtime.unwrap_or(self.body.mtime);
+        self.body.flags = flags.unwrap_or(self.body.flags);
         if *changes != SetAttributes::default() {
-            body.ctime = changes.ctime.unwrap_or_else(|| self.environment().now());
+            self.body.ctime = changes.ctime.unwrap_or_else(|| self.volume.environment().now());
         }
         Ok(())
     }
@@ -336,19 +339,13 @@ impl Volume {
     ///
     /// On success the body's mode may already be changed, too. Errors: those of changing an
     /// attribute.
-    fn chmod_list(
-        &self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
-        permissions: u16,
-    ) -> Result<()> {
-        let Some(value) = self.stored_xattr(ino, body, NameIndex::ACL_ACCESS, b"")? else {
+    fn chmod_list(&mut self, handle: &Handle<'_>, permissions: u16) -> Result<()> {
+        let Some(value) = self.volume.xattrs(self.body).stored(NameIndex::ACL_ACCESS, b"")? else {
             return Ok(());
         };
-        let mut acl = Acl::from_disk(&value, extant_base::Site::of_ino(ino))?;
+        let mut acl = Acl::from_disk(&value, extant_base::Site::of_ino(self.ino()))?;
         acl.chmod(permissions);
         let list = acl.to_call();
-        self.xattr_set_all(handle, ino, body, &[(NameIndex::ACL_ACCESS, b"", &list)])
+        self.volume.xattrs_mut(self.body).set_all(handle, &[(NameIndex::ACL_ACCESS, b"", &list)])
     }
 }

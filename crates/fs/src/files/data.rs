@@ -13,11 +13,12 @@
 //! File data enters the metadata cache only where it also goes through the journal. Blocks that the
 //! engine writes as metadata (symlink targets, attribute values) are read through that cache.
 
+use crate::files::DataIo;
+use crate::inodes::file::{FileMut, FileRef};
 use crate::inodes::map::{LOGICAL_END, Target};
-use crate::state::inode::Body;
 use crate::tree::dir::nokey;
-use crate::volume::{DataMode, Volume};
-use extant_base::{BlockNr, ByteOffset, Error, Ino, LogicalBlock, Result, Site, What};
+use crate::volume::DataMode;
+use extant_base::{BlockNr, ByteOffset, Error, LogicalBlock, Result, Site, What};
 use extant_journal::{Handle, Ineligible, MetaBlock};
 use extant_ondisk::inode::{FileKind, InodeFlags};
 use std::io::IoSlice;
@@ -56,56 +57,54 @@ pub(crate) fn zeros(len: usize) -> IoSlice<'static> {
     IoSlice::new(&ZEROS[..len])
 }
 
-impl Volume {
+impl FileRef<'_> {
     /// Whether the data of this file goes through the journal.
-    pub(crate) fn journals_data(&self, body: &Body) -> bool {
-        let wanted = self.data_mode() == DataMode::Journal
-            || body.disk.flags.contains(InodeFlags::JOURNAL_DATA);
-        wanted && !self.journal().is_off() && body.file_kind() == FileKind::Regular
+    pub(crate) fn journals_data(self) -> bool {
+        let wanted = self.volume.data_mode() == DataMode::Journal
+            || self.body.disk.flags.contains(InodeFlags::JOURNAL_DATA);
+        wanted && !self.volume.journal().is_off() && self.body.file_kind() == FileKind::Regular
     }
 
     /// How the data of this file is written under `handle`.
-    pub(crate) fn data_path<'h, 'j>(
-        &self,
-        body: &Body,
-        handle: &'h Handle<'j>,
-    ) -> DataPath<'h, 'j> {
-        match self.journals_data(body) {
+    pub(crate) fn data_path<'h, 'j>(self, handle: &'h Handle<'j>) -> DataPath<'h, 'j> {
+        match self.journals_data() {
             true => {
-                self.context().require_full_commit(handle, Ineligible::JournaledData);
+                self.volume.context().require_full_commit(handle, Ineligible::JournaledData);
                 DataPath::Journal { handle, fresh: false }
             }
             false => DataPath::Under(handle),
         }
     }
+}
 
+impl DataIo<'_> {
     /// Writes `parts`, one after the other, from `skip` bytes after the start of `block` on.
     ///
     /// Through the journal, bytes of a block that `parts` do not cover keep their content.
     /// Errors: `Device`, `Aborted`. Locks: takes `Leaf`.
     pub(crate) fn write_data(
-        &self,
+        self,
         path: DataPath<'_, '_>,
         block: BlockNr,
         skip: usize,
         parts: &[IoSlice<'_>],
     ) -> Result<()> {
         let DataPath::Journal { handle, fresh } = path else {
-            let start = self.block_size().start_of(block).0.saturating_add(skip as u64);
+            let start = self.volume.block_size().start_of(block).0.saturating_add(skip as u64);
             return match parts {
                 [] => Ok(()),
-                [one] => self.device().write_at(ByteOffset(start), one),
-                _ => self.device().write_vectored_at(ByteOffset(start), parts),
+                [one] => self.volume.device().write_at(ByteOffset(start), one),
+                _ => self.volume.device().write_vectored_at(ByteOffset(start), parts),
             };
         };
-        let size = self.block_size().bytes();
+        let size = self.volume.block_size().bytes();
         let mut parts = parts.iter().map(|part| &**part);
         let mut part: &[u8] = &[];
         let mut left: usize = parts.clone().map(<[u8]>::len).sum();
         let (mut nr, mut at) = (block.0 + (skip / size) as u64, skip % size);
         while left > 0 {
             let end = size.min(at + left);
-            let cache = self.journal().cache();
+            let cache = self.volume.journal().cache();
             let block = if fresh { cache.get_new(BlockNr(nr))? } else { cache.get(BlockNr(nr))? };
             let block = block.write(handle)?;
             let mut bytes = block.bytes_mut();
@@ -123,34 +122,35 @@ impl Volume {
         }
         Ok(())
     }
+}
 
+impl FileRef<'_> {
     /// Reads `buf.len()` bytes of a file, from `skip` bytes after the start of `block` on.
     ///
-    /// Errors: `Device`; for a covered file those of [`Volume::read_with_checksums`].
-    pub(crate) fn read_data(
-        &self,
-        ino: Ino,
-        body: &Body,
-        block: BlockNr,
-        skip: usize,
-        buf: &mut [u8],
-    ) -> Result<()> {
-        let size = self.block_size();
-        if self.has_data_checksums(ino, body) {
-            return self.read_part_with_checksums(ino, block, skip, buf);
+    /// Errors: `Device`; for a covered file those of
+    /// `DataChecksums::read_with_checksums`.
+    pub(crate) fn read_data(self, block: BlockNr, skip: usize, buf: &mut [u8]) -> Result<()> {
+        let size = self.volume.block_size();
+        if self.has_data_checksums() {
+            return self.volume.data_checksums().read_part_with_checksums(
+                self.ino(),
+                block,
+                skip,
+                buf,
+            );
         }
-        if !self.journals_data(body) {
+        if !self.journals_data() {
             let start = size.start_of(block).0.saturating_add(skip as u64);
-            return self.device().read_at(ByteOffset(start), buf);
+            return self.volume.device().read_at(ByteOffset(start), buf);
         }
         // The newest bytes may be only in the log.
         let blocks = size.blocks_for((skip + buf.len()) as u64);
-        self.journal().cache().prefetch(block, u32::try_from(blocks).unwrap_or(u32::MAX))?;
+        self.volume.journal().cache().prefetch(block, u32::try_from(blocks).unwrap_or(u32::MAX))?;
         let mut done = 0;
         while done < buf.len() {
             let at = skip + done;
             let block =
-                self.journal().cache().get(BlockNr(block.0 + (at >> size.log2()) as u64))?;
+                self.volume.journal().cache().get(BlockNr(block.0 + (at >> size.log2()) as u64))?;
             let from = at & (size.bytes() - 1);
             let n = (size.bytes() - from).min(buf.len() - done);
             buf[done..done + n].copy_from_slice(&block.read()[from..from + n]);
@@ -158,108 +158,97 @@ impl Volume {
         }
         Ok(())
     }
+}
 
+impl FileMut<'_> {
     /// Zeroes the block around byte `end` of a file from that byte on, if the block is written.
     ///
     /// Spends one credit where data goes through the journal. Errors: what the map gives; `Device`.
-    pub(crate) fn zero_after(
-        &self,
-        path: DataPath<'_, '_>,
-        ino: Ino,
-        body: &mut Body,
-        end: u64,
-    ) -> Result<()> {
-        let size = self.block_size();
+    pub(crate) fn zero_after(&mut self, path: DataPath<'_, '_>, end: u64) -> Result<()> {
+        let size = self.volume.block_size();
         let next = end.next_multiple_of(size.bytes() as u64);
-        self.zero_range(path, ino, body, end..next)
+        self.zero_range(path, end..next)
     }
 
     /// Zeroes the bytes of `range`, which lies within one block, if that block is written. In a
     /// covered file the data moves to another block: then the caller stores the inode, except with
     /// [`DataPath::Device`].
     pub(crate) fn zero_range(
-        &self,
+        &mut self,
         path: DataPath<'_, '_>,
-        ino: Ino,
-        body: &mut Body,
         range: std::ops::Range<u64>,
     ) -> Result<()> {
-        let log2 = self.block_size().log2();
+        let log2 = self.volume.block_size().log2();
         let logical = u32::try_from(range.start >> log2).ok().filter(|n| *n < LOGICAL_END);
         let Some(logical) = logical.filter(|_| !range.is_empty()) else { return Ok(()) };
-        let Target::Written(block) = self.map(ino, body, LogicalBlock(logical), 1)?.target else {
+        let Target::Written(block) = self.as_ref().map(LogicalBlock(logical), 1)?.target else {
             return Ok(());
         };
         let skip = (range.start - (u64::from(logical) << log2)) as usize;
-        if self.has_data_checksums(ino, body) {
+        if self.as_ref().has_data_checksums() {
             let handle = match path {
                 DataPath::Device => None,
                 DataPath::Under(handle) | DataPath::Journal { handle, .. } => Some(handle),
             };
             let range = skip..skip + (range.end - range.start) as usize;
-            return self.zero_covered(handle, ino, body, (LogicalBlock(logical), block), range);
+            return self.zero_covered(handle, (LogicalBlock(logical), block), range);
         }
-        self.write_data(path, block, skip, &[zeros((range.end - range.start) as usize)])
+        self.volume.data_io().write_data(
+            path,
+            block,
+            skip,
+            &[zeros((range.end - range.start) as usize)],
+        )
     }
+}
 
+impl FileRef<'_> {
     /// Reads bytes of a regular file from `offset` on. Returns how many: fewer than requested only
     /// at the end of the file.
     ///
     /// Errors: `IsADirectory` and `Invalid` for other kinds of file; `Encrypted`; `Corrupt`;
     /// `Device`.
     /// Locks: the caller holds the inode's; takes `Leaf`.
-    pub(crate) fn read_file(
-        &self,
-        ino: Ino,
-        body: &Body,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<usize> {
-        match body.file_kind() {
+    pub(crate) fn read_file(self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        match self.body.file_kind() {
             FileKind::Regular => {}
             FileKind::Directory => return Err(Error::IsADirectory),
             _ => return Err(Error::Invalid("not a regular file")),
         }
-        if body.disk.flags.contains(InodeFlags::ENCRYPT) {
+        if self.body.disk.flags.contains(InodeFlags::ENCRYPT) {
             return Err(Error::Encrypted);
         }
-        self.read_raw(ino, body, offset, buf)
+        self.read_raw(offset, buf)
     }
 
-    /// As [`Volume::read_file`], for any kind of file with content. Encrypted content is returned
+    /// As [`FileRef::read_file`], for any kind of file with content. Encrypted content is returned
     /// as it is stored.
-    pub(crate) fn read_raw(
-        &self,
-        ino: Ino,
-        body: &Body,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<usize> {
-        let Some(left) = body.disk.size.checked_sub(offset).filter(|left| *left > 0) else {
+    pub(crate) fn read_raw(self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let Some(left) = self.body.disk.size.checked_sub(offset).filter(|left| *left > 0) else {
             return Ok(0);
         };
         let want = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
         let buf = &mut buf[..want];
-        if body.disk.has_inline_data() {
-            let parts = self.inline_parts(ino, body)?;
+        if self.body.disk.has_inline_data() {
+            let parts = self.inline_parts()?;
             parts.read(offset, buf);
             return Ok(want);
         }
-        let size = self.block_size();
+        let size = self.volume.block_size();
         let mut done = 0;
         while done < want {
             let pos = offset + done as u64;
             let skip = (pos & (size.bytes() as u64 - 1)) as usize;
             let first = u32::try_from(pos >> size.log2()).ok().filter(|n| *n < LOGICAL_END);
-            let first = first.ok_or_else(|| Site::of_ino(ino).corrupt(What::InodeSize))?;
+            let first = first.ok_or_else(|| Site::of_ino(self.ino()).corrupt(What::InodeSize))?;
             let blocks = size.blocks_for((skip + want - done) as u64);
             let limit = u32::try_from(blocks).unwrap_or(u32::MAX);
-            let run = self.map(ino, body, LogicalBlock(first), limit)?;
+            let run = self.map(LogicalBlock(first), limit)?;
             let bytes =
                 ((u64::from(run.len) << size.log2()) - skip as u64).min((want - done) as u64);
             let part = &mut buf[done..done + bytes as usize];
             match run.target {
-                Target::Written(block) => self.read_data(ino, body, block, skip, part)?,
+                Target::Written(block) => self.read_data(block, skip, part)?,
                 Target::Hole | Target::Unwritten(_) => part.fill(0),
             }
             done += bytes as usize;
@@ -270,18 +259,13 @@ impl Volume {
     /// A mapped block of content that the engine treats as metadata; `None` for a hole.
     ///
     /// Errors: `ExtentUnwritten`, what the map gives, `Device`.
-    pub(crate) fn content_block(
-        &self,
-        ino: Ino,
-        body: &Body,
-        at: LogicalBlock,
-    ) -> Result<Option<MetaBlock>> {
-        match self.map(ino, body, at, 1)?.target {
+    pub(crate) fn content_block(self, at: LogicalBlock) -> Result<Option<MetaBlock>> {
+        match self.map(at, 1)?.target {
             Target::Hole => Ok(None),
             Target::Unwritten(block) => {
-                Err(Site::of_ino(ino).block(block).corrupt(What::ExtentUnwritten))
+                Err(Site::of_ino(self.ino()).block(block).corrupt(What::ExtentUnwritten))
             }
-            Target::Written(block) => Ok(Some(self.journal().cache().get(block)?)),
+            Target::Written(block) => Ok(Some(self.volume.journal().cache().get(block)?)),
         }
     }
 
@@ -289,31 +273,31 @@ impl Volume {
     /// represents it without the key.
     ///
     /// Errors: `Invalid` for other kinds of file; `SymlinkTarget`; what the map gives.
-    pub(crate) fn symlink_target(&self, ino: Ino, body: &Body) -> Result<Vec<u8>> {
-        let at = Site::of_ino(ino);
-        if body.file_kind() != FileKind::Symlink {
+    pub(crate) fn symlink_target(self) -> Result<Vec<u8>> {
+        let at = Site::of_ino(self.ino());
+        if self.body.file_kind() != FileKind::Symlink {
             return Err(Error::Invalid("not a symbolic link"));
         }
-        let len = body.disk.size as usize;
+        let len = self.body.disk.size as usize;
         let mut target = Vec::new();
-        if body.disk.has_inline_data() {
-            let parts = self.inline_parts(ino, body)?;
+        if self.body.disk.has_inline_data() {
+            let parts = self.inline_parts()?;
             target.resize(len, 0); // fits into both parts together
             parts.read(0, &mut target);
-        } else if body.disk.is_fast_symlink(self.inode_format()) {
-            match body.disk.flags.contains(InodeFlags::ENCRYPT) {
+        } else if self.body.disk.is_fast_symlink(self.volume.inode_format()) {
+            match self.body.disk.flags.contains(InodeFlags::ENCRYPT) {
                 // Ciphertext may hold NUL; the size was checked to fit with the inode.
-                true => target.extend(body.disk.i_block.iter().take(len)),
-                false => target.extend_from_slice(body.disk.fast_symlink_target(ino)?),
+                true => target.extend(self.body.disk.i_block.iter().take(len)),
+                false => target.extend_from_slice(self.body.disk.fast_symlink_target(self.ino())?),
             }
         } else {
-            let block = self.content_block(ino, body, LogicalBlock(0))?;
+            let block = self.content_block(LogicalBlock(0))?;
             let block = block.ok_or_else(|| at.corrupt(What::SymlinkTarget))?;
             let bytes = block.read();
             // Shorter than a block: checked when the inode was read.
             target.extend_from_slice(&bytes[..len.min(bytes.len())]);
         }
-        if body.disk.flags.contains(InodeFlags::ENCRYPT) {
+        if self.body.disk.flags.contains(InodeFlags::ENCRYPT) {
             let text = nokey::encode_target(&target);
             return text.ok_or_else(|| at.corrupt(What::SymlinkTarget));
         }
@@ -327,28 +311,22 @@ impl Volume {
     /// Unwritten blocks count as holes, and the end of the file is one.
     ///
     /// `None` when `offset` is at or past the end, or no data follows. Errors: what the map gives.
-    pub(crate) fn seek(
-        &self,
-        ino: Ino,
-        body: &Body,
-        offset: u64,
-        data: bool,
-    ) -> Result<Option<u64>> {
-        let end = body.disk.size;
+    pub(crate) fn seek(self, offset: u64, data: bool) -> Result<Option<u64>> {
+        let end = self.body.disk.size;
         if offset >= end {
             return Ok(None);
         }
-        if body.disk.has_inline_data() {
-            let held = (self.inline_parts(ino, body)?.capacity() as u64).min(end);
+        if self.body.disk.has_inline_data() {
+            let held = (self.inline_parts()?.capacity() as u64).min(end);
             return Ok(match data {
                 true => Some(offset).filter(|offset| *offset < held),
                 false => Some(held.max(offset)),
             });
         }
-        let size = self.block_size();
+        let size = self.volume.block_size();
         let blocks = u32::try_from(size.blocks_for(end)).unwrap_or(LOGICAL_END);
         let first = u32::try_from(offset >> size.log2()).unwrap_or(LOGICAL_END);
-        for run in self.runs(ino, body, first..blocks) {
+        for run in self.runs(first..blocks) {
             let run = run?;
             if matches!(run.target, Target::Written(_)) == data {
                 let start = u64::from(run.logical.0) << size.log2();

@@ -12,6 +12,8 @@
 //! The table block does not change before the caller stores the body. Source: ext4 documentation,
 //! "Index Nodes".
 
+use crate::inodes::Inodes;
+use crate::inodes::file::FileMut;
 use crate::inodes::map::Target;
 use crate::space::inodes::InodeGoal;
 use crate::state::inode::Body;
@@ -77,7 +79,7 @@ impl NewInode {
     }
 }
 
-impl Volume {
+impl Inodes<'_> {
     /// Allocates an inode number and returns its new body: links 1 (2 for a directory), no content,
     /// no attributes.
     ///
@@ -85,22 +87,22 @@ impl Volume {
     /// credits; storing spends one more. Errors: `NoSpace`, `QuotaExceeded`; `Invalid` for a mode
     /// without a kind, a device file without a device or with one that does not fit; `Device`.
     /// Locks: takes `Group`.
-    pub(crate) fn new_inode(&self, handle: &Handle<'_>, new: NewInode) -> Result<(Ino, Body)> {
+    pub(crate) fn allocate(self, handle: &Handle<'_>, new: NewInode) -> Result<(Ino, Body)> {
         let disk = self.new_fields(&new)?;
-        self.quota_check_new(&disk)?;
-        let ino = self.space().allocate_inode(handle, new.goal, disk.is_dir())?;
-        Ok((ino, Body::fresh(self.context(), ino, disk)))
+        self.volume.quota_accounting().check_new(&disk)?;
+        let ino = self.volume.space().allocate_inode(handle, new.goal, disk.is_dir())?;
+        Ok((ino, Body::fresh(self.volume.context(), ino, disk)))
     }
 
-    /// The body of [`Volume::new_inode`] for a number that was allocated before.
+    /// The body of [`Inodes::allocate`] for a number that was allocated before.
     ///
     /// Errors: `Invalid`, as there.
-    pub(crate) fn new_body(&self, ino: Ino, new: &NewInode) -> Result<Body> {
-        Ok(Body::fresh(self.context(), ino, self.new_fields(new)?))
+    pub(crate) fn new_body(self, ino: Ino, new: &NewInode) -> Result<Body> {
+        Ok(Body::fresh(self.volume.context(), ino, self.new_fields(new)?))
     }
 
     /// The fields of a new inode.
-    fn new_fields(&self, new: &NewInode) -> Result<DiskInode> {
+    fn new_fields(self, new: &NewInode) -> Result<DiskInode> {
         let kind = FileKind::from_mode(new.mode).ok_or(Error::Invalid("a mode without a kind"))?;
         let i_block = match kind {
             FileKind::CharDevice | FileKind::BlockDevice => {
@@ -109,7 +111,7 @@ impl Volume {
             }
             _ => [0; I_BLOCK_SIZE],
         };
-        let extra_isize = self.inode_format().want_extra_isize();
+        let extra_isize = self.volume.inode_format().want_extra_isize();
         let directory = kind == FileKind::Directory;
         // These flags depend on the inode's content and are set here or later.
         let format_flags = InodeFlags::EXTENTS
@@ -127,9 +129,9 @@ impl Volume {
             links: if directory { 2 } else { 1 },
             flags: new.flags.difference(format_flags),
             i_block,
-            generation: new.generation.unwrap_or_else(|| self.environment().next_u32()),
+            generation: new.generation.unwrap_or_else(|| self.volume.environment().next_u32()),
             extra_isize,
-            projid: if self.has_ro_compat(RoCompat::PROJECT) { new.projid } else { 0 },
+            projid: if self.volume.has_ro_compat(RoCompat::PROJECT) { new.projid } else { 0 },
             ..DiskInode::default()
         };
         if matches!(kind, FileKind::Regular | FileKind::Directory | FileKind::Symlink) {
@@ -139,42 +141,38 @@ impl Volume {
     }
 
     /// Makes the map of an inode empty: an extent root if the volume has extents, else no pointers.
-    pub(crate) fn init_map(&self, disk: &mut DiskInode) {
+    pub(crate) fn init_map(self, disk: &mut DiskInode) {
         disk.i_block = [0; I_BLOCK_SIZE];
-        if self.has_incompat(Incompat::EXTENTS) {
+        if self.volume.has_incompat(Incompat::EXTENTS) {
             disk.flags |= InodeFlags::EXTENTS;
             ExtentNodeMut::init(&mut disk.i_block, 0);
         } else {
             disk.flags.remove(InodeFlags::EXTENTS);
         }
     }
+}
 
+impl FileMut<'_> {
     /// Stores a symlink's target: in the inode up to 59 bytes, else in one block of its own.
     ///
     /// The caller stores the inode. Errors: `Invalid` for an empty target or one with NUL;
     /// `NameTooLong` for a target of a block's size or more; `NoSpace`, `Device`. Locks: the
     /// inode's is held; takes `Group`.
-    pub(crate) fn symlink_write(
-        &self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
-        target: &[u8],
-    ) -> Result<()> {
+    pub(crate) fn symlink_write(&mut self, handle: &Handle<'_>, target: &[u8]) -> Result<()> {
         if target.is_empty() || target.contains(&0) {
             return Err(Error::Invalid("a symlink target is empty or holds NUL"));
         }
-        if target.len() >= self.block_size().bytes() {
+        if target.len() >= self.volume.block_size().bytes() {
             return Err(Error::NameTooLong);
         }
         if target.len() < I_BLOCK_SIZE {
-            body.disk.flags.remove(InodeFlags::EXTENTS);
-            body.disk.i_block = [0; I_BLOCK_SIZE];
-            body.disk.i_block[..target.len()].copy_from_slice(target);
+            self.body.disk.flags.remove(InodeFlags::EXTENTS);
+            self.body.disk.i_block = [0; I_BLOCK_SIZE];
+            self.body.disk.i_block[..target.len()].copy_from_slice(target);
         } else {
-            self.write_content(handle, ino, body, target)?;
+            self.write_content(handle, target)?;
         }
-        body.disk.size = target.len() as u64;
+        self.body.disk.size = target.len() as u64;
         Ok(())
     }
 
@@ -182,30 +180,24 @@ impl Volume {
     /// caller sets the size.
     ///
     /// Errors: `NoSpace` (then the map is empty again), `Device`.
-    pub(crate) fn write_content(
-        &self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
-        content: &[u8],
-    ) -> Result<()> {
-        let size = self.block_size();
+    pub(crate) fn write_content(&mut self, handle: &Handle<'_>, content: &[u8]) -> Result<()> {
+        let size = self.volume.block_size();
         let blocks = u32::try_from(size.blocks_for(content.len() as u64));
         let blocks = blocks.map_err(|_| Error::FileTooLarge)?;
         let mut parts = content.chunks(size.bytes());
-        let filled = self.fill(ino, body, handle, 0..blocks, ExtentState::Written, &mut |run| {
+        let filled = self.fill(handle, 0..blocks, ExtentState::Written, &mut |run| {
             let Target::Written(first) = run.target else {
                 return Err(Error::Invalid("content is written to new blocks"));
             };
             for (n, part) in (0..u64::from(run.len)).zip(&mut parts) {
-                let block = self.journal().cache().get_new(BlockNr(first.0 + n))?;
+                let block = self.volume.journal().cache().get_new(BlockNr(first.0 + n))?;
                 let block = block.write(handle)?;
                 block.bytes_mut()[..part.len()].copy_from_slice(part);
             }
             Ok(())
         });
         if let Err(error) = filled {
-            self.unmap_content(handle, ino, body, 0)?;
+            self.unmap_content(handle, 0)?;
             return Err(error);
         }
         Ok(())
@@ -234,7 +226,7 @@ impl Body {
         }
         let indexed = self.disk.flags.contains(InodeFlags::INDEX);
         let subdirectories = u32::from(self.disk.links).saturating_sub(2) + 1;
-        self.disk.links = volume.directory_links(indexed, subdirectories)?;
+        self.disk.links = volume.inodes().directory_links(indexed, subdirectories)?;
         Ok(())
     }
 
@@ -246,15 +238,15 @@ impl Body {
     }
 }
 
-impl Volume {
+impl Inodes<'_> {
     /// The links of a directory with `subdirectories` subdirectories.
     ///
     /// Errors: `LinkLimit` beyond 64998 of them, unless the directory is indexed and the volume has
     /// `dir_nlink`: then 1.
-    pub(crate) fn directory_links(&self, indexed: bool, subdirectories: u32) -> Result<u16> {
+    pub(crate) fn directory_links(self, indexed: bool, subdirectories: u32) -> Result<u16> {
         match u16::try_from(subdirectories.saturating_add(2)) {
             Ok(links) if links <= LINK_MAX => Ok(links),
-            _ if indexed && self.has_ro_compat(RoCompat::DIR_NLINK) => Ok(1),
+            _ if indexed && self.volume.has_ro_compat(RoCompat::DIR_NLINK) => Ok(1),
             _ => Err(Error::LinkLimit),
         }
     }

@@ -12,9 +12,8 @@
 //! it, the content after the first 60 bytes would be lost. It never leaves the inode. Source: ext4
 //! documentation, "Inline Data".
 
-use crate::state::inode::Body;
-use crate::volume::Volume;
-use extant_base::{Ino, Result, Site, What};
+use crate::inodes::file::FileRef;
+use extant_base::{Result, Site, What};
 use extant_ondisk::features::Incompat;
 use extant_ondisk::inode::I_BLOCK_SIZE;
 use extant_ondisk::xattr::{NameIndex, ValueRef, XattrArea};
@@ -53,15 +52,15 @@ impl InlineParts<'_> {
     }
 }
 
-impl Volume {
+impl<'a> FileRef<'a> {
     /// The two parts of the content of an inode with INLINE_DATA.
     ///
     /// Errors: `InlineData` when the attribute is missing or in a value inode, or when the size of
     /// anything but a regular file exceeds the capacity; those of reading attributes.
-    pub(crate) fn inline_parts<'a>(&self, ino: Ino, body: &'a Body) -> Result<InlineParts<'a>> {
-        let at = Site::of_ino(ino);
-        let ea_inode = self.has_incompat(Incompat::EA_INODE);
-        let area = XattrArea::in_inode(body.xattr_tail(self.context()), ea_inode, at)?;
+    pub(crate) fn inline_parts(self) -> Result<InlineParts<'a>> {
+        let at = Site::of_ino(self.ino());
+        let ea_inode = self.volume.has_incompat(Incompat::EA_INODE);
+        let area = XattrArea::in_inode(self.body.xattr_tail(self.volume.context()), ea_inode, at)?;
         let tail = match area.and_then(|area| area.find(NameIndex::SYSTEM, INLINE_NAME)) {
             Some(entry) => match entry.value {
                 ValueRef::Here(value) => value,
@@ -69,8 +68,8 @@ impl Volume {
             },
             None => return Err(at.corrupt(What::InlineData)),
         };
-        let parts = InlineParts { head: &body.disk.i_block, tail };
-        if body.disk.size > parts.capacity() as u64 && !body.disk.is_file() {
+        let parts = InlineParts { head: &self.body.disk.i_block, tail };
+        if self.body.disk.size > parts.capacity() as u64 && !self.body.disk.is_file() {
             return Err(at.offset(4).corrupt(What::InlineData));
         }
         Ok(parts)

@@ -8,6 +8,7 @@
 //!
 //! Source: ext4 documentation, "Journal (jbd2)". A journal has no holes and no unwritten blocks.
 
+use crate::inodes::file::FileRef;
 use crate::inodes::map::Target;
 use crate::state::inode::Body;
 use crate::volume::Volume;
@@ -21,6 +22,19 @@ use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZ
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
+/// The file or device that holds the journal.
+#[derive(Clone, Copy)]
+pub(crate) struct JournalFile<'a> {
+    volume: &'a Volume,
+}
+
+impl Volume {
+    /// Where the journal of this volume lies.
+    pub(crate) fn journal_file(&self) -> JournalFile<'_> {
+        JournalFile { volume: self }
+    }
+}
+
 /// The place of a journal: the device and the map of its log.
 pub(crate) struct JournalPlace {
     /// The volume's own device, or the external one.
@@ -29,54 +43,56 @@ pub(crate) struct JournalPlace {
     pub(crate) map: LogMap,
 }
 
-impl Volume {
+impl JournalFile<'_> {
     /// The place of the journal; `None` when the volume has none.
     ///
     /// `external` is the device of an external journal. Errors: `JournalElsewhere` when the volume
     /// names an external journal and none was given; `JournalUuid` when the given one is another;
     /// `JournalInode`.
-    pub(crate) fn journal_place(
-        &self,
+    pub(crate) fn place(
+        self,
         external: Option<&Arc<dyn BlockDevice>>,
     ) -> Result<Option<JournalPlace>> {
-        let superblock = self.at_open();
+        let superblock = self.volume.at_open();
         if !superblock.has_journal() {
             return Ok(None);
         }
         match Ino::new(superblock.journal_inum) {
             Some(ino) => {
-                let map = self.log_map(ino)?;
-                let device = Arc::clone(self.device());
+                let map = self.map_of(ino)?;
+                let device = Arc::clone(self.volume.device());
                 Ok(Some(JournalPlace { device, map }))
             }
             None => {
                 let missing = || Site::NOWHERE.corrupt(What::JournalElsewhere);
                 let device = Arc::clone(external.ok_or_else(missing)?);
-                let map = external_log(&*device, self.block_size(), &superblock.journal_uuid)?;
+                let map =
+                    external_log(&*device, self.volume.block_size(), &superblock.journal_uuid)?;
                 Ok(Some(JournalPlace { device, map }))
             }
         }
     }
 
-    fn log_map(&self, ino: Ino) -> Result<LogMap> {
-        let from_inode = self.read_inode(ino).and_then(|body| self.log_runs(ino, &body));
+    fn map_of(self, ino: Ino) -> Result<LogMap> {
+        let from_inode =
+            self.volume.inodes().read(ino).and_then(|body| self.volume.file(&body).log_runs());
         match from_inode {
             Ok(map) => Ok(map),
             Err(error @ Error::Device { .. }) => Err(error),
             // The superblock keeps a copy of the map for exactly this case.
-            Err(error) => match self.journal_copy(ino) {
-                Some(body) => self.log_runs(ino, &body),
+            Err(error) => match self.copy(ino) {
+                Some(body) => self.volume.file(&body).log_runs(),
                 None => Err(error),
             },
         }
     }
 
     /// The journal inode `ino`, built from the superblock's copy of its map and size.
-    fn journal_copy(&self, ino: Ino) -> Option<Body> {
-        if self.at_open().jnl_backup_type != 1 {
+    fn copy(self, ino: Ino) -> Option<Body> {
+        if self.volume.at_open().jnl_backup_type != 1 {
             return None;
         }
-        let words = &self.at_open().jnl_blocks;
+        let words = &self.volume.at_open().jnl_blocks;
         let mut disk = DiskInode {
             mode: FileKind::Regular.mode_bits() | 0o600,
             links: 1,
@@ -89,25 +105,27 @@ impl Volume {
         if words[0] & 0xFFFF == u32::from(EXTENT_MAGIC) {
             disk.flags.insert(InodeFlags::EXTENTS);
         }
-        Some(Body::fresh(self.context(), ino, disk))
+        Some(Body::fresh(self.volume.context(), ino, disk))
     }
+}
 
+impl FileRef<'_> {
     /// The map of a log in an inode.
     ///
     /// Errors: `JournalInode` for an inode that cannot hold a log, or one with holes.
-    pub(crate) fn log_runs(&self, ino: Ino, body: &Body) -> Result<LogMap> {
-        let wrong = || Site::of_ino(ino).corrupt(What::JournalInode);
-        if body.file_kind() != FileKind::Regular || body.disk.links == 0 {
+    pub(crate) fn log_runs(self) -> Result<LogMap> {
+        let wrong = || Site::of_ino(self.ino()).corrupt(What::JournalInode);
+        if self.body.file_kind() != FileKind::Regular || self.body.disk.links == 0 {
             return Err(wrong());
         }
-        let size = self.block_size();
-        let blocks = u32::try_from(body.disk.size >> size.log2()).map_err(|_| wrong())?;
+        let size = self.volume.block_size();
+        let blocks = u32::try_from(self.body.disk.size >> size.log2()).map_err(|_| wrong())?;
         // A log has no holes, so it has no more blocks than the volume.
-        if u64::from(blocks) > self.geometry().blocks_count() {
+        if u64::from(blocks) > self.volume.geometry().blocks_count() {
             return Err(wrong());
         }
         let mut runs: Vec<LogRun> = Vec::new();
-        for run in self.runs(ino, body, 0..blocks) {
+        for run in self.runs(0..blocks) {
             let run = run?;
             let Target::Written(block) = run.target else { return Err(wrong()) };
             let at = size.start_of(block);

@@ -1,6 +1,7 @@
 //! The metadata of a file, as `stat` reports it.
 
-use crate::state::inode::{Body, Inode};
+use crate::inodes::file::FileRef;
+use crate::state::inode::Inode;
 use crate::volume::Volume;
 use extant_base::Ino;
 use extant_ondisk::inode::{DeviceNumber, FileKind, InodeFlags};
@@ -33,30 +34,30 @@ impl Inode {
     pub(crate) fn metadata(&self, volume: &Volume) -> Metadata {
         let body = self.read();
         self.disable_fast_overwrite();
-        Metadata::of(volume, self.ino, &body)
+        Metadata::of(volume.file(&body))
     }
 }
 
 impl Metadata {
-    pub(crate) fn of(volume: &Volume, ino: Ino, body: &Body) -> Metadata {
-        let disk = &body.disk;
+    pub(crate) fn of(file: FileRef<'_>) -> Metadata {
+        let disk = &file.body.disk;
         let mut size = disk.size;
         if disk.is_symlink()
             && disk.flags.contains(InodeFlags::ENCRYPT)
-            && let Ok(target) = volume.symlink_target(ino, body)
+            && let Ok(target) = file.symlink_target()
         {
             // As in Linux: the length of the encoded target that a reader without the key sees.
             size = target.len() as u64;
         }
         Metadata {
-            ino,
-            kind: body.file_kind(),
+            ino: file.ino(),
+            kind: file.body.file_kind(),
             mode: disk.mode,
             uid: disk.uid,
             gid: disk.gid,
             size,
             // Space reserved for dirty data counts as if it were allocated.
-            sectors: disk.sectors + volume.reserved_sectors(body),
+            sectors: disk.sectors + file.volume.reservations(file.body).reserved_sectors(),
             links: disk.links,
             atime: disk.atime,
             mtime: disk.mtime,

@@ -4,6 +4,7 @@
 pub(crate) mod create;
 pub(crate) mod data_csum;
 pub(crate) mod fast_commit;
+pub(crate) mod file;
 pub(crate) mod inline;
 pub(crate) mod journal_map;
 pub(crate) mod lookup;
@@ -13,3 +14,17 @@ pub(crate) mod mount;
 pub(crate) mod orphan;
 pub(crate) mod statfs;
 pub(crate) mod store;
+
+use crate::volume::Volume;
+/// The inodes of a volume: by number, in memory or from their table.
+#[derive(Clone, Copy)]
+pub(crate) struct Inodes<'a> {
+    volume: &'a Volume,
+}
+
+impl Volume {
+    /// The inodes of this volume, by number.
+    pub(crate) fn inodes(&self) -> Inodes<'_> {
+        Inodes { volume: self }
+    }
+}

@@ -12,6 +12,19 @@
 use crate::volume::Volume;
 use extant_ondisk::features::RoCompat;
 
+/// The numbers that statfs reports.
+#[derive(Clone, Copy)]
+pub(crate) struct Statistics<'a> {
+    volume: &'a Volume,
+}
+
+impl Volume {
+    /// What statfs reports of this volume.
+    pub(crate) fn statistics(&self) -> Statistics<'_> {
+        Statistics { volume: self }
+    }
+}
+
 /// How full a volume is. Blocks are the volume's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceInfo {
@@ -29,65 +42,69 @@ pub struct SpaceInfo {
     pub free_inodes: u32,
 }
 
-impl Volume {
+impl Statistics<'_> {
     /// How full the volume is now.
     ///
     /// Until something is written, the counters are those of the superblock, so they can be out of
     /// date on a volume that was not unmounted. Counts the layout's metadata over all groups.
-    pub(crate) fn space_info(&self) -> SpaceInfo {
-        let ratio_log2 = self.geometry().log_cluster_ratio();
-        let blocks = self.geometry().blocks_count().saturating_sub(self.overhead_blocks());
-        let free = self.space().unreserved_clusters() << ratio_log2;
+    pub(crate) fn space_info(self) -> SpaceInfo {
+        let ratio_log2 = self.volume.geometry().log_cluster_ratio();
+        let blocks = self.volume.geometry().blocks_count().saturating_sub(self.overhead_blocks());
+        let free = self.volume.space().unreserved_clusters() << ratio_log2;
         let free = free.min(blocks);
-        let pool = self.space().reservations().pool_in_use() << ratio_log2;
-        let kept = self.at_open().reserved_blocks.saturating_add(pool);
+        let pool = self.volume.space().reservations().pool_in_use() << ratio_log2;
+        let kept = self.volume.at_open().reserved_blocks.saturating_add(pool);
         SpaceInfo {
-            block_bytes: self.block_size().bytes() as u32,
+            block_bytes: self.volume.block_size().bytes() as u32,
             blocks,
             free,
             available: free.saturating_sub(kept),
-            inodes: self.geometry().inodes_count(),
-            free_inodes: self.space().free_inodes(),
+            inodes: self.volume.geometry().inodes_count(),
+            free_inodes: self.volume.space().free_inodes(),
         }
     }
 
     /// Blocks that never hold data. Their number stays the same while the volume is open, so the
     /// groups are walked once and not in each call.
-    fn overhead_blocks(&self) -> u64 {
-        if let Some(known) = self.overhead().get() {
+    fn overhead_blocks(self) -> u64 {
+        if let Some(known) = self.volume.overhead().get() {
             return *known;
         }
         let (blocks, is_sure) = self.count_overhead();
         match is_sure {
-            true => *self.overhead().get_or_init(|| blocks),
+            true => *self.volume.overhead().get_or_init(|| blocks),
             false => blocks,
         }
     }
 
     /// Counts them, and returns whether the count is final: a journal that cannot be found now
     /// counts as 0.
-    fn count_overhead(&self) -> (u64, bool) {
-        let stored =
-            u64::from(self.at_open().overhead_clusters) << self.geometry().log_cluster_ratio();
-        if self.has_ro_compat(RoCompat::BIGALLOC)
+    fn count_overhead(self) -> (u64, bool) {
+        let stored = u64::from(self.volume.at_open().overhead_clusters)
+            << self.volume.geometry().log_cluster_ratio();
+        if self.volume.has_ro_compat(RoCompat::BIGALLOC)
             && stored != 0
-            && stored <= self.geometry().blocks_count()
+            && stored <= self.volume.geometry().blocks_count()
         {
             return (stored, true);
         }
-        let groups = u64::from(self.geometry().groups_count());
-        let bitmaps_and_tables = groups * (2 + u64::from(self.geometry().itable_blocks()));
+        let groups = u64::from(self.volume.geometry().groups_count());
+        let bitmaps_and_tables = groups * (2 + u64::from(self.volume.geometry().itable_blocks()));
         let bases: u64 = self
+            .volume
             .geometry()
             .groups()
-            .filter_map(|group| self.geometry().base_blocks(group))
+            .filter_map(|group| self.volume.geometry().base_blocks(group))
             .map(|base| base.end - base.start)
             .sum();
-        let (journal, is_sure) = match self.journal_place(None) {
+        let (journal, is_sure) = match self.volume.journal_file().place(None) {
             Ok(Some(place)) => (u64::from(place.map.blocks()), true),
             Ok(None) => (0, true),
             Err(_) => (0, false),
         };
-        (self.geometry().first_data_block().0 + bitmaps_and_tables + bases + journal, is_sure)
+        (
+            self.volume.geometry().first_data_block().0 + bitmaps_and_tables + bases + journal,
+            is_sure,
+        )
     }
 }

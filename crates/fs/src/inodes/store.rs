@@ -12,14 +12,15 @@ impl Body {
     /// Writes the inode into its table block under `handle`, checksum included, and the change of
     /// its usage into the quota files.
     ///
-    /// Spends one credit and [`Volume::quota_credits`]. Errors: `Device`, `Aborted`; `FileTooLarge`
-    /// when the sectors do not fit. Locks: the caller holds the inode's; takes `Leaf`, then
-    /// `Quota`.
+    /// Spends one credit and
+    /// [`QuotaAccounting::credits`](crate::tree::usage::QuotaAccounting::credits). Errors:
+    /// `Device`, `Aborted`; `FileTooLarge` when the sectors do not fit. Locks: the caller holds the
+    /// inode's; takes `Leaf`, then `Quota`.
     pub(crate) fn store(&mut self, volume: &Volume, handle: &Handle<'_>) -> Result<()> {
-        self.store_in(volume, handle, &volume.inode_slot(self.ino())?)
+        self.store_in(volume, handle, &volume.inodes().slot(self.ino())?)
     }
 
-    /// As [`Body::store`], into the slot from [`Volume::inode_slot`].
+    /// As [`Body::store`], into the slot from [`Inodes::slot`](crate::inodes::Inodes::slot).
     pub(crate) fn store_in(
         &mut self,
         volume: &Volume,
@@ -48,11 +49,11 @@ impl Body {
                 None => None,
             };
             self.synced.note(handle.commit_point(), slot, &self.raw);
-            volume.note_stored(handle, ino, self, slot, &self.raw);
+            volume.notes().note_stored(handle, ino, self, slot, &self.raw);
             slot.copy_from_slice(&self.raw);
             held
         };
         drop(list);
-        volume.quota_stored(handle, ino, self, held)
+        volume.quota_accounting().stored(handle, ino, self, held)
     }
 }

@@ -155,7 +155,7 @@ impl Loader {
         let mut all;
         let mut entries = entries;
         if ino == Ino::ROOT {
-            let made = volume.read_inode(ino)?;
+            let made = volume.inodes().read(ino)?;
             // It was made with a lost+found, which stays.
             if made.disk.links > 2
                 && let Some(lost) = Ino::new(volume.at_open().first_ino)
@@ -170,9 +170,9 @@ impl Loader {
             (body.disk.flags, body.disk.size) = (made.disk.flags, made.disk.size);
             (body.disk.sectors, body.disk.generation) = (made.disk.sectors, made.disk.generation);
         }
-        volume.dir_pack(&handle, ino, &mut body, parent, entries)?;
+        volume.dir_mut(&mut body).pack(&handle, parent, entries)?;
         let indexed = body.disk.flags.contains(InodeFlags::INDEX);
-        body.disk.links = volume.directory_links(indexed, links.saturating_sub(2))?;
+        body.disk.links = volume.inodes().directory_links(indexed, links.saturating_sub(2))?;
         self.finish_inode(&handle, ino, body, attributes)
     }
 
@@ -210,7 +210,7 @@ impl Loader {
                 continue;
             }
             done = last;
-            volume.fill(ino, &mut body, &handle, range, ExtentState::Written, &mut |run| {
+            volume.file_mut(&mut body).fill(&handle, range, ExtentState::Written, &mut |run| {
                 if let Target::Written(physical) = run.target {
                     placed(Placed { logical: run.logical.0, physical, len: run.len });
                 }
@@ -237,7 +237,7 @@ impl Loader {
         let volume = self.volume();
         let handle = volume.journal().start(Credits::blocks(64))?;
         let mut body = self.fresh(ino, FileKind::Regular, attributes, None)?;
-        if !volume.inline_write(ino, &mut body, content)? {
+        if !volume.inline_mut(&mut body).write(content)? {
             return Ok(false);
         }
         self.finish_inode(&handle, ino, body, attributes)?;
@@ -257,7 +257,7 @@ impl Loader {
         let volume = self.volume();
         let handle = volume.journal().start(Credits::blocks(64))?;
         let mut body = self.fresh(ino, FileKind::Symlink, attributes, None)?;
-        volume.symlink_write(&handle, ino, &mut body, target)?;
+        volume.file_mut(&mut body).symlink_write(&handle, target)?;
         self.finish_inode(&handle, ino, body, attributes)
     }
 
@@ -289,15 +289,15 @@ impl Loader {
     /// `NoSpace` when the quota files do not fit; `Device`.
     pub fn finish(self) -> Result<Made> {
         let volume = self.volume();
-        if volume.has_quota() {
+        if volume.quota_accounting().has_quota() {
             let mut usage = self.usage.take();
             // It was not loaded, but it exists if the root still names it.
             let lost =
                 Ino::new(volume.at_open().first_ino).filter(|_| self.formatted.lost_and_found);
             if let Some(lost) = lost {
-                usage.charge(volume, lost, &volume.read_inode(lost)?)?;
+                usage.charge(volume.file(&volume.inodes().read(lost)?))?;
             }
-            volume.write_quota_files(&usage)?;
+            volume.quota_accounting().write_quota_files(&usage)?;
         }
         volume.space().bulk().end();
         let made = self.formatted.made();
@@ -312,20 +312,23 @@ impl Loader {
         attributes: &Attributes<'_>,
         rdev: Option<DeviceNumber>,
     ) -> Result<Body> {
-        let mut body = self.volume().new_body(ino, &NewInode {
-            goal: InodeGoal::InOrder,
-            mode: kind.mode_bits() | attributes.mode & 0o7777,
-            uid: attributes.uid,
-            gid: attributes.gid,
-            atime: attributes.atime,
-            ctime: attributes.ctime,
-            mtime: attributes.mtime,
-            crtime: attributes.mtime,
-            flags: InodeFlags::empty(),
-            rdev,
-            projid: 0,
-            generation: None,
-        })?;
+        let mut body = self.volume().inodes().new_body(
+            ino,
+            &NewInode {
+                goal: InodeGoal::InOrder,
+                mode: kind.mode_bits() | attributes.mode & 0o7777,
+                uid: attributes.uid,
+                gid: attributes.gid,
+                atime: attributes.atime,
+                ctime: attributes.ctime,
+                mtime: attributes.mtime,
+                crtime: attributes.mtime,
+                flags: InodeFlags::empty(),
+                rdev,
+                projid: 0,
+                generation: None,
+            },
+        )?;
         if kind != FileKind::Directory {
             let links = u16::try_from(attributes.links).ok().filter(|&links| links <= LINK_MAX);
             body.disk.links = links.ok_or(Error::LinkLimit)?;
@@ -336,7 +339,7 @@ impl Loader {
     fn finish_inode(
         &self,
         handle: &extant_journal::Handle<'_>,
-        ino: Ino,
+        _ino: Ino,
         mut body: Body,
         attributes: &Attributes<'_>,
     ) -> Result<()> {
@@ -352,7 +355,7 @@ impl Loader {
                     Ok((index, name, value))
                 })
                 .collect::<Result<_>>()?;
-            volume.xattr_set_all(handle, ino, &mut body, &list).map_err(|error| {
+            volume.xattrs_mut(&mut body).set_all(handle, &list).map_err(|error| {
                 // Either the volume is full, or the inode and its block are.
                 match error {
                     Error::NoSpace if self.has_space() => Error::NotSupported(
@@ -362,8 +365,8 @@ impl Loader {
                 }
             })?;
         }
-        if volume.has_quota() {
-            self.usage.borrow_mut().charge(volume, ino, &body)?;
+        if volume.quota_accounting().has_quota() {
+            self.usage.borrow_mut().charge(volume.file(&body))?;
         }
         body.store(volume, handle)
     }

@@ -9,8 +9,7 @@
 //! For changes that an open volume cannot follow: another size, other checksums, no journal.
 
 use crate::context::environment::Environment;
-use crate::context::superblock::patch_superblock;
-use crate::context::superblock::read_superblock;
+use crate::context::superblock::{patch_superblock, read_superblock};
 use crate::recovery::staged::Staged;
 use crate::volume::{Volume, VolumeOptions};
 use extant_base::{Error, Result};
@@ -136,7 +135,7 @@ fn open_log(devices: &Devices, sb: &Superblock) -> Result<Option<Log>> {
         return Ok(None);
     }
     let volume = Volume::open_parts(Arc::clone(&devices.volume), &VolumeOptions::default())?;
-    match volume.journal_place(devices.journal.as_ref())? {
+    match volume.journal_file().place(devices.journal.as_ref())? {
         Some(place) => Log::open(place.device, place.map).map(Some),
         None => Ok(None),
     }

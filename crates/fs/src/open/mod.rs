@@ -21,8 +21,7 @@ use crate::context::superblock::read_superblock;
 use crate::inodes::journal_map::JournalPlace;
 use crate::recovery;
 use crate::state::quota::QuotaPolicy;
-use crate::volume::DataMode;
-use crate::volume::{Volume, VolumeOptions};
+use crate::volume::{DataMode, Volume, VolumeOptions};
 use devices::name_of;
 use extant_base::{BlockSize, Error, Feature, GroupNr, Result};
 use extant_blockdev::{BlockDevice, Overlay, ReadOnly};
@@ -158,7 +157,7 @@ impl OpenOptions {
             volume.set_reads_past_cache();
         }
         if self.write {
-            volume.begin_writing(self.one_transaction)?;
+            volume.mount_state().begin_writing(self.one_transaction)?;
         }
         let volume = Arc::new(volume);
         if let Some(cache) = volume.page_cache() {
@@ -186,7 +185,7 @@ impl OpenOptions {
             return Ok(None);
         }
         let volume = Volume::open_parts(Arc::clone(device), &self.volume_options(true))?;
-        match volume.journal_place(self.external_journal(hold)?.as_ref())? {
+        match volume.journal_file().place(self.external_journal(hold)?.as_ref())? {
             Some(JournalPlace { device, map }) => Log::open(device, map).map(Some),
             None => Ok(None),
         }

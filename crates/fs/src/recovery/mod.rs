@@ -24,8 +24,7 @@ mod stage;
 pub(crate) mod staged;
 mod torn;
 
-use crate::context::superblock::patch_superblock;
-use crate::context::superblock::read_superblock;
+use crate::context::superblock::{patch_superblock, read_superblock};
 use crate::inodes::journal_map::JournalPlace;
 use crate::volume::{Volume, VolumeOptions};
 use extant_base::{Error, Result, Site, What};
@@ -170,7 +169,7 @@ fn open_log(request: &Request<'_>, needed: bool) -> Result<Option<Log>> {
 
 /// The log that the superblock names, or `None` if it names none.
 fn log_of(volume: &Volume, request: &Request<'_>) -> Result<Option<Log>> {
-    match volume.journal_place(request.external.as_ref())? {
+    match volume.journal_file().place(request.external.as_ref())? {
         Some(JournalPlace { device, map, .. }) => Log::open(device, map).map(Some),
         None => Ok(None),
     }

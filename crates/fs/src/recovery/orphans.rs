@@ -105,7 +105,7 @@ type FileEntry = (BlockNr, usize, Ino);
 fn file_entries(volume: &Volume) -> Result<(Vec<FileEntry>, Option<u32>)> {
     let number = volume.at_open().orphan_file_inum;
     let file = Ino::new(number).ok_or(Site::NOWHERE.corrupt(What::OrphanFile))?;
-    let inode = volume.inode_internal(file)?;
+    let inode = volume.inodes().get_internal(file)?;
     let body = inode.read().clone();
     let at = Site::of_ino(file);
     let blocks = body.size >> volume.block_size().log2();
@@ -115,7 +115,7 @@ fn file_entries(volume: &Volume) -> Result<(Vec<FileEntry>, Option<u32>)> {
     let seed = body.seed(volume.context());
     let mut entries = Vec::new();
     for logical in 0..blocks as u32 {
-        let block = volume.content_block(file, &body, LogicalBlock(logical))?;
+        let block = volume.file(&body).content_block(LogicalBlock(logical))?;
         let block = block.ok_or(at.corrupt(What::OrphanFile))?;
         let bytes = block.read();
         let inodes = volume.geometry().inodes_count();
@@ -194,7 +194,7 @@ impl OrphanRecords {
     pub(super) fn store(&self, volume: &Volume) -> Result<()> {
         let mut next = 0;
         for ino in self.list.iter().rev().filter(|ino| !self.gone.contains(*ino)) {
-            let inode = volume.inode_as(*ino, Lookup::Internal)?;
+            let inode = volume.inodes().get_as(*ino, Lookup::Internal)?;
             let mut body = inode.write();
             if body.dtime != next {
                 body.disk.dtime = next;
@@ -221,7 +221,7 @@ fn finish_off(
 ) -> Result<()> {
     let body = stage.volume.orphan(ino)?;
     let freed = body.links == 0;
-    if stage.volume.has_map(&body) && (freed || body.file_kind() == FileKind::Regular) {
+    if stage.volume.file(&body).has_map() && (freed || body.file_kind() == FileKind::Regular) {
         let size = stage.volume.block_size();
         let keep = match freed {
             true => 0,
@@ -230,16 +230,16 @@ fn finish_off(
         free_pieces(stage, ino, &body, keep)?;
     }
     let volume = &stage.volume;
-    let inode = volume.inode_as(ino, Lookup::Orphan)?;
+    let inode = volume.inodes().get_as(ino, Lookup::Orphan)?;
     {
         let mut body = inode.write();
         let handle = volume.journal().start(Credits::blocks(64))?;
         if freed {
-            volume.release_inode(&handle, ino, &mut body)?;
+            volume.file_mut(&mut body).release_inode(&handle)?;
         } else {
             if body.file_kind() == FileKind::Regular {
                 let size = body.size;
-                volume.truncate(&handle, ino, &mut body, size)?;
+                volume.file_mut(&mut body).truncate(&handle, size)?;
             }
             body.disk.dtime = 0;
             body.store(volume, &handle)?;
@@ -258,7 +258,7 @@ fn finish_off(
 fn free_pieces(stage: &mut Stage, ino: Ino, body: &Body, keep: u32) -> Result<()> {
     let mut starts = vec![keep];
     let mut mapped = 0;
-    for run in stage.volume.runs(ino, body, keep..LOGICAL_END) {
+    for run in stage.volume.file(body).runs(keep..LOGICAL_END) {
         let run = run?;
         if run.target.block().is_some() {
             mapped += 1;
@@ -273,13 +273,15 @@ fn free_pieces(stage: &mut Stage, ino: Ino, body: &Body, keep: u32) -> Result<()
     // The last piece is freed together with the inode.
     for start in starts.into_iter().rev() {
         let volume = &stage.volume;
-        let inode = volume.inode_as(ino, Lookup::Orphan)?;
+        let inode = volume.inodes().get_as(ino, Lookup::Orphan)?;
         {
             let mut body = inode.write();
             let handle = volume.journal().start(Credits::blocks(64))?;
             match body.file_kind() {
-                FileKind::Regular => volume.unmap(ino, &mut body, &handle, start..LOGICAL_END)?,
-                _ => volume.unmap_content(&handle, ino, &mut body, start)?,
+                FileKind::Regular => {
+                    volume.file_mut(&mut body).unmap(&handle, start..LOGICAL_END)?
+                }
+                _ => volume.file_mut(&mut body).unmap_content(&handle, start)?,
             }
             body.store(volume, &handle)?;
             handle.stop()?;
@@ -292,12 +294,13 @@ fn free_pieces(stage: &mut Stage, ino: Ino, body: &Body, keep: u32) -> Result<()
 impl Volume {
     /// The inode that an orphan record names, which must be in use.
     ///
-    /// Errors: `OrphanList` when it is not; those of [`Volume::inode_as`].
+    /// Errors: `OrphanList` when it is not; those of
+    /// [`Inodes::get_as`](crate::inodes::Inodes::get_as).
     pub(super) fn orphan(&self, ino: Ino) -> Result<Body> {
         if !self.is_inode_marked(ino)? {
             return Err(Site::of_ino(ino).corrupt(What::OrphanList));
         }
-        let inode = self.inode_as(ino, Lookup::Orphan)?;
+        let inode = self.inodes().get_as(ino, Lookup::Orphan)?;
         let body = inode.read().clone();
         Ok(body)
     }

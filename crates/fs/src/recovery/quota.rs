@@ -53,12 +53,12 @@ pub(crate) fn usage(volume: &Volume) -> Result<Usage> {
             Err(error) => return Err(error),
         };
         for ino in used.into_iter().filter_map(|slot| volume.geometry().ino_of_slot(nr, slot)) {
-            if volume.is_hidden(ino) {
+            if volume.inodes().is_hidden(ino) {
                 continue;
             }
-            match volume.peek_inode(ino, Lookup::Internal) {
+            match volume.inodes().peek(ino, Lookup::Internal) {
                 Ok(body) if body.flags.contains(InodeFlags::EA_INODE) => {}
-                Ok(body) => usage.charge(volume, ino, &body)?,
+                Ok(body) => usage.charge(volume.file(&body))?,
                 Err(Error::Corrupt { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -70,7 +70,7 @@ pub(crate) fn usage(volume: &Volume) -> Result<Usage> {
 /// Sets the usage in one quota file, where it differs.
 fn update(volume: &Volume, ino: Ino, kind: QuotaKind, usage: &Usage) -> Result<()> {
     let mut totals = usage.totals(kind).clone();
-    let inode = volume.inode_internal(ino)?;
+    let inode = volume.inodes().get_internal(ino)?;
     let mut body = inode.write();
     let handle = volume.journal().start(Credits::blocks(64))?;
     let mut file = QuotaFile { host: volume, ino, body: &mut body, handle: Some(&handle) };

@@ -14,8 +14,7 @@
 //! Replay writes the log's superblock home with these fields already in it: no power cut leaves a
 //! superblock without them.
 
-use crate::context::superblock::patch_superblock;
-use crate::context::superblock::raw_superblock;
+use crate::context::superblock::{patch_superblock, raw_superblock};
 use crate::recovery::mark_errors;
 use extant_base::Result;
 use extant_blockdev::BlockDevice;

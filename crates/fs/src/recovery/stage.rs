@@ -70,7 +70,7 @@ impl Stage {
 
     /// Writes the changes home as one transaction. The volume must be consistent.
     pub(super) fn commit_step(&mut self) -> Result<()> {
-        self.volume.update_superblock()?;
+        self.volume.mount_state().update_superblock()?;
         self.volume.journal().sync()?;
         let now = self.volume.environment().now();
         let now = (u64::try_from(now.sec).unwrap_or(0), now.nsec);
@@ -84,7 +84,7 @@ impl Stage {
         self.staged.empty_log()?;
         // The last write is the superblock alone: it takes effect as a whole.
         self.volume.context().superblock().write().features.incompat.remove(Incompat::LIVE);
-        self.volume.update_superblock()?;
+        self.volume.mount_state().update_superblock()?;
         self.volume.journal().sync()?;
         let mut bytes = [0; SUPERBLOCK_SIZE];
         let at = ByteOffset(SUPERBLOCK_OFFSET);

@@ -170,9 +170,9 @@ mod tests {
         assert_eq!(free, volume.at_open().free_blocks >> volume.geometry().log_cluster_ratio());
         assert_eq!(volume.space().free_inodes(), volume.at_open().free_inodes);
         assert_eq!(volume.space().free_space.counters().dirs(), 2, "/ and /lost+found");
-        let info = volume.space_info();
+        let info = volume.statistics().space_info();
         assert!(volume.overhead().get().is_some_and(|blocks| *blocks > 0));
-        assert_eq!(volume.space_info(), info, "counted once, then remembered");
+        assert_eq!(volume.statistics().space_info(), info, "counted once, then remembered");
         assert_eq!(volume.space().groups().in_memory(), 1024, "that of the journal's inode");
     }
 }

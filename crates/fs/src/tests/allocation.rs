@@ -270,22 +270,22 @@ fn freeing_what_is_free_changes_no_counter() {
 fn grow_alternately(bench: &Bench, blocks: u32, step: u32) -> Vec<usize> {
     let inos: Vec<Ino> = (0..4).map(|_| bench.file(Ino::ROOT, 1)).collect();
     let mut bodies: Vec<_> =
-        inos.iter().map(|ino| bench.volume.read_inode(*ino).unwrap()).collect();
+        inos.iter().map(|ino| bench.volume.inodes().read(*ino).unwrap()).collect();
     for at in (0..blocks).step_by(step as usize) {
-        for (ino, body) in inos.iter().zip(&mut bodies) {
+        for (_, body) in inos.iter().zip(&mut bodies) {
             bench
                 .with(|volume, handle| {
                     let state = ExtentState::Written;
-                    volume.fill(*ino, body, handle, at..at + step, state, &mut |_| Ok(()))?;
+                    volume.file_mut(body).fill(handle, at..at + step, state, &mut |_| Ok(()))?;
                     body.disk.size = u64::from(at + step) << volume.block_size().log2();
                     body.store(volume, handle)
                 })
                 .unwrap();
         }
     }
-    let extents = inos.iter().zip(&bodies).map(|(ino, body)| {
+    let extents = inos.iter().zip(&bodies).map(|(_, body)| {
         let mut physical = None;
-        let runs = bench.volume.runs(*ino, body, 0..blocks).map(|run| run.unwrap());
+        let runs = bench.volume.file(body).runs(0..blocks).map(|run| run.unwrap());
         runs.filter(|run| {
             let start = run.target.block().unwrap();
             let joined = physical == Some(start.0);
@@ -295,8 +295,8 @@ fn grow_alternately(bench: &Bench, blocks: u32, step: u32) -> Vec<usize> {
         .count()
     });
     let extents = extents.collect();
-    for (ino, body) in inos.iter().zip(&mut bodies) {
-        bench.with(|volume, handle| volume.release_inode(handle, *ino, body)).unwrap();
+    for (_, body) in inos.iter().zip(&mut bodies) {
+        bench.with(|volume, handle| volume.file_mut(body).release_inode(handle)).unwrap();
     }
     extents
 }
@@ -330,11 +330,11 @@ fn held_clusters_are_released_before_space_runs_out() {
     let bench = Bench::made(9, small_groups(1024, ""));
     let volume = &bench.volume;
     let ino = bench.file(Ino::ROOT, 1);
-    let mut body = volume.read_inode(ino).unwrap();
+    let mut body = volume.inodes().read(ino).unwrap();
     let state = ExtentState::Written;
     let fill = |volume: &Volume, body: &mut Body, blocks: Range<u32>| {
         let handle = volume.journal().start(Credits::blocks(64)).unwrap();
-        let done = volume.fill(ino, body, &handle, blocks, state, &mut |_| Ok(()));
+        let done = volume.file_mut(body).fill(&handle, blocks, state, &mut |_| Ok(()));
         body.store(volume, &handle).unwrap();
         handle.stop().unwrap();
         done
@@ -356,7 +356,7 @@ fn held_clusters_are_released_before_space_runs_out() {
         at += 100;
     }
     assert_eq!(volume.space().free_clusters(), 0);
-    bench.with(|volume, handle| volume.release_inode(handle, ino, &mut body)).unwrap();
+    bench.with(|volume, handle| volume.file_mut(&mut body).release_inode(handle)).unwrap();
     bench.judge();
 }
 

@@ -25,10 +25,10 @@ fn block(bytes: u32) -> BlockSize {
 fn create(bench: &Bench, name: &str, new: NewInode) -> (Ino, Body) {
     bench
         .with(|volume, handle| {
-            let (ino, body) = volume.new_inode(handle, new)?;
-            let mut root = volume.read_inode(Ino::ROOT)?;
+            let (ino, body) = volume.inodes().allocate(handle, new)?;
+            let mut root = volume.inodes().read(Ino::ROOT)?;
             let kind = EntryKind::from_mode(new.mode);
-            volume.dir_insert(handle, Ino::ROOT, &mut root, name.as_bytes(), ino, kind)?;
+            volume.dir_mut(&mut root).insert(handle, name.as_bytes(), ino, kind)?;
             root.store(volume, handle)?;
             Ok((ino, body))
         })
@@ -45,14 +45,13 @@ fn file(bench: &Bench, name: &str) -> (Ino, Body) {
 
 fn set(
     bench: &Bench,
-    ino: Ino,
     body: &mut Body,
     index: NameIndex,
     name: &[u8],
     value: Option<&[u8]>,
 ) -> extant_base::Result<()> {
     bench.with(|volume, handle| {
-        volume.xattr_set(handle, ino, body, index, name, value, XattrMode::Any)?;
+        volume.xattrs_mut(body).set(handle, index, name, value, XattrMode::Any)?;
         body.store(volume, handle)
     })
 }
@@ -61,10 +60,10 @@ fn set(
 fn unlink(bench: &Bench, name: &str, body: &mut Body) {
     bench
         .with(|volume, handle| {
-            let mut root = volume.read_inode(Ino::ROOT)?;
-            let ino = volume.dir_remove(handle, Ino::ROOT, &mut root, name.as_bytes())?;
+            let mut root = volume.inodes().read(Ino::ROOT)?;
+            volume.dir_mut(&mut root).remove(handle, name.as_bytes())?;
             root.store(volume, handle)?;
-            volume.release_inode(handle, ino, body)
+            volume.file_mut(body).release_inode(handle)
         })
         .unwrap();
 }
@@ -99,7 +98,7 @@ fn run(bench: &Bench, steps: usize, most: usize) {
         // Few different values, so that some are shared.
         let value = value(random.below(3), size / 100 * 100);
         let value = (random.below(5) > 0).then_some(value);
-        match set(bench, *ino, body, USER, name.as_bytes(), value.as_deref()) {
+        match set(bench, body, USER, name.as_bytes(), value.as_deref()) {
             Ok(()) => match value {
                 Some(value) => drop(models[n].insert(name.clone(), value)),
                 None => assert!(models[n].remove(&name).is_some()),
@@ -109,20 +108,20 @@ fn run(bench: &Bench, steps: usize, most: usize) {
             Err(error) => panic!("{error}"),
         }
         if random.below(20) == 0 {
-            let read = bench.volume.read_inode(*ino).unwrap();
+            let read = bench.volume.inodes().read(*ino).unwrap();
             for (name, value) in &models[n] {
                 let name = format!("user.{name}");
-                let found = bench.volume.xattr(*ino, &read, name.as_bytes()).unwrap();
+                let found = bench.volume.xattrs(&read).get(name.as_bytes()).unwrap();
                 assert_eq!(found.as_ref(), Some(value), "{name}");
             }
-            assert_eq!(bench.volume.xattr_names(*ino, &read).unwrap().len(), models[n].len());
+            assert_eq!(bench.volume.xattrs(&read).names().unwrap().len(), models[n].len());
         }
     }
     bench.judge();
     // Without attributes all counts are as before.
-    for ((ino, body), model) in files.iter_mut().zip(&models) {
+    for ((_, body), model) in files.iter_mut().zip(&models) {
         for name in model.keys() {
-            set(bench, *ino, body, USER, name.as_bytes(), None).unwrap();
+            set(bench, body, USER, name.as_bytes(), None).unwrap();
         }
     }
     assert_eq!(free(bench), before);
@@ -154,7 +153,7 @@ fn blocks_of_equal_attributes_are_shared_up_to_the_limit() {
             .with(|volume, handle| {
                 let all: [(NameIndex, &[u8], &[u8]); 2] =
                     [(USER, b"long", &long), (NameIndex::SECURITY, b"selinux", b"label")];
-                volume.xattr_set_all(handle, ino, &mut body, &all)?;
+                volume.xattrs_mut(&mut body).set_all(handle, &all)?;
                 body.store(volume, handle)
             })
             .unwrap();
@@ -164,18 +163,15 @@ fn blocks_of_equal_attributes_are_shared_up_to_the_limit() {
     assert_eq!(blocks.len(), 2, "1024 share one block, the others the next");
     bench.judge();
     // An inode that changes its attributes gets its own block; the others keep theirs.
-    let (_, ino, body) = &mut files[7];
-    set(&bench, *ino, body, USER, b"long", Some(b"short")).unwrap();
+    let (_, _, body) = &mut files[7];
+    set(&bench, body, USER, b"long", Some(b"short")).unwrap();
     assert!(!blocks.contains(&body.disk.file_acl.unwrap()));
     bench.judge();
     for (n, _, body) in files.iter_mut().take(1025) {
         unlink(&bench, &format!("f{n}"), body);
     }
     bench.judge();
-    assert_eq!(
-        bench.volume.xattr(files[1027].1, &files[1027].2, b"user.long").unwrap(),
-        Some(long)
-    );
+    assert_eq!(bench.volume.xattrs(&files[1027].2).get(b"user.long").unwrap(), Some(long));
 }
 
 #[test]
@@ -184,9 +180,9 @@ fn value_inodes_are_shared_and_freed_with_the_last_name() {
     let big = value(2, 5000);
     let mut files: Vec<_> = (0..3).map(|n| file(&bench, &format!("f{n}"))).collect();
     let before = free(&bench);
-    for (ino, body) in &mut files {
-        set(&bench, *ino, body, USER, b"a", Some(&big)).unwrap();
-        set(&bench, *ino, body, USER, b"b", Some(&big)).unwrap();
+    for (_, body) in &mut files {
+        set(&bench, body, USER, b"a", Some(&big)).unwrap();
+        set(&bench, body, USER, b"b", Some(&big)).unwrap();
     }
     assert_eq!(before.1 - free(&bench).1, 1, "six names, one value");
     bench.judge();
@@ -201,9 +197,9 @@ fn value_inodes_are_shared_and_freed_with_the_last_name() {
 #[test]
 fn attributes_are_created_or_replaced_as_the_mode_demands() {
     let bench = Bench::made(64, MkfsOptions::new());
-    let (ino, mut body) = file(&bench, "f");
+    let (_, mut body) = file(&bench, "f");
     let mut set = |value: Option<&[u8]>, mode| {
-        bench.with(|v, h| v.xattr_set(h, ino, &mut body, USER, b"x", value, mode))
+        bench.with(|v, h| v.xattrs_mut(&mut body).set(h, USER, b"x", value, mode))
     };
     assert!(matches!(set(Some(b"1"), XattrMode::Replace), Err(Error::NoAttribute)));
     assert!(set(Some(b"1"), XattrMode::Create).is_ok());
@@ -219,29 +215,26 @@ fn attributes_are_created_or_replaced_as_the_mode_demands() {
 #[test]
 fn access_lists_become_the_mode_where_they_can() {
     let bench = Bench::made(64, MkfsOptions::new());
-    let (ino, mut body) = file(&bench, "f");
+    let (_, mut body) = file(&bench, "f");
     let index = NameIndex::ACL_ACCESS;
     let plain = Acl::from_mode(0o640).to_call();
-    set(&bench, ino, &mut body, index, b"", Some(&plain)).unwrap();
+    set(&bench, &mut body, index, b"", Some(&plain)).unwrap();
     assert_eq!(body.disk.mode, 0o100_640);
-    assert!(bench.volume.xattr_names(ino, &body).unwrap().is_empty());
+    assert!(bench.volume.xattrs(&body).names().unwrap().is_empty());
     let mut entries = Acl::from_mode(0o640).entries().to_vec();
     entries.push(AclEntry { tag: AclTag::User(1000), perm: 7 });
     entries.push(AclEntry { tag: AclTag::Mask, perm: 6 });
     let named = Acl::new(entries).unwrap().to_call();
-    set(&bench, ino, &mut body, index, b"", Some(&named)).unwrap();
+    set(&bench, &mut body, index, b"", Some(&named)).unwrap();
     assert_eq!(body.disk.mode, 0o100_660, "the group's bits are the mask's");
-    let read = bench.volume.xattr(ino, &body, b"system.posix_acl_access").unwrap();
+    let read = bench.volume.xattrs(&body).get(b"system.posix_acl_access").unwrap();
     assert_eq!(read, Some(named));
-    let default = set(&bench, ino, &mut body, NameIndex::ACL_DEFAULT, b"", Some(&plain));
+    let default = set(&bench, &mut body, NameIndex::ACL_DEFAULT, b"", Some(&plain));
     assert_eq!(default.unwrap_err().errno(), 13);
-    assert!(matches!(
-        set(&bench, ino, &mut body, index, b"", Some(b"junk")),
-        Err(Error::Invalid(_))
-    ));
+    assert!(matches!(set(&bench, &mut body, index, b"", Some(b"junk")), Err(Error::Invalid(_))));
     bench.judge();
-    set(&bench, ino, &mut body, index, b"", Some(&plain)).unwrap();
-    assert!(bench.volume.xattr_names(ino, &body).unwrap().is_empty());
+    set(&bench, &mut body, index, b"", Some(&plain)).unwrap();
+    assert!(bench.volume.xattrs(&body).names().unwrap().is_empty());
     bench.judge();
 }
 
@@ -261,14 +254,14 @@ fn symlinks_devices_and_pipes_are_clean_and_read_back() {
             let (ino, mut body) = create(&bench, &name, new(0o120_777));
             bench
                 .with(|volume, handle| {
-                    volume.symlink_write(handle, ino, &mut body, target.as_bytes())?;
+                    volume.file_mut(&mut body).symlink_write(handle, target.as_bytes())?;
                     let all: [(NameIndex, &[u8], &[u8]); 1] = [(NameIndex::TRUSTED, b"t", b"v")];
-                    volume.xattr_set_all(handle, ino, &mut body, &all)?;
+                    volume.xattrs_mut(&mut body).set_all(handle, &all)?;
                     body.store(volume, handle)
                 })
                 .unwrap();
-            let read = bench.volume.read_inode(ino).unwrap();
-            assert_eq!(bench.volume.symlink_target(ino, &read).unwrap(), target.as_bytes());
+            let read = bench.volume.inodes().read(ino).unwrap();
+            assert_eq!(bench.volume.file(&read).symlink_target().unwrap(), target.as_bytes());
             made.push((name, body));
         }
         for (n, (mode, major, minor)) in
@@ -280,7 +273,7 @@ fn symlinks_devices_and_pipes_are_clean_and_read_back() {
             let name = format!("node{n}");
             let (ino, mut body) = create(&bench, &name, NewInode { rdev, ..new(mode) });
             bench.store(&mut body);
-            assert_eq!(bench.volume.read_inode(ino).unwrap().disk.device(), rdev);
+            assert_eq!(bench.volume.inodes().read(ino).unwrap().disk.device(), rdev);
             made.push((name, body));
         }
         bench.judge();
@@ -298,29 +291,29 @@ fn inline_files_hold_what_fits_and_move_out() {
         let bench = Bench::made(64, features("inline_data").inode_size(inode_size));
         let capacity = usize::from(inode_size) - 128 - 32 - 4 - 20 - 4 + 60;
         for len in [0, 1, 59, 60, 61, capacity - 1, capacity, capacity + 1] {
-            let (ino, mut body) = file(&bench, &format!("f{len}"));
+            let (_, mut body) = file(&bench, &format!("f{len}"));
             let content = value(len, len);
-            let held = bench.volume.inline_write(ino, &mut body, &content).unwrap();
+            let held = bench.volume.inline_mut(&mut body).write(&content).unwrap();
             assert_eq!(held, len <= capacity, "{len}");
             bench.store(&mut body);
             if !held {
                 continue;
             }
             // An attribute that is set later goes where there is still space.
-            set(&bench, ino, &mut body, USER, b"x", Some(&[7; 30])).unwrap();
+            set(&bench, &mut body, USER, b"x", Some(&[7; 30])).unwrap();
             let mut read = vec![0; len];
-            bench.volume.read_file(ino, &body, 0, &mut read).unwrap();
+            bench.volume.file(&body).read_file(0, &mut read).unwrap();
             assert_eq!(read, content);
             bench.judge();
             bench
                 .with(|volume, handle| {
-                    volume.truncate(handle, ino, &mut body, len as u64 / 2)?;
-                    volume.truncate(handle, ino, &mut body, len as u64)?;
-                    volume.inline_to_blocks(handle, ino, &mut body)?;
+                    volume.file_mut(&mut body).truncate(handle, len as u64 / 2)?;
+                    volume.file_mut(&mut body).truncate(handle, len as u64)?;
+                    volume.inline_mut(&mut body).move_to_blocks(handle)?;
                     body.store(volume, handle)
                 })
                 .unwrap();
-            bench.volume.read_file(ino, &body, 0, &mut read).unwrap();
+            bench.volume.file(&body).read_file(0, &mut read).unwrap();
             assert_eq!(read[..len / 2], content[..len / 2]);
             assert!(read[len / 2..].iter().all(|byte| *byte == 0));
             bench.judge();
@@ -333,10 +326,10 @@ fn truncating_frees_blocks_and_zeroes_the_rest_of_the_last() {
     for options in [features("^metadata_csum"), MkfsOptions::of_type("ext2").unwrap()] {
         let bench = Bench::made(64, options.block_size(block(1024)));
         let before = free(&bench);
-        let (ino, mut body) = file(&bench, "f");
+        let (_, mut body) = file(&bench, "f");
         bench
             .with(|volume, handle| {
-                volume.write_content(handle, ino, &mut body, &[9; 600_000])?;
+                volume.file_mut(&mut body).write_content(handle, &[9; 600_000])?;
                 body.disk.size = 600_000;
                 body.store(volume, handle)
             })
@@ -345,13 +338,13 @@ fn truncating_frees_blocks_and_zeroes_the_rest_of_the_last() {
         for size in [500_000, 300_100, 100, 5000, 0] {
             bench
                 .with(|volume, handle| {
-                    volume.truncate(handle, ino, &mut body, size)?;
+                    volume.file_mut(&mut body).truncate(handle, size)?;
                     body.store(volume, handle)
                 })
                 .unwrap();
             bench.judge();
             let mut read = vec![1; size as usize];
-            bench.volume.read_file(ino, &body, 0, &mut read).unwrap();
+            bench.volume.file(&body).read_file(0, &mut read).unwrap();
             let kept = if size == 5000 { 100 } else { size as usize };
             assert!(read[..kept].iter().all(|byte| *byte == 9));
             assert!(read[kept..].iter().all(|byte| *byte == 0));

@@ -26,31 +26,31 @@ fn damage(bench: &Bench, blocks: &[BlockNr], random: &mut Random) {
         .unwrap();
 }
 
-fn blocks_of(bench: &Bench, ino: Ino, body: &Body) -> Vec<BlockNr> {
+fn blocks_of(bench: &Bench, body: &Body) -> Vec<BlockNr> {
     let blocks = (body.disk.size >> bench.volume.block_size().log2()) as u32;
-    let block = |n| bench.volume.map(ino, body, LogicalBlock(n), 1).unwrap().target.block();
+    let block = |n| bench.volume.file(body).map(LogicalBlock(n), 1).unwrap().target.block();
     (0..blocks).filter_map(block).chain(body.disk.file_acl).collect()
 }
 
 /// Uses a directory in every way and ignores the results.
-fn use_all(bench: &Bench, dir: Ino, body: &mut Body, target: Ino, random: &mut Random) {
+fn use_all(bench: &Bench, body: &mut Body, target: Ino, random: &mut Random) {
     for step in 0..60 {
         let name = format!("{:->90}", random.below(400)).into_bytes();
         let kind = EntryKind::Regular;
         let _ = bench.with(|volume, handle| match step % 6 {
-            0..3 => volume.dir_insert(handle, dir, body, &name, target, kind),
-            3 => volume.dir_remove(handle, dir, body, &name).map(drop),
-            4 => volume.dir_set(handle, dir, body, &name, target, kind).map(drop),
+            0..3 => volume.dir_mut(body).insert(handle, &name, target, kind),
+            3 => volume.dir_mut(body).remove(handle, &name).map(drop),
+            4 => volume.dir_mut(body).set(handle, &name, target, kind).map(drop),
             _ => {
                 let value = vec![step as u8; random.below(1200)];
                 let value = (random.below(4) > 0).then_some(&value[..]);
                 let index = NameIndex::USER;
-                volume.xattr_set(handle, dir, body, index, b"a", value, XattrMode::Any)
+                volume.xattrs_mut(body).set(handle, index, b"a", value, XattrMode::Any)
             }
         });
     }
-    let _ = bench.with(|volume, handle| volume.dir_set_parent(handle, dir, body, target));
-    let _ = bench.with(|volume, handle| volume.release_inode(handle, dir, body));
+    let _ = bench.with(|volume, handle| volume.dir_mut(body).set_parent(handle, target));
+    let _ = bench.with(|volume, handle| volume.file_mut(body).release_inode(handle));
 }
 
 #[test]
@@ -69,15 +69,15 @@ fn damaged_directories_and_attributes_are_errors() {
                 for n in 0..count {
                     let name = format!("{n:->90}").into_bytes();
                     let kind = EntryKind::Regular;
-                    volume.dir_insert(handle, dir, &mut body, &name, target, kind)?;
+                    volume.dir_mut(&mut body).insert(handle, &name, target, kind)?;
                 }
                 let index = NameIndex::USER;
                 let value = Some(&[7; 600][..]);
-                volume.xattr_set(handle, dir, &mut body, index, b"a", value, XattrMode::Any)?;
+                volume.xattrs_mut(&mut body).set(handle, index, b"a", value, XattrMode::Any)?;
                 body.store(volume, handle)
             })
             .unwrap();
-        let blocks = blocks_of(&bench, dir, &body);
+        let blocks = blocks_of(&bench, &body);
         for _ in 0..1 + random.below(5) {
             if random.below(4) == 0 || blocks.is_empty() {
                 // The inode: map or inline entries, and attributes.
@@ -89,6 +89,6 @@ fn damaged_directories_and_attributes_are_errors() {
                 damage(&bench, &blocks, &mut random);
             }
         }
-        use_all(&bench, dir, &mut body, target, &mut random);
+        use_all(&bench, &mut body, target, &mut random);
     }
 }

@@ -17,7 +17,7 @@ fn the_first_and_the_last_error_are_recorded() {
     report(&bench, What::ExtentEmpty, Site::of_ino(Ino::ROOT).block(BlockNr(99)));
     let other: Result<(), Error> = bench.volume.context().recording_errors(|| Err(Error::NotFound));
     assert!(other.is_err());
-    bench.volume.sync().unwrap();
+    bench.volume.mount_state().sync().unwrap();
     let says = e2fsprogs::dumpe2fs(&bench.path).unwrap();
     for part in [
         "clean with errors",
@@ -41,7 +41,7 @@ fn a_volume_with_errors_remount_ro_takes_no_changes_after_an_error() {
         bench.volume.context().check_writable().unwrap();
         report(&bench, What::DirentLength, Site::of_ino(Ino::ROOT));
         assert!(matches!(bench.volume.context().check_writable(), Err(Error::ReadOnly)));
-        bench.volume.sync().unwrap();
+        bench.volume.mount_state().sync().unwrap();
         let says = e2fsprogs::dumpe2fs(&bench.path).unwrap();
         assert!(says.contains("with errors"), "{says}");
     }

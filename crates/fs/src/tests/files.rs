@@ -44,14 +44,14 @@ impl Rig {
 
     /// Closes the volume and opens it again.
     fn reopen(&mut self) {
-        self.fs.volume().close().unwrap();
+        self.fs.volume().mount_state().close().unwrap();
         self.fs = open(&self.path, self.kind);
     }
 
     /// Runs e2fsck and the library's own check, and opens the volume again.
     #[track_caller]
     fn judge(&mut self) {
-        self.fs.volume().close().unwrap();
+        self.fs.volume().mount_state().close().unwrap();
         if let Err(report) = e2fsprogs::e2fsck(&self.path, None).expect_clean() {
             if let Some(keep) = std::env::var_os("EXTANT_KEEP") {
                 std::fs::copy(&self.path, keep).unwrap();

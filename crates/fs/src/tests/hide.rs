@@ -31,7 +31,7 @@ fn blocks_that_cannot_be_hidden_are_never_shown_by_a_commit() {
     device.write_at(at, &[OTHERS; 4096]).unwrap();
 
     let mut body = node.inode().write();
-    let handle = volume.journal().start(volume.convert_credits(&body)).unwrap();
+    let handle = volume.journal().start(volume.credits_of(&body).convert()).unwrap();
     let ((filled, is_filled), (done, is_done)) = (channel(), channel::<()>());
     std::thread::scope(|scope| {
         scope.spawn(move || {
@@ -42,11 +42,10 @@ fn blocks_that_cannot_be_hidden_are_never_shown_by_a_commit() {
             let _ = other.stop();
         });
         is_filled.recv().unwrap();
-        let ino = node.ino();
         let written = extant_ondisk::extent::ExtentState::Written;
-        volume.convert(ino, &mut body, &handle, 0..4, written).unwrap();
+        volume.file_mut(&mut body).convert(&handle, 0..4, written).unwrap();
         let piece = Piece { logical: 0, len: 4, block: extent.block, fresh: true, moved: false };
-        volume.hide(&mut body, &handle, ino, &[piece]);
+        volume.file_mut(&mut body).hide(&handle, &[piece]);
         let _ = body.store(volume, &handle);
         drop(done);
     });

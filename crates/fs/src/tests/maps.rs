@@ -22,7 +22,6 @@ use std::ops::Range;
 
 /// One file and the expected content of its map.
 struct Modelled {
-    ino: Ino,
     body: Body,
     model: BTreeMap<u32, (u64, ExtentState)>,
 }
@@ -37,27 +36,27 @@ enum Step {
 
 impl Modelled {
     fn new(bench: &Bench, name: &str, blocks: u32) -> Modelled {
-        let (ino, body) = bench
+        let body = bench
             .with(|volume, handle| {
                 let goal = InodeGoal::Other { parent: Ino::ROOT };
                 let (ino, mut body) =
-                    volume.new_inode(handle, NewInode::at(goal, 0o100_644, NOW))?;
+                    volume.inodes().allocate(handle, NewInode::at(goal, 0o100_644, NOW))?;
                 body.disk.size = u64::from(blocks) << volume.block_size().log2();
                 body.store(volume, handle)?;
-                let mut root = volume.read_inode(Ino::ROOT)?;
+                let mut root = volume.inodes().read(Ino::ROOT)?;
                 let kind = EntryKind::Regular;
-                volume.dir_insert(handle, Ino::ROOT, &mut root, name.as_bytes(), ino, kind)?;
+                volume.dir_mut(&mut root).insert(handle, name.as_bytes(), ino, kind)?;
                 root.store(volume, handle)?;
-                Ok((ino, body))
+                Ok(body)
             })
             .unwrap();
-        Modelled { ino, body, model: BTreeMap::new() }
+        Modelled { body, model: BTreeMap::new() }
     }
 
     /// The engine's map of the blocks of `range`.
     fn read(&self, volume: &Volume, range: Range<u32>) -> BTreeMap<u32, (u64, ExtentState)> {
         let mut found = BTreeMap::new();
-        for run in volume.runs(self.ino, &self.body, range) {
+        for run in volume.file(&self.body).runs(range) {
             let run = run.unwrap();
             let (first, state) = match run.target {
                 Target::Hole => continue,
@@ -74,14 +73,14 @@ impl Modelled {
     /// part, but must not change mapped blocks outside its range.
     fn take(&mut self, bench: &Bench, step: Step, range: Range<u32>) -> Result<()> {
         let before = self.model.clone();
-        let (ino, body) = (self.ino, &mut self.body);
+        let body = &mut self.body;
         let done = bench.with(|volume: &Volume, handle: &Handle<'_>| {
             let done = match step {
                 Step::Fill(state) => {
-                    volume.fill(ino, body, handle, range.clone(), state, &mut |_| Ok(()))
+                    volume.file_mut(body).fill(handle, range.clone(), state, &mut |_| Ok(()))
                 }
-                Step::Unmap => volume.unmap(ino, body, handle, range.clone()),
-                Step::Convert(state) => volume.convert(ino, body, handle, range.clone(), state),
+                Step::Unmap => volume.file_mut(body).unmap(handle, range.clone()),
+                Step::Convert(state) => volume.file_mut(body).convert(handle, range.clone(), state),
             };
             body.store(volume, handle)?;
             Ok(done)

@@ -64,7 +64,7 @@ impl Bench {
 
     /// Checkpoints everything and reopens the volume, so that nothing of it is in memory.
     pub(super) fn reopen(&mut self) {
-        self.volume.update_superblock().unwrap();
+        self.volume.mount_state().update_superblock().unwrap();
         self.volume.journal().sync().unwrap();
         self.volume = open(Arc::clone(self.volume.device()));
     }
@@ -86,12 +86,12 @@ impl Bench {
             let mode = 0o040_755;
             let goal = InodeGoal::Directory { parent: Ino::ROOT };
             let new = NewInode { flags, ..NewInode::at(goal, mode, NOW) };
-            let (ino, mut body) = volume.new_inode(handle, new)?;
-            volume.dir_init(handle, ino, &mut body, Ino::ROOT)?;
+            let (ino, mut body) = volume.inodes().allocate(handle, new)?;
+            volume.dir_mut(&mut body).init(handle, Ino::ROOT)?;
             body.store(volume, handle)?;
-            let mut root = volume.read_inode(Ino::ROOT)?;
+            let mut root = volume.inodes().read(Ino::ROOT)?;
             let kind = EntryKind::Directory;
-            volume.dir_insert(handle, Ino::ROOT, &mut root, name.as_bytes(), ino, kind)?;
+            volume.dir_mut(&mut root).insert(handle, name.as_bytes(), ino, kind)?;
             root.add_subdirectory(volume)?;
             root.store(volume, handle)?;
             Ok((ino, body))
@@ -103,7 +103,8 @@ impl Bench {
     pub(super) fn file(&self, parent: Ino, links: u16) -> Ino {
         self.with(|volume, handle| {
             let goal = InodeGoal::Other { parent };
-            let (ino, mut body) = volume.new_inode(handle, NewInode::at(goal, 0o100_644, NOW))?;
+            let (ino, mut body) =
+                volume.inodes().allocate(handle, NewInode::at(goal, 0o100_644, NOW))?;
             body.disk.links = links;
             body.store(volume, handle)?;
             Ok(ino)
@@ -114,7 +115,7 @@ impl Bench {
     /// Sets the link count of a stored inode.
     pub(super) fn set_links(&self, ino: Ino, links: u16) {
         self.with(|volume, handle| {
-            let mut body = volume.read_inode(ino)?;
+            let mut body = volume.inodes().read(ino)?;
             body.disk.links = links;
             body.store(volume, handle)
         })
@@ -127,8 +128,8 @@ impl Bench {
     }
 
     /// All names of a directory and their inodes, as this engine reads them.
-    pub(super) fn names(&self, ino: Ino, body: &Body) -> Vec<(Vec<u8>, u32)> {
-        let dir = self.volume.dir(ino, body).unwrap();
+    pub(super) fn names(&self, body: &Body) -> Vec<(Vec<u8>, u32)> {
+        let dir = self.volume.file(body).dir().unwrap();
         let (mut position, mut names) = (Default::default(), Vec::new());
         while dir
             .next_batch(&mut position, |entry| {
@@ -144,7 +145,7 @@ impl Bench {
     /// Checkpoints everything and runs e2fsck, which must find nothing. The volume stays usable.
     #[track_caller]
     pub(super) fn judge(&self) {
-        self.volume.update_superblock().unwrap();
+        self.volume.mount_state().update_superblock().unwrap();
         self.volume.journal().sync().unwrap();
         if let Err(report) = e2fsprogs::e2fsck(&self.path, None).expect_clean() {
             self.keep();

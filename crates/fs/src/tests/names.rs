@@ -38,16 +38,16 @@ fn run(bench: &Bench, steps: usize, range: usize, seed: u64, flags: InodeFlags) 
         bench
             .with(|volume, handle| {
                 if remove {
-                    match volume.dir_remove(handle, dir, &mut body, &name) {
+                    match volume.dir_mut(&mut body).remove(handle, &name) {
                         Ok(ino) => assert_eq!(model.remove(&name), Some(ino)),
                         Err(Error::NotFound) => assert!(!model.contains_key(&name)),
                         Err(error) => panic!("{error}"),
                     }
                 } else if random.below(8) == 0 && model.contains_key(&name) {
-                    let before = volume.dir_set(handle, dir, &mut body, &name, target, kind)?;
+                    let before = volume.dir_mut(&mut body).set(handle, &name, target, kind)?;
                     assert_eq!(model.insert(name.clone(), target), Some(before));
                 } else {
-                    match volume.dir_insert(handle, dir, &mut body, &name, target, kind) {
+                    match volume.dir_mut(&mut body).insert(handle, &name, target, kind) {
                         Ok(()) => assert_eq!(model.insert(name.clone(), target), None),
                         Err(Error::Exists) => assert!(model.contains_key(&name)),
                         Err(error) => panic!("step {step}: {error}"),
@@ -63,8 +63,8 @@ fn run(bench: &Bench, steps: usize, range: usize, seed: u64, flags: InodeFlags) 
         if count == 0 {
             bench
                 .with(|volume, handle| {
-                    let mut body = volume.read_inode(target)?;
-                    volume.release_inode(handle, target, &mut body)
+                    let mut body = volume.inodes().read(target)?;
+                    volume.file_mut(&mut body).release_inode(handle)
                 })
                 .unwrap();
         }
@@ -72,8 +72,8 @@ fn run(bench: &Bench, steps: usize, range: usize, seed: u64, flags: InodeFlags) 
     bench.store(&mut body);
     bench.judge();
     let expected: Vec<_> = model.iter().map(|(name, ino)| (name.clone(), ino.get())).collect();
-    assert_eq!(bench.names(dir, &body), expected);
-    let view = bench.volume.dir(dir, &body).unwrap();
+    assert_eq!(bench.names(&body), expected);
+    let view = bench.volume.file(&body).dir().unwrap();
     for (name, ino) in &model {
         assert_eq!(view.lookup(name).unwrap().ino, *ino);
     }
@@ -165,7 +165,7 @@ fn a_full_volume_refuses_names_and_stays_whole() {
         while refused < 3 {
             let name = long(count + refused * 100_000);
             let done = bench.with(|volume, handle| {
-                volume.dir_insert(handle, dir, &mut body, &name, target, EntryKind::Regular)
+                volume.dir_mut(&mut body).insert(handle, &name, target, EntryKind::Regular)
             });
             match done {
                 Ok(()) => count += 1,
@@ -178,7 +178,7 @@ fn a_full_volume_refuses_names_and_stays_whole() {
         bench.set_links(target, count as u16);
         bench.store(&mut body);
         bench.judge();
-        assert_eq!(bench.names(dir, &body).len(), count);
+        assert_eq!(bench.names(&body).len(), count);
     }
 }
 
@@ -193,11 +193,11 @@ fn an_index_grows_to_two_levels_and_with_large_dir_to_three() {
     for n in 0..count {
         bench
             .with(|volume, handle| {
-                volume.dir_insert(handle, dir, &mut body, &long(n), target, EntryKind::Regular)
+                volume.dir_mut(&mut body).insert(handle, &long(n), target, EntryKind::Regular)
             })
             .unwrap();
         if n % 1000 == 0 && n > 0 {
-            let view = bench.volume.dir(dir, &body).unwrap();
+            let view = bench.volume.file(&body).dir().unwrap();
             let probe = view.probe(|_| Ok(Default::default())).unwrap();
             depth = depth.max(probe.info.levels);
         }
@@ -205,7 +205,7 @@ fn an_index_grows_to_two_levels_and_with_large_dir_to_three() {
     assert_eq!(depth, 2, "36,000 names of 240 bytes need a third level");
     bench.store(&mut body);
     bench.judge();
-    let view = bench.volume.dir(dir, &body).unwrap();
+    let view = bench.volume.file(&body).dir().unwrap();
     for n in (0..count).step_by(97) {
         assert_eq!(view.lookup(&long(n)).unwrap().ino, target);
     }
@@ -266,10 +266,10 @@ fn names_of_one_hash_fill_several_leaves() {
                         .iter()
                         .map(|name| PackEntry { name, ino: target, kind: EntryKind::Regular })
                         .collect();
-                    return volume.dir_pack(handle, dir, &mut body, Ino::ROOT, &entries);
+                    return volume.dir_mut(&mut body).pack(handle, Ino::ROOT, &entries);
                 }
                 for name in &names {
-                    volume.dir_insert(handle, dir, &mut body, name, target, EntryKind::Regular)?;
+                    volume.dir_mut(&mut body).insert(handle, name, target, EntryKind::Regular)?;
                 }
                 Ok(())
             })
@@ -277,7 +277,7 @@ fn names_of_one_hash_fill_several_leaves() {
         bench.store(&mut body);
         bench.judge();
         let mut leaves = std::collections::BTreeSet::new();
-        let view = bench.volume.dir(dir, &body).unwrap();
+        let view = bench.volume.file(&body).dir().unwrap();
         for name in &names {
             let found = view.lookup(name).unwrap();
             if let crate::tree::dir::Place::Block { logical, .. } = found.place
@@ -290,9 +290,9 @@ fn names_of_one_hash_fill_several_leaves() {
         // An insert finds a name in the third leaf of its hash, and the name can be removed.
         for name in &collisions {
             let kind = EntryKind::Regular;
-            let again = bench.with(|v, h| v.dir_insert(h, dir, &mut body, name, target, kind));
+            let again = bench.with(|v, h| v.dir_mut(&mut body).insert(h, name, target, kind));
             assert!(matches!(again, Err(Error::Exists)));
-            bench.with(|v, h| v.dir_remove(h, dir, &mut body, name)).unwrap();
+            bench.with(|v, h| v.dir_mut(&mut body).remove(h, name)).unwrap();
         }
         bench.set_links(target, (names.len() - collisions.len()) as u16);
         bench.judge();
@@ -312,27 +312,27 @@ fn dotdot_is_changed_in_every_form_of_directory() {
                     for n in 0..count {
                         let kind = EntryKind::Regular;
                         let name = long(usize::from(n));
-                        volume.dir_insert(handle, b, &mut in_b, &name, target, kind)?;
+                        volume.dir_mut(&mut in_b).insert(handle, &name, target, kind)?;
                     }
                     // b moves from the root into a.
-                    let mut root = volume.read_inode(Ino::ROOT)?;
+                    let mut root = volume.inodes().read(Ino::ROOT)?;
                     let name = format!("b{count}");
-                    volume.dir_remove(handle, Ino::ROOT, &mut root, name.as_bytes())?;
+                    volume.dir_mut(&mut root).remove(handle, name.as_bytes())?;
                     root.drop_subdirectory();
                     root.store(volume, handle)?;
-                    volume.dir_insert(handle, a, &mut in_a, b"b", b, EntryKind::Directory)?;
+                    volume.dir_mut(&mut in_a).insert(handle, b"b", b, EntryKind::Directory)?;
                     in_a.add_subdirectory(volume)?;
                     in_a.store(volume, handle)?;
-                    volume.dir_set_parent(handle, b, &mut in_b, a)?;
+                    volume.dir_mut(&mut in_b).set_parent(handle, a)?;
                     in_b.store(volume, handle)?;
                     if count == 0 {
-                        let mut body = volume.read_inode(target)?;
-                        volume.release_inode(handle, target, &mut body)?;
+                        let mut body = volume.inodes().read(target)?;
+                        volume.file_mut(&mut body).release_inode(handle)?;
                     }
                     Ok(())
                 })
                 .unwrap();
-            let view = bench.volume.dir(b, &in_b).unwrap();
+            let view = bench.volume.file(&in_b).dir().unwrap();
             assert_eq!(view.lookup(b"..").unwrap().ino, a);
         }
         bench.judge();
@@ -352,15 +352,15 @@ fn a_removed_directory_gives_everything_back() {
             .with(|volume, handle| {
                 for n in 0..900 {
                     let kind = EntryKind::Regular;
-                    volume.dir_insert(handle, dir, &mut body, &long(n), target, kind)?;
+                    volume.dir_mut(&mut body).insert(handle, &long(n), target, kind)?;
                 }
-                let mut file = volume.read_inode(target)?;
-                volume.release_inode(handle, target, &mut file)?;
-                let mut root = volume.read_inode(Ino::ROOT)?;
-                assert_eq!(volume.dir_remove(handle, Ino::ROOT, &mut root, b"d")?, dir);
+                let mut file = volume.inodes().read(target)?;
+                volume.file_mut(&mut file).release_inode(handle)?;
+                let mut root = volume.inodes().read(Ino::ROOT)?;
+                assert_eq!(volume.dir_mut(&mut root).remove(handle, b"d")?, dir);
                 root.drop_subdirectory();
                 root.store(volume, handle)?;
-                volume.release_inode(handle, dir, &mut body)
+                volume.file_mut(&mut body).release_inode(handle)
             })
             .unwrap();
         bench.judge();
@@ -371,15 +371,15 @@ fn a_removed_directory_gives_everything_back() {
 #[test]
 fn invalid_names_are_refused() {
     let bench = Bench::made(64, MkfsOptions::new());
-    let (dir, mut body) = bench.mkdir("d", InodeFlags::empty());
+    let (_, mut body) = bench.mkdir("d", InodeFlags::empty());
     let mut put = |name: &[u8]| {
-        bench.with(|v, h| v.dir_insert(h, dir, &mut body, name, Ino::ROOT, EntryKind::Directory))
+        bench.with(|v, h| v.dir_mut(&mut body).insert(h, name, Ino::ROOT, EntryKind::Directory))
     };
     for name in [&b""[..], b".", b"..", b"a/b", b"a\0b"] {
         assert!(matches!(put(name), Err(Error::Invalid(_))), "{name:?}");
     }
     assert!(matches!(put(&[b'x'; 256]), Err(Error::NameTooLong)));
-    let gone = bench.with(|v, h| v.dir_remove(h, dir, &mut body, b".."));
+    let gone = bench.with(|v, h| v.dir_mut(&mut body).remove(h, b".."));
     assert!(matches!(gone, Err(Error::Invalid(_))));
 }
 
@@ -389,20 +389,20 @@ fn invalid_names_are_refused() {
 fn a_whiteout_is_found_once_by_a_stale_number() {
     let bench = Bench::made(16, MkfsOptions::new());
     let volume = &bench.volume;
-    let root = volume.inode(Ino::ROOT).unwrap();
+    let root = volume.inodes().get(Ino::ROOT).unwrap();
     let regular = Content::Empty(FileKind::Regular);
-    drop(volume.create(&root, b"a", regular, &NewFile::default()).unwrap());
-    let gone = volume.create(&root, b"b", regular, &NewFile::default()).unwrap();
+    drop(volume.names().create(&root, b"a", regular, &NewFile::default()).unwrap());
+    let gone = volume.names().create(&root, b"b", regular, &NewFile::default()).unwrap();
     let number = gone.ino;
     drop(gone);
-    volume.unlink(&root, b"b").unwrap();
+    volume.names().unlink(&root, b"b").unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|threads| {
         for _ in 0..2 {
             threads.spawn(|| {
                 let mut last: Option<(u32, Arc<Inode>)> = None;
                 while !done.load(Ordering::Relaxed) {
-                    let Ok(inode) = volume.inode(number) else { continue };
+                    let Ok(inode) = volume.inodes().get(number) else { continue };
                     let body = inode.read();
                     let (generation, links) = (body.disk.generation, body.disk.links);
                     drop(body);
@@ -417,8 +417,8 @@ fn a_whiteout_is_found_once_by_a_stale_number() {
         }
         for n in 0..3000 {
             let (from, to) = if n % 2 == 0 { (b"a", b"c") } else { (b"c", b"a") };
-            volume.rename(&root, from, &root, to, RenameFlags::WHITEOUT).unwrap();
-            volume.unlink(&root, from).unwrap();
+            volume.names().rename(&root, from, &root, to, RenameFlags::WHITEOUT).unwrap();
+            volume.names().unlink(&root, from).unwrap();
         }
         done.store(true, Ordering::Relaxed);
     });

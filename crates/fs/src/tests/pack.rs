@@ -25,7 +25,7 @@ fn pack(bench: &Bench, count: usize) -> (Ino, crate::state::inode::Body) {
         .collect();
     bench
         .with(|volume, handle| {
-            volume.dir_pack(handle, dir, &mut body, Ino::ROOT, &entries)?;
+            volume.dir_mut(&mut body).pack(handle, Ino::ROOT, &entries)?;
             body.store(volume, handle)
         })
         .unwrap();
@@ -34,12 +34,12 @@ fn pack(bench: &Bench, count: usize) -> (Ino, crate::state::inode::Body) {
 
 fn check(bench: &Bench, counts: &[usize]) {
     for &count in counts {
-        let (dir, body) = pack(bench, count);
+        let (_, body) = pack(bench, count);
         let mut expected = names(count);
         expected.sort();
-        let found: Vec<_> = bench.names(dir, &body).into_iter().map(|(name, _)| name).collect();
+        let found: Vec<_> = bench.names(&body).into_iter().map(|(name, _)| name).collect();
         assert_eq!(found, expected);
-        let view = bench.volume.dir(dir, &body).unwrap();
+        let view = bench.volume.file(&body).dir().unwrap();
         for name in expected.iter().step_by(1 + count / 500) {
             view.lookup(name).unwrap();
         }
@@ -78,22 +78,22 @@ fn the_order_does_not_matter_and_a_repeated_name_is_refused() {
     let ino = bench.file(Ino::ROOT, 1);
     let mut entries: Vec<PackEntry<'_>> =
         names.iter().map(|name| PackEntry { name, ino, kind: EntryKind::Regular }).collect();
-    let (dir, mut body) = bench.mkdir("d", InodeFlags::empty());
+    let (_, mut body) = bench.mkdir("d", InodeFlags::empty());
     let mut contents = Vec::new();
     for _ in 0..2 {
         bench
-            .with(|volume, handle| volume.dir_pack(handle, dir, &mut body, Ino::ROOT, &entries))
+            .with(|volume, handle| volume.dir_mut(&mut body).pack(handle, Ino::ROOT, &entries))
             .unwrap();
         let mut content = vec![0; body.disk.size as usize];
         bench.volume.journal().sync().unwrap();
-        bench.volume.read_raw(dir, &body, 0, &mut content).unwrap();
+        bench.volume.file(&body).read_raw(0, &mut content).unwrap();
         contents.push(content);
         entries.reverse();
     }
     assert!(contents[0] == contents[1]);
     entries.push(entries[3]);
     let again =
-        bench.with(|volume, handle| volume.dir_pack(handle, dir, &mut body, Ino::ROOT, &entries));
+        bench.with(|volume, handle| volume.dir_mut(&mut body).pack(handle, Ino::ROOT, &entries));
     assert!(matches!(again, Err(Error::Exists)));
 }
 
@@ -108,7 +108,7 @@ fn a_third_level_is_packed_with_large_dir_only() {
         let entries: Vec<PackEntry<'_>> =
             names.iter().map(|name| PackEntry { name, ino, kind: EntryKind::Regular }).collect();
         let packed = bench
-            .with(|volume, handle| volume.dir_pack(handle, dir, &mut body, Ino::ROOT, &entries));
+            .with(|volume, handle| volume.dir_mut(&mut body).pack(handle, Ino::ROOT, &entries));
         if !fits {
             assert!(matches!(packed, Err(Error::NoSpace)));
             continue;
@@ -116,7 +116,7 @@ fn a_third_level_is_packed_with_large_dir_only() {
         packed.unwrap();
         bench.store(&mut body);
         bench.judge();
-        let view = bench.volume.dir(dir, &body).unwrap();
+        let view = bench.volume.file(&body).dir().unwrap();
         let probe = view.probe(|_| Ok(Default::default())).unwrap();
         assert_eq!(probe.info.levels, 2);
         for name in names.iter().step_by(101) {
@@ -137,12 +137,12 @@ fn casefolded_names_are_packed_and_repeated_ones_refused() {
         let entries: Vec<PackEntry<'_>> =
             names.iter().map(|name| PackEntry { name, ino, kind: EntryKind::Regular }).collect();
         let packed = bench
-            .with(|volume, handle| volume.dir_pack(handle, dir, &mut body, Ino::ROOT, &entries));
+            .with(|volume, handle| volume.dir_mut(&mut body).pack(handle, Ino::ROOT, &entries));
         assert_eq!(packed.is_ok(), fits);
     }
     bench.store(&mut body);
     bench.judge();
-    let view = bench.volume.dir(dir, &body).unwrap();
+    let view = bench.volume.file(&body).dir().unwrap();
     assert_eq!(view.lookup("fILE-\u{e4}7".as_bytes()).unwrap().ino, ino);
 }
 
@@ -158,6 +158,6 @@ fn many_subdirectories_count_as_one_link_where_the_volume_allows() {
         (&bench.volume, true, 5_000_000, Some(1)),
         (&old.volume, true, 64_999, None),
     ] {
-        assert_eq!(volume.directory_links(indexed, subdirectories).ok(), links);
+        assert_eq!(volume.inodes().directory_links(indexed, subdirectories).ok(), links);
     }
 }

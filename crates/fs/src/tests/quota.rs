@@ -24,7 +24,7 @@ fn entry(bench: &Bench, kind: QuotaKind, id: u32) -> Option<QuotaEntry> {
     let volume = &bench.volume;
     let all = crate::state::quota::quota_inodes(volume.at_open());
     let ino = all.iter().find(|(of, _)| *of == kind).unwrap().1;
-    let mut body = volume.read_inode(ino).unwrap();
+    let mut body = volume.inodes().read(ino).unwrap();
     let mut file = QuotaFile { host: volume, ino, body: &mut body, handle: None };
     let info = file.info(kind).unwrap();
     info.get(&mut file, id).unwrap()
@@ -62,11 +62,11 @@ impl<'b> Run<'b> {
         let goal = InodeGoal::Other { parent: Ino::ROOT };
         let new = NewInode { uid, gid, projid, ..NewInode::at(goal, 0o100_644, NOW) };
         let made = self.bench.with(|volume, handle| {
-            let (ino, mut body) = volume.new_inode(handle, new)?;
+            let (ino, mut body) = volume.inodes().allocate(handle, new)?;
             body.store(volume, handle)?;
-            let mut root = volume.read_inode(Ino::ROOT)?;
+            let mut root = volume.inodes().read(Ino::ROOT)?;
             let kind = EntryKind::Regular;
-            volume.dir_insert(handle, Ino::ROOT, &mut root, name.as_bytes(), ino, kind)?;
+            volume.dir_mut(&mut root).insert(handle, name.as_bytes(), ino, kind)?;
             root.store(volume, handle)?;
             Ok((ino, body))
         });
@@ -84,32 +84,33 @@ impl<'b> Run<'b> {
         let new_ids = (self.id(), self.id(), self.id());
         let value = vec![self.random.next() as u8; self.random.below(5000)];
         if kind == 0 {
-            let (name, ino, mut body) = self.files.swap_remove(n);
+            let (name, _, mut body) = self.files.swap_remove(n);
             let removed = self.bench.with(|volume, handle| {
-                let mut root = volume.read_inode(Ino::ROOT)?;
-                volume.dir_remove(handle, Ino::ROOT, &mut root, name.as_bytes())?;
+                let mut root = volume.inodes().read(Ino::ROOT)?;
+                volume.dir_mut(&mut root).remove(handle, name.as_bytes())?;
                 root.store(volume, handle)?;
-                volume.release_inode(handle, ino, &mut body)
+                volume.file_mut(&mut body).release_inode(handle)
             });
             return removed.unwrap();
         }
-        let (_, ino, body) = &mut self.files[n];
-        let ino = *ino;
+        let (_, _, body) = &mut self.files[n];
         let done = self.bench.with(|volume, handle| {
             match kind {
                 1 => {
                     let state = ExtentState::Written;
-                    volume.fill(ino, body, handle, start..start + len, state, &mut |_| Ok(()))?;
+                    volume
+                        .file_mut(body)
+                        .fill(handle, start..start + len, state, &mut |_| Ok(()))?;
                     let end = u64::from(start + len) << volume.block_size().log2();
                     body.disk.size = body.disk.size.max(end);
                 }
-                2 => volume.unmap(ino, body, handle, start..start + 40)?,
+                2 => volume.file_mut(body).unmap(handle, start..start + 40)?,
                 3 => (body.disk.uid, body.disk.gid, body.disk.projid) = new_ids,
                 _ => {
                     let value = (kind == 4).then_some(&*value);
                     let name = [b'a' + (start % 3) as u8];
                     let index = NameIndex::USER;
-                    volume.xattr_set(handle, ino, body, index, &name, value, XattrMode::Any)?;
+                    volume.xattrs_mut(body).set(handle, index, &name, value, XattrMode::Any)?;
                 }
             }
             body.store(volume, handle)
@@ -149,18 +150,18 @@ fn the_tree_grows_with_new_owners_and_shrinks_when_they_are_gone() {
     }
     agree(&bench);
     assert_eq!(entry(&bench, QuotaKind::User, 70_001).map(|entry| entry.inodes), Some(1));
-    for (name, ino, mut body) in std::mem::take(&mut run.files) {
+    for (name, _, mut body) in std::mem::take(&mut run.files) {
         let removed = bench.with(|volume, handle| {
-            let mut root = volume.read_inode(Ino::ROOT)?;
-            volume.dir_remove(handle, Ino::ROOT, &mut root, name.as_bytes())?;
+            let mut root = volume.inodes().read(Ino::ROOT)?;
+            volume.dir_mut(&mut root).remove(handle, name.as_bytes())?;
             root.store(volume, handle)?;
-            volume.release_inode(handle, ino, &mut body)
+            volume.file_mut(&mut body).release_inode(handle)
         });
         removed.unwrap();
     }
     agree(&bench);
     assert!(entry(&bench, QuotaKind::User, 70_001).is_some());
-    bench.volume.quota_sweep().unwrap();
+    bench.volume.quota_accounting().sweep().unwrap();
     agree(&bench);
     for kind in [QuotaKind::User, QuotaKind::Group, QuotaKind::Project] {
         assert_eq!(entry(&bench, kind, 70_001), None);
@@ -173,9 +174,9 @@ fn the_tree_grows_with_new_owners_and_shrinks_when_they_are_gone() {
 #[test]
 fn entries_are_there_before_they_are_needed() {
     let bench = Bench::mke2fs(24, MKE2FS);
-    bench.volume.quota_prepare(7, 8, 9).unwrap();
+    bench.volume.quota_accounting().prepare(7, 8, 9).unwrap();
     assert_eq!(entry(&bench, QuotaKind::User, 7), Some(QuotaEntry { id: 7, ..Default::default() }));
-    assert_eq!(bench.volume.quota_credits(2), 6);
+    assert_eq!(bench.volume.quota_accounting().credits(2), 6);
     agree(&bench);
 }
 
@@ -185,9 +186,9 @@ fn limits_hold_when_they_are_enforced() {
     let volume = &mut bench.volume;
     let quota = Quota::of(volume.at_open(), QuotaPolicy::Enforce);
     volume.set_quota(quota);
-    volume.quota_prepare(50, 0, 0).unwrap();
+    volume.quota_accounting().prepare(50, 0, 0).unwrap();
     let handle = volume.journal().start(extant_journal::Credits::blocks(9)).unwrap();
-    let mut body = volume.read_inode(Ino::USER_QUOTA).unwrap();
+    let mut body = volume.inodes().read(Ino::USER_QUOTA).unwrap();
     let mut file =
         QuotaFile { host: volume, ino: Ino::USER_QUOTA, body: &mut body, handle: Some(&handle) };
     let mut info = file.info(QuotaKind::User).unwrap();
@@ -204,16 +205,16 @@ fn limits_hold_when_they_are_enforced() {
         let goal = InodeGoal::Other { parent: Ino::ROOT };
         let new = NewInode { uid: 50, ..NewInode::at(goal, 0o100_644, NOW) };
         bench.with(|volume, handle| {
-            let (ino, mut body) = volume.new_inode(handle, new)?;
+            let (ino, mut body) = volume.inodes().allocate(handle, new)?;
             body.store(volume, handle)?;
             Ok((ino, body))
         })
     };
-    let (ino, mut body) = make().unwrap();
+    let (_, mut body) = make().unwrap();
     let mut fill = |range: std::ops::Range<u32>| {
         bench.with(|volume, handle| {
             let state = ExtentState::Written;
-            volume.fill(ino, &mut body, handle, range, state, &mut |_| Ok(()))?;
+            volume.file_mut(&mut body).fill(handle, range, state, &mut |_| Ok(()))?;
             body.store(volume, handle)
         })
     };
@@ -221,10 +222,10 @@ fn limits_hold_when_they_are_enforced() {
     assert!(entry(&bench, QuotaKind::User, 50).unwrap().space_grace_end > NOW.sec as u64);
     assert!(matches!(fill(6..12), Err(Error::QuotaExceeded)));
     fill(6..10).unwrap();
-    let (other, mut other_body) = make().unwrap();
+    let (_other, mut other_body) = make().unwrap();
     assert!(matches!(make(), Err(Error::QuotaExceeded)));
-    bench.with(|volume, handle| volume.release_inode(handle, ino, &mut body)).unwrap();
-    bench.with(|volume, handle| volume.release_inode(handle, other, &mut other_body)).unwrap();
+    bench.with(|volume, handle| volume.file_mut(&mut body).release_inode(handle)).unwrap();
+    bench.with(|volume, handle| volume.file_mut(&mut other_body).release_inode(handle)).unwrap();
     assert_eq!(entry(&bench, QuotaKind::User, 50), Some(limits));
     agree(&bench);
 }
@@ -235,9 +236,8 @@ fn a_damaged_quota_file_is_left_alone_and_the_others_are_kept() {
     bench
         .with(|volume, handle| {
             // The root of the users' tree points to a block far beyond the end of the file.
-            let body = volume.read_inode(Ino::USER_QUOTA)?;
-            let block =
-                volume.content_block(Ino::USER_QUOTA, &body, extant_base::LogicalBlock(1))?;
+            let body = volume.inodes().read(Ino::USER_QUOTA)?;
+            let block = volume.file(&body).content_block(extant_base::LogicalBlock(1))?;
             let block = block.unwrap();
             block.write(handle)?.bytes_mut()[..4].copy_from_slice(&0x00FF_FFFFu32.to_le_bytes());
             Ok(())
@@ -248,7 +248,7 @@ fn a_damaged_quota_file_is_left_alone_and_the_others_are_kept() {
     assert_eq!(bench.volume.context().errors_seen(), 1, "reported once");
     assert_eq!(entry(&bench, QuotaKind::Group, 9).map(|entry| entry.inodes), Some(3));
     let (ino, flags) = (run.files[0].1, InodeFlags::empty());
-    assert_eq!(bench.volume.read_inode(ino).unwrap().flags & InodeFlags::IMMUTABLE, flags);
+    assert_eq!(bench.volume.inodes().read(ino).unwrap().flags & InodeFlags::IMMUTABLE, flags);
 }
 
 #[test]
@@ -257,8 +257,8 @@ fn a_count_of_all_inodes_agrees_with_the_quota_files() {
     let mut run = Run::new(&bench, 11, &[0, 77]);
     (0..80).for_each(|_| run.step());
     let mut usage = Usage::default();
-    for (_, ino, body) in &run.files {
-        usage.charge(&bench.volume, *ino, body).unwrap();
+    for (_, _, body) in &run.files {
+        usage.charge(bench.volume.file(body)).unwrap();
     }
     let total = usage.totals(QuotaKind::Group)[&77];
     let says = entry(&bench, QuotaKind::Group, 77).unwrap();

@@ -11,9 +11,9 @@
 //! in Linux.
 
 use crate::state::inode::Inode;
-use crate::tree::names::NewFile;
 use crate::tree::names::create::Content;
 use crate::tree::names::hold::Held;
+use crate::tree::names::{Names, NewFile};
 use crate::volume::Volume;
 use extant_base::{Error, Ino, Result};
 use extant_ondisk::inode::FileKind;
@@ -31,23 +31,23 @@ pub(crate) enum Last {
     Keep,
 }
 
-impl Volume {
+impl<'a> Names<'a> {
     /// Holds the inode that `path` names. The path starts at the root, with or without a leading
     /// slash.
     ///
     /// Errors: `NotFound`, `NotADirectory`, `TooManyLinks`, `NameTooLong`; those of reading. Locks:
     /// takes `Inode` (shared), one directory at a time.
-    pub(crate) fn resolve(&self, path: &[u8], last: Last) -> Result<Held<'_>> {
-        let mut walk = Walk::new(self, path)?;
+    pub(crate) fn resolve(self, path: &[u8], last: Last) -> Result<Held<'a>> {
+        let mut walk = Walk::new(self.volume, path)?;
         walk.run(last)?;
         Ok(walk.into_end())
     }
 
     /// The directories from the root to the inode that `path` names, including that inode.
     ///
-    /// Errors: as [`Volume::resolve`].
-    pub(crate) fn directories_along(&self, path: &[u8]) -> Result<HashSet<Ino>> {
-        let mut walk = Walk::new(self, path)?;
+    /// Errors: as [`Names::resolve`].
+    pub(crate) fn directories_along(self, path: &[u8]) -> Result<HashSet<Ino>> {
+        let mut walk = Walk::new(self.volume, path)?;
         walk.run(Last::Keep)?;
         Ok(walk.trail.iter().map(|held| held.ino).collect())
     }
@@ -56,10 +56,10 @@ impl Volume {
     /// as an operation of its own. The cost depends only on the length of `path`. A symlink whose
     /// target is missing is not followed.
     ///
-    /// Errors: as [`Volume::resolve`] and [`Volume::create`]; `Exists` if the last name belongs to
+    /// Errors: as [`Names::resolve`] and [`Names::create`]; `Exists` if the last name belongs to
     /// another kind of file or to a symlink whose target is missing.
-    pub(crate) fn resolve_or_create_dirs(&self, path: &[u8], new: &NewFile) -> Result<Held<'_>> {
-        let mut walk = Walk::new(self, path)?;
+    pub(crate) fn resolve_or_create_dirs(self, path: &[u8], new: &NewFile) -> Result<Held<'a>> {
+        let mut walk = Walk::new(self.volume, path)?;
         walk.create = Some(new);
         walk.run(Last::Follow).map_err(|error| match error {
             Error::NotADirectory if walk.is_done() => Error::Exists,
@@ -73,8 +73,8 @@ impl Volume {
     /// The directory that holds, or would hold, the last name of `path`, and that name, which can
     /// be "." or "..".
     ///
-    /// Errors: as [`Volume::resolve`]; `NotFound` for an empty path.
-    pub(crate) fn resolve_parent<'p>(&self, path: &'p [u8]) -> Result<Parent<'_, 'p>> {
+    /// Errors: as [`Names::resolve`]; `NotFound` for an empty path.
+    pub(crate) fn resolve_parent<'p>(self, path: &'p [u8]) -> Result<Parent<'a, 'p>> {
         if path.is_empty() {
             return Err(Error::NotFound);
         }
@@ -126,7 +126,7 @@ impl<'v> Walk<'v, '_> {
         if path.contains(&0) {
             return Err(Error::Invalid("a path contains NUL"));
         }
-        let root = Held::new(volume, volume.inode(Ino::ROOT)?);
+        let root = Held::new(volume, volume.inodes().get(Ino::ROOT)?);
         let (rest, own) = (path.to_vec(), path.len());
         Ok(Walk { volume, trail: vec![root], rest, next: 0, own, links: 0, create: None })
     }
@@ -168,7 +168,7 @@ impl<'v> Walk<'v, '_> {
                 }
                 _ => {}
             }
-            let inode = match self.volume.lookup(dir, &self.rest[name.clone()]) {
+            let inode = match self.volume.names().lookup(dir, &self.rest[name.clone()]) {
                 Err(Error::NotFound) => self.create_missing(dir, name)?,
                 found => found?,
             };
@@ -193,9 +193,9 @@ impl<'v> Walk<'v, '_> {
             return Err(Error::Exists);
         }
         let name = &self.rest[name];
-        match self.volume.create(dir, name, Content::Directory, new) {
+        match self.volume.names().create(dir, name, Content::Directory, new) {
             // Another thread created it first.
-            Err(Error::Exists) => self.volume.lookup(dir, name),
+            Err(Error::Exists) => self.volume.names().lookup(dir, name),
             created => created,
         }
     }
@@ -206,7 +206,7 @@ impl<'v> Walk<'v, '_> {
         if self.links > LINKS_MAX {
             return Err(Error::TooManyLinks);
         }
-        let mut rest = self.volume.symlink_target(link.ino, &link.read())?;
+        let mut rest = self.volume.file(&link.read()).symlink_target()?;
         if rest.first() == Some(&b'/') {
             self.trail.truncate(1);
         }

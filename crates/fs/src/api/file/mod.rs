@@ -158,7 +158,7 @@ impl File {
     /// # Errors
     /// As [`File::read_at`].
     pub fn read_at_with(&self, buf: &mut [u8], offset: u64, how: CacheUse) -> Result<usize> {
-        self.volume().read_through(&self.inode, offset, buf, how, Some(&self.opened.stream))
+        self.volume().io(&self.inode).read_through(offset, buf, how, Some(&self.opened.stream))
     }
 
     /// As [`File::read_at`]. Encrypted content is returned as it is stored.
@@ -170,9 +170,9 @@ impl File {
             // The file is not encrypted, and the cache may hold newer bytes than the device.
             return self.read_at(buf, offset);
         }
-        self.volume().context().recording_errors(|| {
-            self.volume().read_raw(self.inode.ino, &self.inode.read(), offset, buf)
-        })
+        self.volume()
+            .context()
+            .recording_errors(|| self.volume().file(&self.inode.read()).read_raw(offset, buf))
     }
 
     /// Writes bytes from `offset` on. Returns how many: fewer than `buf` holds only if the volume
@@ -218,8 +218,8 @@ impl File {
     ) -> Result<usize> {
         self.volume().context().recording_errors(|| {
             let (place, content) = (Place::At(offset), Content::new(bufs));
-            let done = self.volume().write_file(&self.inode, place, content, how)?;
-            self.volume().sync_if_flagged(&self.inode)?;
+            let done = self.volume().io(&self.inode).write_file(place, content, how)?;
+            self.volume().io(&self.inode).sync_if_flagged()?;
             Ok(done)
         })
     }
@@ -234,7 +234,7 @@ impl File {
         let body = self.inode.read();
         let appends = body.flags.contains(InodeFlags::APPEND) && offset == body.size;
         let place = if appends { Place::End } else { Place::At(offset) };
-        self.volume().check_write(&body, place).map(drop)
+        self.volume().file(&body).check_write(place).map(drop)
     }
 
     /// Writes all of `buf` from `offset` on. After an error some of them may be written.
@@ -259,8 +259,8 @@ impl File {
             let pieces = [IoSlice::new(buf)];
             let content = Content::new(&pieces);
             let done =
-                self.volume().write_file(&self.inode, Place::End, content, self.cache_use())?;
-            self.volume().sync_if_flagged(&self.inode)?;
+                self.volume().io(&self.inode).write_file(Place::End, content, self.cache_use())?;
+            self.volume().io(&self.inode).sync_if_flagged()?;
             Ok(done)
         })
     }
@@ -272,8 +272,8 @@ impl File {
     /// `Device`.
     pub fn set_len(&self, size: u64) -> Result<()> {
         self.volume().context().recording_errors(|| {
-            self.volume().set_len(&self.inode, size)?;
-            self.volume().sync_if_flagged(&self.inode)
+            self.volume().io(&self.inode).set_len(size)?;
+            self.volume().io(&self.inode).sync_if_flagged()
         })
     }
 
@@ -285,8 +285,8 @@ impl File {
     /// `Corrupt`; `Device`.
     pub fn allocate(&self, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
         self.volume().context().recording_errors(|| {
-            self.volume().fallocate(&self.inode, mode, offset, len)?;
-            self.volume().sync_if_flagged(&self.inode)
+            self.volume().io(&self.inode).fallocate(mode, offset, len)?;
+            self.volume().io(&self.inode).sync_if_flagged()
         })
     }
 
@@ -296,7 +296,7 @@ impl File {
     /// # Errors
     /// As [`File::allocate`].
     pub fn check_allocate(&self, mode: FallocateMode, offset: u64, len: u64) -> Result<()> {
-        self.volume().check_range(&self.inode.read(), mode, offset, len).map(drop)
+        self.volume().file(&self.inode.read()).check_range(mode, offset, len).map(drop)
     }
 
     /// Changes the file's attributes, see [`SetAttributes`].
@@ -306,7 +306,7 @@ impl File {
     pub fn set_attributes(&self, changes: &SetAttributes) -> Result<()> {
         self.volume()
             .context()
-            .recording_errors(|| self.volume().set_attributes(&self.inode, changes))
+            .recording_errors(|| self.volume().io(&self.inode).set_attributes(changes))
     }
 
     /// Where data starts at or after `offset`; `None` when only a hole follows.
@@ -327,8 +327,8 @@ impl File {
 
     fn seek_to(&self, offset: u64, data: bool) -> Result<Option<u64>> {
         self.volume().context().recording_errors(|| {
-            self.volume().write_back_file(&self.inode)?;
-            self.volume().seek(self.inode.ino, &self.inode.read(), offset, data)
+            self.volume().io(&self.inode).write_back_file()?;
+            self.volume().file(&self.inode.read()).seek(offset, data)
         })
     }
 
@@ -340,14 +340,14 @@ impl File {
     pub fn extent_at(&self, offset: u64) -> Result<Option<FileExtent>> {
         self.volume().context().recording_errors(|| {
             let volume = self.volume();
-            volume.write_back_file(&self.inode)?;
+            volume.io(&self.inode).write_back_file()?;
             let body = self.inode.read();
             let log2 = volume.block_size().log2();
             let block = u32::try_from(offset >> log2).unwrap_or(LOGICAL_END);
             if body.disk.has_inline_data() || block == LOGICAL_END {
                 return Ok(None);
             }
-            let Some(run) = volume.runs(self.inode.ino, &body, block..block + 1).next() else {
+            let Some(run) = volume.file(&body).runs(block..block + 1).next() else {
                 return Ok(None);
             };
             let run = run?;
@@ -369,7 +369,7 @@ impl File {
     pub fn extents(&self) -> Result<Vec<FileExtent>> {
         self.volume().context().recording_errors(|| {
             // Reserved blocks have no place yet: write the data back first.
-            self.volume().write_back_file(&self.inode)?;
+            self.volume().io(&self.inode).write_back_file()?;
             let body = self.inode.read();
             let mut pieces: Vec<FileExtent> = Vec::new();
             if body.disk.has_inline_data() {
@@ -378,7 +378,7 @@ impl File {
             let volume = self.volume();
             let log2 = volume.block_size().log2();
             let mut mapped = 0;
-            for run in volume.runs(self.inode.ino, &body, 0..LOGICAL_END) {
+            for run in volume.file(&body).runs(0..LOGICAL_END) {
                 let run = run?;
                 let (block, written) = match run.target {
                     Target::Hole => continue,

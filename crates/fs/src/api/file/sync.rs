@@ -31,7 +31,7 @@ impl File {
         let range = offset..offset.saturating_add(len);
         self.volume()
             .context()
-            .recording_errors(|| self.volume().write_back(&self.inode, range, &u64::MAX))?;
+            .recording_errors(|| self.volume().io(&self.inode).write_back(range, &u64::MAX))?;
         Ok(())
     }
 
@@ -42,7 +42,8 @@ impl File {
         }
         volume.context().announce()?;
         if let Some(file_cache) = self.inode.file_cache.get() {
-            let done = volume.context().recording_errors(|| volume.write_back_file(&self.inode));
+            let done =
+                volume.context().recording_errors(|| volume.io(&self.inode).write_back_file());
             if let Err(error) = &done {
                 file_cache.pages.note_error(error);
             }
@@ -51,6 +52,6 @@ impl File {
             done?;
             reported?;
         }
-        volume.commit_inode(&self.inode, which)
+        volume.io(&self.inode).commit_inode(which)
     }
 }

@@ -57,7 +57,7 @@ fn check_all(view: &View<'_>, data: bool, within: Option<&[Range<u64>]>) -> u64 
             return 0;
         }
     };
-    if let Err(error) = volume.checksum_file() {
+    if let Err(error) = volume.data_checksums().checksum_file() {
         view.corrupt(&error, "");
         return 0;
     }
@@ -75,7 +75,7 @@ fn check_file(view: &View<'_>, volume: &Volume) {
     let check_blocks = |bytes: &mut Vec<u8>, item: usize| {
         let first = item as u64 * at_once;
         for index in first..(first + at_once).min(blocks) {
-            let Ok(nr) = volume.place_of_checksums(index) else { continue };
+            let Ok(nr) = volume.data_checksums().place_of_checksums(index) else { continue };
             let at = Site::of_ino(Ino::DATA_SUMS);
             bytes.resize(size.bytes(), 0);
             if view.read_blocks(nr.0, bytes, at)
@@ -92,7 +92,7 @@ fn check_data(view: &View<'_>, volume: &Volume, within: Option<&[Range<u64>]>) -
     view.progress.begin(Pass::Data);
     let groups = volume.geometry().groups_count();
     let found = parallel::each(view.threads, groups as usize, Runs::default, |runs, group| {
-        if let Err(error) = volume.walk_covered(GroupNr(group as u32), runs) {
+        if let Err(error) = volume.data_checksums().walk_covered(GroupNr(group as u32), runs) {
             view.corrupt(&error, "");
         }
     });
@@ -140,7 +140,7 @@ fn parts(run: CoveredRun, log2: u32, within: Option<&[Range<u64>]>) -> Vec<Cover
 fn check_piece(view: &View<'_>, volume: &Volume, run: &CoveredRun, bytes: &mut Vec<u8>) {
     let block = volume.block_size().bytes();
     let at = Site::of_ino(run.ino);
-    let words = match volume.load_checksums(run.block, run.len) {
+    let words = match volume.data_checksums().load_checksums(run.block, run.len) {
         Ok(words) => words,
         // Already reported with the checksum file itself.
         Err(Error::Corrupt { .. }) => return,

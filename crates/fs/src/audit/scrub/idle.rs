@@ -24,7 +24,7 @@ impl Idle {
         let volume = Volume::open_parts(device, &VolumeOptions::default()).ok()?;
         let mut log = Vec::new();
         if !volume.at_open().needs_recovery() && volume.at_open().journal_inum != 0 {
-            let place = volume.journal_place(None).ok()??;
+            let place = volume.journal_file().place(None).ok()??;
             for run in place.map.runs() {
                 let first = volume.block_size().block_at(run.at).0;
                 let end = first + u64::from(run.count);

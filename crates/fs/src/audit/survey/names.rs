@@ -16,6 +16,7 @@ use super::queue::Queue;
 use super::top::Top;
 use super::{DirRow, FileRow, Files, Options, Pass, Problems, Progress, merge, put};
 use crate::api::filesystem::Filesystem;
+use crate::inodes::file::FileRef;
 use crate::inodes::lookup::Lookup;
 use crate::inodes::map::used::Used;
 use crate::state::inode::Body;
@@ -194,7 +195,7 @@ pub(super) fn own_files(fs: &Filesystem, cells: &Cells, options: &Options) -> Pr
     let quotas = [sb.usr_quota_inum, sb.grp_quota_inum, sb.prj_quota_inum].into_iter();
     let quotas = quotas.filter(|_| sb.features.ro_compat.contains(RoCompat::QUOTA));
     let orphans = sb.features.compat.contains(Compat::ORPHAN_FILE).then_some(sb.orphan_file_inum);
-    let checksum_file = volume.has_data_csum().then_some(Ino::DATA_SUMS.get());
+    let checksum_file = volume.data_checksums().has_data_csum().then_some(Ino::DATA_SUMS.get());
     let journal = sb.has_journal().then_some(sb.journal_inum);
     for ino in
         journal.into_iter().chain(quotas).chain(orphans).chain(checksum_file).filter_map(Ino::new)
@@ -204,8 +205,8 @@ pub(super) fn own_files(fs: &Filesystem, cells: &Cells, options: &Options) -> Pr
             false => Content::Metadata,
         };
         let mapped = volume.context().recording_errors(|| {
-            let body = volume.peek_inode(ino, Lookup::Internal)?;
-            match volume.has_map(&body) {
+            let body = volume.inodes().peek(ino, Lookup::Internal)?;
+            match volume.file(&body).has_map() {
                 true => {
                     blocks_of(volume, cells, &budget, ino, &body, content, &mut Mapped::default())
                 }
@@ -219,7 +220,7 @@ pub(super) fn own_files(fs: &Filesystem, cells: &Cells, options: &Options) -> Pr
     // The resize inode maps the blocks that are reserved for more descriptors. They are counted as
     // metadata of their groups; the double-indirect block at the root of this map is elsewhere.
     if sb.features.compat.contains(Compat::RESIZE_INODE)
-        && let Ok(body) = volume.peek_inode(Ino::RESIZE, Lookup::Internal)
+        && let Ok(body) = volume.inodes().peek(Ino::RESIZE, Lookup::Internal)
     {
         let root = body.disk.i_block[52..56].try_into().expect("a pointer is four bytes");
         let root = u64::from(u32::from_le_bytes(root));
@@ -239,7 +240,7 @@ fn blocks_of(
     mapped: &mut Mapped,
 ) -> Result<()> {
     let mut after = None;
-    volume.each_block(ino, body, &mut |used| {
+    volume.file(body).each_block(&mut |used| {
         let (start, len) = match used {
             Used::Node(block) => (block.0, 1),
             Used::Data { start, len, .. } => (start.0, u64::from(len)),
@@ -390,11 +391,12 @@ impl Walk<'_> {
     /// Reports a second name of a directory as damage.
     fn report_second_name(&self, dir: &Arc<Dir>, name: &[u8], ino: Ino, found: &mut NamesFound) {
         let volume = self.fs.volume();
-        let done =
-            volume.context().recording_errors(|| match volume.peek_listed(ino)?.file_kind() {
+        let done = volume.context().recording_errors(|| {
+            match volume.inodes().peek_listed(ino)?.file_kind() {
                 FileKind::Directory => Err(Site::of_ino(ino).corrupt(What::DirectoryLoop)),
                 _ => Ok(()),
-            });
+            }
+        });
         if let Err(error) = done {
             found.problems.add(self.options.problems, || Some(dir.path(Some(name))), error);
         }
@@ -411,13 +413,13 @@ impl Walk<'_> {
     ) -> Result<Option<u64>> {
         let volume = self.fs.volume();
         // Another thread may have the inode open and change it, so the rest is done under its lock.
-        let kept = volume.inodes().find(ino);
+        let kept = volume.inode_table().find(ino);
         let held = kept.as_ref().map(|inode| inode.read());
         let peeked;
         let body: &Body = match &held {
             Some(body) => body,
             None => {
-                peeked = volume.context().recording_errors(|| volume.peek_listed(ino))?;
+                peeked = volume.context().recording_errors(|| volume.inodes().peek_listed(ino))?;
                 &peeked
             }
         };
@@ -427,12 +429,12 @@ impl Walk<'_> {
             _ => Content::File,
         };
         let mut mapped = Mapped::default();
-        let map = match volume.has_map(body) {
+        let map = match volume.file(body).has_map() {
             true => blocks_of(volume, self.cells, self.budget, ino, body, content, &mut mapped),
             false => Ok(()),
         };
         let blocks = mapped.data + mapped.nodes;
-        found.count(volume, ino, body, mapped);
+        found.count(volume.file(body), mapped);
         let size = body.disk.size;
         drop(held);
         if kind == FileKind::Regular && mapped.data > 0 {
@@ -516,17 +518,17 @@ impl NamesFound {
         }
     }
 
-    fn count(&mut self, volume: &Volume, ino: Ino, body: &Body, mapped: Mapped) {
+    fn count(&mut self, file: FileRef<'_>, mapped: Mapped) {
         let files = &mut self.files;
-        match body.file_kind() {
+        match file.body.file_kind() {
             FileKind::Regular => {}
             FileKind::Directory => return files.directories += 1,
             FileKind::Symlink => return files.symlinks += 1,
             _ => return files.special += 1,
         }
         files.regular += 1;
-        files.bytes = files.bytes.saturating_add(body.disk.size);
-        files.inline += u64::from(body.disk.has_inline_data());
+        files.bytes = files.bytes.saturating_add(file.body.disk.size);
+        files.inline += u64::from(file.body.disk.has_inline_data());
         if mapped.data == 0 {
             return;
         }
@@ -535,7 +537,7 @@ impl NamesFound {
         files.pieces += mapped.pieces;
         files.fragmented += u64::from(mapped.pieces > 1);
         put(&mut files.by_pieces, mapped.pieces, mapped.data);
-        if volume.has_data_checksums(ino, body) {
+        if file.has_data_checksums() {
             files.covered.count += 1;
             files.covered.blocks += mapped.data;
         }

@@ -3,8 +3,7 @@
 
 use crate::context::environment::Environment;
 use crate::context::mmp::claim::Claim;
-use crate::context::superblock::patch_superblock;
-use crate::context::superblock::read_superblock;
+use crate::context::superblock::{patch_superblock, read_superblock};
 use crate::offline::mkfs::{self, MkfsOptions};
 use crate::open::OpenOptions;
 use crate::tests::{NOW, features};

@@ -3,14 +3,13 @@
 use crate::inodes::map::{LOGICAL_END, Target};
 use crate::state::inode::Body;
 use crate::volume::Volume;
-use extant_base::{Ino, Result};
+use extant_base::Result;
 use extant_pagecache::Fill;
 use std::ops::Range;
 
 /// Reads whole blocks of one file. The inode lock is held while it exists.
 pub(super) struct FromDevice<'a> {
     pub(super) volume: &'a Volume,
-    pub(super) ino: Ino,
     pub(super) body: &'a Body,
 }
 
@@ -21,13 +20,13 @@ impl Fill for FromDevice<'_> {
         // A folio can reach past the largest possible file.
         let at = |byte: u64| u32::try_from(byte >> log2).unwrap_or(LOGICAL_END);
         let (first, last) = (at(offset), at(end));
-        for run in self.volume.runs(self.ino, self.body, first..last) {
+        for run in self.volume.file(self.body).runs(first..last) {
             let run = run?;
             let bytes = u64::from(run.logical.0) << log2..u64::from(run.end().0) << log2;
             let part = &mut buf[(bytes.start - offset) as usize..(bytes.end - offset) as usize];
             match run.target {
                 Target::Written(block) => {
-                    self.volume.read_data(self.ino, self.body, block, 0, part)?;
+                    self.volume.file(self.body).read_data(block, 0, part)?;
                     backed(bytes);
                 }
                 Target::Unwritten(_) | Target::Hole => {

@@ -16,12 +16,12 @@
 //! - A delayed run becomes at worst one extent for each cluster. A block whose state or place
 //!   changes adds two entries.
 
+use crate::files::cached::{CacheReservations, FileReservations};
 use crate::inodes::map::extent::node;
 use crate::space::reservations::{Reservation, ReservedFor};
 use crate::state::file_cache::FileCacheState;
 use crate::state::file_cache::map_reservation::Need;
 use crate::state::inode::Body;
-use crate::volume::Volume;
 use extant_base::Result;
 use extant_ondisk::block_map::pointers_per_block;
 use std::ops::Range;
@@ -32,10 +32,10 @@ const ENTRY_BYTES: usize = 12;
 /// Levels of pointer blocks that lead to one block.
 const LEVELS: u64 = 3;
 
-impl Volume {
+impl FileReservations<'_> {
     /// Blocks that the map of a file needs at worst for its dirty data and `more`.
-    fn map_bound(&self, body: &Body, file_cache: &FileCacheState, more: Need) -> u64 {
-        let ratio = u64::from(self.geometry().cluster_ratio());
+    fn map_bound(self, file_cache: &FileCacheState, more: Need) -> u64 {
+        let ratio = u64::from(self.volume.geometry().cluster_ratio());
         let delayed = {
             let delayed = file_cache.delayed.lock();
             let (runs, blocks) = (delayed.runs(), delayed.len());
@@ -50,12 +50,13 @@ impl Volume {
         if entries == 0 {
             return 0;
         }
-        if !body.disk.has_extents() {
-            let pointers = u64::from(pointers_per_block(self.block_size()));
+        if !self.body.disk.has_extents() {
+            let pointers = u64::from(pointers_per_block(self.volume.block_size()));
             return (LEVELS + 1) * runs + entries / pointers;
         }
-        let in_leaf = ((self.block_size().bytes() - HEAD_BYTES) / ENTRY_BYTES) as u64;
-        let (root, depth) = (&body.disk.i_block, u64::from(node::depth(&body.disk.i_block)));
+        let in_leaf = ((self.volume.block_size().bytes() - HEAD_BYTES) / ENTRY_BYTES) as u64;
+        let (root, depth) =
+            (&self.body.disk.i_block, u64::from(node::depth(&self.body.disk.i_block)));
         if depth == 0 {
             let all = node::entries(root) as u64 + entries;
             if all <= node::ROOT_CAPACITY as u64 {
@@ -69,28 +70,28 @@ impl Volume {
     }
 
     /// How many blocks the reservation lacks if `more` becomes dirty, too.
-    pub(super) fn map_shortage(&self, body: &Body, file_cache: &FileCacheState, more: Need) -> u64 {
-        let bound = self.map_bound(body, file_cache, more);
+    pub(super) fn map_shortage(self, file_cache: &FileCacheState, more: Need) -> u64 {
+        let bound = self.map_bound(file_cache, more);
         bound.saturating_sub(file_cache.map_reservation.lock().clusters())
     }
+}
 
+impl CacheReservations<'_> {
     /// Adds `reservation` to that of the file's map.
-    pub(super) fn add_map_reservation(
-        &self,
-        file_cache: &FileCacheState,
-        reservation: Reservation,
-    ) {
+    pub(super) fn add_map_reservation(self, reservation: Reservation) {
         if reservation.clusters() > 0 {
-            file_cache.map_reservation.lock().join(reservation);
+            self.file_cache.map_reservation.lock().join(reservation);
         }
     }
+}
 
+impl FileReservations<'_> {
     /// Gives back what the map of a file can no longer need.
-    pub(super) fn trim_map_reservation(&self, body: &Body, file_cache: &FileCacheState) {
+    pub(super) fn trim_map_reservation(self, file_cache: &FileCacheState) {
         if file_cache.map_reservation.lock().is_empty() {
             return;
         }
-        let bound = self.map_bound(body, file_cache, Need::default());
+        let bound = self.map_bound(file_cache, Need::default());
         file_cache.map_reservation.lock().shrink_to(bound);
     }
 
@@ -99,8 +100,7 @@ impl Volume {
     /// Errors: `NoSpace`, and nothing more is reserved. Locks: the caller holds the inode's,
     /// exclusively.
     pub(super) fn reserve_splits(
-        &self,
-        body: &Body,
+        self,
         file_cache: &FileCacheState,
         ranges: &[Range<u32>],
     ) -> Result<()> {
@@ -108,34 +108,40 @@ impl Volume {
             return Ok(());
         }
         let blocks = ranges.iter().map(|range| u64::from(range.end - range.start)).sum();
-        let short = self.map_shortage(body, file_cache, Need::of_splits(ranges.len(), blocks));
-        let (_, map) = self.space().reserve_with_map(0, short)?;
-        self.add_map_reservation(file_cache, map);
-        self.note_splits(file_cache, ranges);
+        let short = self.map_shortage(file_cache, Need::of_splits(ranges.len(), blocks));
+        let (_, map) = self.volume.space().reserve_with_map(0, short)?;
+        self.volume.cache_reservations(file_cache).add_map_reservation(map);
+        self.volume.cache_reservations(file_cache).note_splits(ranges);
         Ok(())
     }
+}
 
+impl CacheReservations<'_> {
     /// The data of these blocks has its blocks; only the map's last change is still to come.
-    pub(super) fn note_splits(&self, file_cache: &FileCacheState, ranges: &[Range<u32>]) {
-        let mut reservation = file_cache.map_reservation.lock();
+    pub(super) fn note_splits(self, ranges: &[Range<u32>]) {
+        let mut reservation = self.file_cache.map_reservation.lock();
         ranges.iter().for_each(|range| reservation.insert(range.clone()));
     }
+}
 
+impl FileReservations<'_> {
     /// The blocks of `range` have their final mapping, or none.
-    pub(crate) fn forget_splits(&self, body: &Body, range: Range<u32>) {
-        let Some(file_cache) = &body.file_cache else { return };
+    pub(crate) fn forget_splits(self, range: Range<u32>) {
+        let Some(file_cache) = &self.body.file_cache else { return };
         if range.is_empty() {
             return;
         }
         file_cache.map_reservation.lock().remove(range);
-        self.trim_map_reservation(body, file_cache);
+        self.trim_map_reservation(file_cache);
     }
 
     /// Blocks with data were freed or removed from the map, and the data is dirty again: part of
     /// what was freed is reserved for its map.
-    pub(super) fn reserve_map_again(&self, body: &Body, file_cache: &FileCacheState) {
-        let short = self.map_shortage(body, file_cache, Need::default());
-        self.add_map_reservation(file_cache, self.space().reserve_freed(ReservedFor::Map, short));
+    pub(super) fn reserve_map_again(self, file_cache: &FileCacheState) {
+        let short = self.map_shortage(file_cache, Need::default());
+        self.volume
+            .cache_reservations(file_cache)
+            .add_map_reservation(self.volume.space().reserve_freed(ReservedFor::Map, short));
     }
 }
 

@@ -33,45 +33,90 @@ mod stream;
 mod write;
 mod write_back;
 
+use crate::files::FileIo;
+use crate::inodes::file::FileRef;
 use crate::state::file_cache::FileCacheState;
-use crate::state::inode::{Body, Inode};
+use crate::state::inode::Body;
 use crate::volume::Volume;
 use extant_base::Ino;
 use extant_ondisk::inode::{FileKind, InodeFlags};
 use extant_pagecache::Use;
 use std::sync::Arc;
 
-impl Volume {
-    /// Whether the data of this file goes through the page cache now.
-    pub(crate) fn goes_through_cache(&self, body: &Body) -> bool {
-        self.page_cache().is_some()
-            && body.file_kind() == FileKind::Regular
-            && !body.disk.has_inline_data()
-            && !body.flags.contains(InodeFlags::ENCRYPT)
-            && !self.journals_data(body)
-    }
+/// The space that is reserved for the dirty data of one file.
+#[derive(Clone, Copy)]
+pub(crate) struct FileReservations<'a> {
+    /// The volume.
+    pub(crate) volume: &'a Volume,
+    /// The inode's content. The caller holds the inode's lock.
+    pub(crate) body: &'a Body,
+}
 
+impl Volume {
+    /// The reservations for dirty data of this file.
+    pub(crate) fn reservations<'a>(&'a self, body: &'a Body) -> FileReservations<'a> {
+        FileReservations { volume: self, body }
+    }
+}
+
+/// The space that is reserved for dirty folios, where the inode is not locked.
+#[derive(Clone, Copy)]
+pub(crate) struct CacheReservations<'a> {
+    volume: &'a Volume,
+    file_cache: &'a FileCacheState,
+}
+
+impl Volume {
+    /// The reservations for these folios.
+    pub(crate) fn cache_reservations<'a>(
+        &'a self,
+        file_cache: &'a FileCacheState,
+    ) -> CacheReservations<'a> {
+        CacheReservations { volume: self, file_cache }
+    }
+}
+
+impl FileReservations<'_> {
+    /// The inode's number.
+    fn ino(&self) -> Ino {
+        self.body.ino()
+    }
+}
+
+impl FileRef<'_> {
+    /// Whether the data of this file goes through the page cache now.
+    pub(crate) fn goes_through_cache(self) -> bool {
+        self.volume.page_cache().is_some()
+            && self.body.file_kind() == FileKind::Regular
+            && !self.body.disk.has_inline_data()
+            && !self.body.flags.contains(InodeFlags::ENCRYPT)
+            && !self.journals_data()
+    }
+}
+
+impl Volume {
     /// How the cache treats data by default.
     pub(crate) fn cache_use(&self) -> Use {
         if self.drops_behind() { Use::DropBehind } else { Use::Keep }
     }
+}
 
+impl<'a> FileIo<'a> {
     /// The folios of a file, or `None` if its data is not cached.
     ///
     /// Locks: the caller holds the inode's, at least shared.
-    pub(crate) fn file_cache<'a>(
-        &self,
-        inode: &'a Inode,
-        body: &Body,
-    ) -> Option<&'a Arc<FileCacheState>> {
-        let cache = self.page_cache().filter(|_| self.goes_through_cache(body))?;
-        Some(inode.file_cache.get_or_init(|| {
-            let pages = cache.file(inode.ino);
+    pub(crate) fn file_cache(self, body: &Body) -> Option<&'a Arc<FileCacheState>> {
+        let cache =
+            self.volume.page_cache().filter(|_| self.volume.file(body).goes_through_cache())?;
+        Some(self.inode.file_cache.get_or_init(|| {
+            let pages = cache.file(self.inode.ino);
             pages.set_len(body.size);
             FileCacheState::new(pages)
         }))
     }
+}
 
+impl Volume {
     /// The folios of a file that outlived its inode in memory. The inode was read from its table
     /// again, and an operation that truncates or releases it finds the folios here.
     pub(crate) fn file_cache_before(&self, ino: Ino) -> Option<Arc<FileCacheState>> {

@@ -1,27 +1,26 @@
 //! Reading through the page cache, and reading ahead.
 
 use super::fill::FromDevice;
-use crate::state::inode::{Body, Inode};
-use crate::volume::Volume;
+use crate::files::FileIo;
+use crate::state::inode::Body;
 use extant_base::Result;
 use extant_pagecache::{ReadStream, Use};
 use std::ops::Range;
 
-impl Volume {
+impl FileIo<'_> {
     /// Reads bytes of a regular file from `offset` on. Returns how many: fewer than `buf` holds
     /// only at the end of the file.
     ///
-    /// Errors: as [`Volume::read_file`]. Locks: takes `Inode` (shared) when folios are missing,
-    /// then `Folio`.
+    /// Errors: as [`FileRef::read_file`](crate::inodes::file::FileRef::read_file). Locks: takes
+    /// `Inode` (shared) when folios are missing, then `Folio`.
     pub(crate) fn read_through(
-        &self,
-        inode: &Inode,
+        self,
         offset: u64,
         buf: &mut [u8],
         how: Use,
         stream: Option<&ReadStream>,
     ) -> Result<usize> {
-        let hit = match inode.file_cache.get() {
+        let hit = match self.inode.file_cache.get() {
             Some(file_cache) => file_cache.pages.read_hit(offset, buf, how),
             None => 0,
         };
@@ -31,13 +30,13 @@ impl Volume {
         // A hit that ends within a block ended at the file's end of that moment. The file may have
         // grown since, and newer bytes of the same block must not follow older ones: read the whole
         // block again.
-        let log2 = self.block_size().log2();
+        let log2 = self.volume.block_size().log2();
         let reached = offset.saturating_add(hit as u64);
         let hit = (reached >> log2 << log2).saturating_sub(offset) as usize;
         let (offset, buf) = (offset.saturating_add(hit as u64), &mut buf[hit..]);
-        let more = self.context().recording_errors(|| {
-            let body = inode.read();
-            self.read_missing(inode, &body, offset, buf, how, stream)
+        let more = self.volume.context().recording_errors(|| {
+            let body = self.inode.read();
+            self.read_missing(&body, offset, buf, how, stream)
         });
         // Report the bytes read so far; the caller's next call returns the error.
         match more {
@@ -47,32 +46,31 @@ impl Volume {
         }
     }
 
-    /// As [`Volume::read_through`]. The caller holds the inode lock.
+    /// As [`FileIo::read_through`]. The caller holds the inode lock.
     pub(crate) fn read_missing(
-        &self,
-        inode: &Inode,
+        self,
         body: &Body,
         offset: u64,
         buf: &mut [u8],
         how: Use,
         stream: Option<&ReadStream>,
     ) -> Result<usize> {
-        if self.reads_past_cache() && inode.file_cache.get().is_none() {
-            return self.read_file(inode.ino, body, offset, buf);
+        if self.volume.reads_past_cache() && self.inode.file_cache.get().is_none() {
+            return self.volume.file(body).read_file(offset, buf);
         }
-        let Some(file_cache) = self.file_cache(inode, body) else {
-            return self.read_file(inode.ino, body, offset, buf);
+        let Some(file_cache) = self.file_cache(body) else {
+            return self.volume.file(body).read_file(offset, buf);
         };
-        let fill = FromDevice { volume: self, ino: inode.ino, body };
+        let fill = FromDevice { volume: self.volume, body };
         file_cache.pages.read(offset, buf, how, stream, &fill)
     }
 
     /// Brings a range of a file into the cache.
-    pub(crate) fn populate(&self, inode: &Inode, range: Range<u64>, how: Use) -> Result<()> {
-        let body = inode.read();
-        let Some(file_cache) = self.file_cache(inode, &body) else { return Ok(()) };
+    pub(crate) fn populate(self, range: Range<u64>, how: Use) -> Result<()> {
+        let body = self.inode.read();
+        let Some(file_cache) = self.file_cache(&body) else { return Ok(()) };
         let range = range.start..range.end.min(body.size);
-        let fill = FromDevice { volume: self, ino: inode.ino, body: &body };
+        let fill = FromDevice { volume: self.volume, body: &body };
         match range.is_empty() {
             true => Ok(()),
             false => file_cache.pages.populate(range, how, &fill),

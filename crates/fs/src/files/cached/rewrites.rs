@@ -12,34 +12,31 @@
 //! was unwritten) needs no reservation itself, but the next bytes will: such blocks are noted while
 //! their data is in flight.
 
+use crate::files::cached::{CacheReservations, FileReservations};
 use crate::files::file::pieces::Piece;
 use crate::inodes::map::Target;
 use crate::space::reservations::ReservedFor;
 use crate::state::file_cache::FileCacheState;
 use crate::state::file_cache::map_reservation::Need;
 use crate::state::file_cache::rewrites::count;
-use crate::state::inode::Body;
-use crate::volume::Volume;
-use extant_base::{Ino, Result};
+use extant_base::Result;
 use std::ops::Range;
 
-impl Volume {
+impl FileReservations<'_> {
     /// Reserves space for those blocks of `blocks`, which are about to become dirty, that will need
     /// another block.
     ///
     /// Errors: `NoSpace`, and nothing more is reserved; what the map gives. Locks: the caller holds
     /// the inode's, exclusively.
     pub(super) fn reserve_rewrites(
-        &self,
-        ino: Ino,
-        body: &Body,
+        self,
         file_cache: &FileCacheState,
         blocks: Range<u32>,
     ) -> Result<()> {
         let missing: Vec<Range<u32>> = file_cache.rewrites.lock().missing(&blocks);
         let mut wanted: Vec<Range<u32>> = Vec::new();
         for range in missing {
-            for run in self.runs(ino, body, range) {
+            for run in self.volume.file(self.body).runs(range) {
                 let run = run?;
                 let range = run.logical.0..run.end().0;
                 match run.target {
@@ -55,9 +52,9 @@ impl Volume {
         if clusters == 0 {
             return Ok(());
         }
-        let short = self.map_shortage(body, file_cache, Need::of_splits(wanted.len(), clusters));
-        let (mut reservation, map) = self.space().reserve_with_map(clusters, short)?;
-        self.add_map_reservation(file_cache, map);
+        let short = self.map_shortage(file_cache, Need::of_splits(wanted.len(), clusters));
+        let (mut reservation, map) = self.volume.space().reserve_with_map(clusters, short)?;
+        self.volume.cache_reservations(file_cache).add_map_reservation(map);
         let mut rewrites = file_cache.rewrites.lock();
         for range in wanted {
             let len = u64::from(range.end - range.start);
@@ -65,44 +62,50 @@ impl Volume {
         }
         Ok(())
     }
+}
 
+impl CacheReservations<'_> {
     /// A folio of the file is about to be lent for changes in place.
-    pub(super) fn note_lent(&self, file_cache: &FileCacheState) {
-        file_cache.rewrites.lock().note_lent();
+    pub(super) fn note_lent(self) {
+        self.file_cache.rewrites.lock().note_lent();
     }
+}
 
+impl FileReservations<'_> {
     /// Whether space is reserved to rewrite the block at `at`, and for how many blocks (at most
     /// `limit`) the answer is the same.
-    pub(crate) fn reserved_rewrites(&self, body: &Body, at: u32, limit: u32) -> (bool, u32) {
-        let Some(file_cache) = &body.file_cache else { return (false, limit) };
+    pub(crate) fn reserved_rewrites(self, at: u32, limit: u32) -> (bool, u32) {
+        let Some(file_cache) = &self.body.file_cache else { return (false, limit) };
         file_cache.rewrites.lock().run_at(at, limit)
     }
 
     /// Blocks of `range` have their new blocks, but the map does not show them yet.
-    pub(crate) fn moved_rewrites(&self, body: &Body, range: Range<u32>) {
-        if let Some(file_cache) = &body.file_cache {
-            self.note_splits(file_cache, std::slice::from_ref(&range));
+    pub(crate) fn moved_rewrites(self, range: Range<u32>) {
+        if let Some(file_cache) = &self.body.file_cache {
+            self.volume.cache_reservations(file_cache).note_splits(std::slice::from_ref(&range));
             file_cache.rewrites.lock().take(range);
-            self.trim_map_reservation(body, file_cache);
+            self.trim_map_reservation(file_cache);
         }
     }
+}
 
+impl CacheReservations<'_> {
     /// Returns all reservations when nothing of the file is dirty. The caller holds the inode
     /// exclusively.
-    pub(crate) fn forget_settled_rewrites(&self, file_cache: &FileCacheState) {
-        let mut rewrites = file_cache.rewrites.lock();
-        if !rewrites.is_empty() && !rewrites.was_lent() && !file_cache.pages.is_dirty() {
+    pub(crate) fn forget_settled_rewrites(self) {
+        let mut rewrites = self.file_cache.rewrites.lock();
+        if !rewrites.is_empty() && !rewrites.was_lent() && !self.file_cache.pages.is_dirty() {
             rewrites.take(0..u32::MAX);
             drop(rewrites);
-            if file_cache.delayed.lock().is_empty() {
-                file_cache.map_reservation.lock().clear();
+            if self.file_cache.delayed.lock().is_empty() {
+                self.file_cache.map_reservation.lock().clear();
             }
         }
     }
 
     /// Data is in flight to these blocks, which the map does not show yet.
-    pub(super) fn note_in_flight(&self, file_cache: &FileCacheState, pieces: &[Piece]) {
-        let mut rewrites = file_cache.rewrites.lock();
+    pub(super) fn note_in_flight(self, pieces: &[Piece]) {
+        let mut rewrites = self.file_cache.rewrites.lock();
         for piece in pieces.iter().filter(|piece| piece.fresh && !piece.moved) {
             rewrites.start_write(piece.logical..piece.logical + piece.len);
         }
@@ -110,8 +113,8 @@ impl Volume {
 
     /// The write to these blocks succeeded or failed. Locks: the caller holds the inode's where the
     /// map shows the blocks.
-    pub(super) fn note_write_ended(&self, file_cache: &FileCacheState, pieces: &[Piece]) {
-        let mut rewrites = file_cache.rewrites.lock();
+    pub(super) fn note_write_ended(self, pieces: &[Piece]) {
+        let mut rewrites = self.file_cache.rewrites.lock();
         for piece in pieces.iter().filter(|piece| piece.fresh && !piece.moved) {
             rewrites.end_write(piece.logical..piece.logical + piece.len);
         }
@@ -119,25 +122,25 @@ impl Volume {
 
     /// The data of these blocks could not be shown and is dirty again. Releases the held blocks and
     /// reserves space for the data.
-    pub(super) fn reserve_failed(&self, file_cache: &FileCacheState, pieces: &[Piece]) {
-        self.note_write_ended(file_cache, pieces);
+    pub(super) fn reserve_failed(self, pieces: &[Piece]) {
+        self.note_write_ended(pieces);
         for piece in pieces.iter().filter(|piece| piece.moved) {
             let clusters = u64::from(piece.len);
             // Reserve first: another file could take the released clusters.
-            let reservation = self.space().reserve_freed(ReservedFor::Data, clusters);
-            self.space().release_held(piece.block, piece.len);
+            let reservation = self.volume.space().reserve_freed(ReservedFor::Data, clusters);
+            self.volume.space().release_held(piece.block, piece.len);
             let range = piece.logical..piece.logical + piece.len;
-            file_cache.rewrites.lock().add(range, reservation, clusters);
+            self.file_cache.rewrites.lock().add(range, reservation, clusters);
         }
     }
 
-    /// As [`Volume::reserve_failed`], for blocks that the map shows already and whose data is dirty
-    /// again.
-    pub(super) fn reserve_mapped_again(&self, file_cache: &FileCacheState, range: Range<u32>) {
+    /// As [`CacheReservations::reserve_failed`], for blocks that the map shows already and whose
+    /// data is dirty again.
+    pub(super) fn reserve_mapped_again(self, range: Range<u32>) {
         let clusters = u64::from(range.end.saturating_sub(range.start));
         if clusters > 0 {
-            let reservation = self.space().reserve_freed(ReservedFor::Data, clusters);
-            file_cache.rewrites.lock().add(range, reservation, clusters);
+            let reservation = self.volume.space().reserve_freed(ReservedFor::Data, clusters);
+            self.file_cache.rewrites.lock().add(range, reservation, clusters);
         }
     }
 }

@@ -195,12 +195,12 @@ impl<'a> Stream<'a> {
                 }
             };
             let mut checksums = NewChecksums::default();
-            let has_checksums = self.volume.has_data_csum();
+            let has_checksums = self.volume.data_checksums().has_data_csum();
             let written = job.parts.iter().try_for_each(|(pieces, taken)| {
                 let slices = taken.slices();
                 let (start, content) = (taken.range().start, Content::new(&slices));
                 let checksums = has_checksums.then_some(&mut checksums);
-                self.volume.write_pieces(
+                self.volume.data_io().write_pieces(
                     DataPath::Device,
                     pieces,
                     u64::MAX,
@@ -227,8 +227,8 @@ impl<'a> Stream<'a> {
 
     /// The data of these blocks did not reach the device, or could not be shown there.
     fn reserve_again(&self, pieces: &[Piece]) {
-        if self.volume.has_data_csum() {
-            self.volume.reserve_failed(self.file_cache, pieces);
+        if self.volume.data_checksums().has_data_csum() {
+            self.volume.cache_reservations(self.file_cache).reserve_failed(pieces);
         }
     }
 
@@ -290,7 +290,8 @@ impl<'a> Stream<'a> {
         let left = cursor.wanted.checked_sub(cursor.begun).filter(|left| *left > 0)?;
         let most = RUN.min(left).max(self.volume.block_size().bytes() as u64);
         let run = self.file_cache.pages.next_dirty(cursor.at..self.range.end, most)?;
-        let earlier = || self.volume.first_past_disk_size(self.inode, self.file_cache, run.start);
+        let earlier =
+            || self.volume.io(self.inode).first_past_disk_size(self.file_cache, run.start);
         if cursor.detours < DETOURS_MAX && earlier().is_some() {
             // What ends now may be all that was missing.
             if !self.wait_all_ended() {
@@ -309,7 +310,8 @@ impl<'a> Stream<'a> {
     fn take_in_place(&self, cursor: &mut Cursor, found: &Found) -> Result<Option<Job<'a>>> {
         let end = if found.in_range { self.range.end } else { found.run.end };
         let (range, most) = (found.run.start..end, found.most.min(PART));
-        let (runs, size) = self.volume.runs_in_place(self.inode, self.file_cache, range, most)?;
+        let (runs, size) =
+            self.volume.io(self.inode).runs_in_place(self.file_cache, range, most)?;
         let Some((first, _)) = runs.first() else { return Ok(None) };
         let number = self.begin(first.start, size);
         let mut parts: Vec<(Vec<Piece>, Taken<'a>)> = Vec::with_capacity(runs.len());
@@ -360,7 +362,7 @@ impl<'a> Stream<'a> {
         cursor.begun += if in_range { got.end - got.start } else { 0 };
         let pieces = self.part_of(&placed.pieces, &got);
         self.add_pieces(number, &pieces);
-        let next = self.volume.block_at(got.end);
+        let next = self.volume.data_io().block_at(got.end);
         placed.pieces = placed.pieces.iter().filter_map(|piece| piece.from(next)).collect();
         if got.end == part.end && got.end < end {
             placed.range.start = got.end;
@@ -372,7 +374,10 @@ impl<'a> Stream<'a> {
     }
 
     fn part_of(&self, pieces: &[Piece], range: &Range<u64>) -> Vec<Piece> {
-        let (from, to) = (self.volume.block_at(range.start), self.volume.block_at(range.end));
+        let (from, to) = (
+            self.volume.data_io().block_at(range.start),
+            self.volume.data_io().block_at(range.end),
+        );
         let part = |piece: &Piece| piece.before(to).and_then(|piece| piece.from(from));
         pieces.iter().filter_map(part).collect()
     }
@@ -385,7 +390,7 @@ impl<'a> Stream<'a> {
             return Err(self.first_error());
         }
         let is_all = self.file_cache.pages.dirty_bytes() <= UNDER_HANDLE && self.is_idle();
-        self.volume.place_run_to_write(self.inode, self.file_cache, run, is_all || !has_extents)
+        self.volume.io(self.inode).place_run_to_write(self.file_cache, run, is_all || !has_extents)
     }
 
     /// Registers a write that is about to take bytes from `start` on. It is registered first, so
@@ -459,7 +464,7 @@ impl<'a> Stream<'a> {
             drop(lost);
             let size_bound = SizeBound { file_cache: self.file_cache, bound: &|| self.bound() };
             let shown =
-                self.volume.show_written(self.inode, &pieces, size, &size_bound, &checksums);
+                self.volume.io(self.inode).show_written(&pieces, size, &size_bound, &checksums);
             match &shown {
                 Ok(()) => done.into_iter().for_each(Landing::done),
                 Err(_) => drop(done),

@@ -5,10 +5,11 @@
 //! fast overwrite).
 
 use super::fill::FromDevice;
+use crate::files::FileIo;
 use crate::files::data::DataPath;
 use crate::files::file::content::Content;
 use crate::files::file::write::{Place, TICK_NS, block_after, block_of};
-use crate::state::inode::{Body, Inode};
+use crate::state::inode::Body;
 use crate::volume::Volume;
 use extant_base::{Error, Result};
 use extant_ondisk::inode::InodeFlags;
@@ -38,33 +39,27 @@ impl Source for Bytes<'_> {
     }
 }
 
-impl Volume {
+impl FileIo<'_> {
     /// Writes over bytes in folios if that is all the write needs. Returns whether it did.
-    pub(crate) fn write_over(
-        &self,
-        inode: &Inode,
-        place: Place,
-        content: Content<'_>,
-        how: Use,
-    ) -> Result<bool> {
-        let (Some(file_cache), Place::At(offset)) = (inode.file_cache.get(), place) else {
+    pub(crate) fn write_over(self, place: Place, content: Content<'_>, how: Use) -> Result<bool> {
+        let (Some(file_cache), Place::At(offset)) = (self.inode.file_cache.get(), place) else {
             return Ok(false);
         };
-        let until = inode.fast_overwrite_until.load(Ordering::Acquire);
+        let until = self.inode.fast_overwrite_until.load(Ordering::Acquire);
         if until == 0 {
             return Ok(false);
         }
         // The tick may be a little earlier than the write that set the time. If it is much earlier,
         // the clock was set back.
-        let now = nanoseconds(self.environment().last_tick());
+        let now = nanoseconds(self.volume.environment().last_tick());
         if now >= until || now + 4 * TICK_NS < until {
             return Ok(false);
         }
         let mut bytes = Bytes { content, done: 0 };
         // A thread that holds the inode to change what may be written either is seen by this check
         // or waits for the folio.
-        let is_enabled = || inode.fast_overwrite_until.load(Ordering::Acquire) != 0;
-        let cache = self.page_cache();
+        let is_enabled = || self.inode.fast_overwrite_until.load(Ordering::Acquire) != 0;
+        let cache = self.volume.page_cache();
         let permit =
             cache.map(|cache| cache.acquire_permit(content.len() as u64, how)).transpose()?;
         let n = file_cache.pages.overwrite_hit(offset, &mut bytes, how, &is_enabled);
@@ -72,10 +67,12 @@ impl Volume {
         if n < content.len() {
             return Ok(false);
         }
-        self.wrote(inode, offset, n, how)?;
+        self.wrote(offset, n, how)?;
         Ok(true)
     }
+}
 
+impl Volume {
     /// Called before the next part of a write of `len` bytes goes into folios. Don't-cache bytes
     /// wait here until they fit under their cap; at most
     /// [`Rank::Write`](extant_base::lock::Rank::Write) may be held.
@@ -87,10 +84,12 @@ impl Volume {
         let cache = self.page_cache();
         cache.map(|cache| cache.acquire_permit(STEP.min(len as u64), how)).transpose()
     }
+}
 
+impl FileIo<'_> {
     /// After a write of `n` bytes at `offset` into folios: throttles the writer.
-    pub(crate) fn wrote(&self, inode: &Inode, offset: u64, n: usize, how: Use) -> Result<()> {
-        match (self.page_cache(), inode.file_cache.get()) {
+    pub(crate) fn wrote(self, offset: u64, n: usize, how: Use) -> Result<()> {
+        match (self.volume.page_cache(), self.inode.file_cache.get()) {
             (Some(cache), Some(file_cache)) => {
                 cache.wrote(&file_cache.pages, offset, n as u64, how)
             }
@@ -104,60 +103,62 @@ impl Volume {
     /// Errors: `NoSpace`, `QuotaExceeded`; what reading the blocks at both ends gives.
     /// Locks: the caller holds the inode's; takes `Folio`.
     pub(crate) fn write_folios(
-        &self,
-        inode: &Inode,
+        self,
         body: &mut Body,
         pos: u64,
         content: Content<'_>,
         how: Use,
     ) -> Result<usize> {
         let file_cache =
-            self.file_cache(inode, body).ok_or(Error::Invalid("a file that is not cached"))?;
+            self.file_cache(body).ok_or(Error::Invalid("a file that is not cached"))?;
         body.file_cache.get_or_insert_with(|| file_cache.clone());
         let end = (pos + content.len() as u64).min((pos / STEP + 1) * STEP);
-        let end = self.reserve_bytes(inode, body, pos, end)?;
+        let end = self.reserve_bytes(body, pos, end)?;
         let content = content.part(0, (end - pos) as usize);
-        let written = self.zero_gap(DataPath::Device, inode.ino, body, pos).and_then(|()| {
-            let fill = FromDevice { volume: self, ino: inode.ino, body };
+        let written = self.volume.file_mut(body).zero_gap(DataPath::Device, pos).and_then(|()| {
+            let fill = FromDevice { volume: self.volume, body };
             file_cache.pages.write(pos, &mut Bytes { content, done: 0 }, how, &fill)
         });
         if !matches!(written, Ok(n) if n == content.len()) {
-            let size = self.block_size();
-            self.forget_unused(body, block_of(size, pos)?..block_after(size, end)?);
+            let size = self.volume.block_size();
+            self.volume
+                .reservations(body)
+                .forget_unused(block_of(size, pos)?..block_after(size, end)?);
         }
         let n = written?;
         if pos + n as u64 > body.size {
             body.size_on_disk.get_or_insert(body.disk.size);
             body.resize(pos + n as u64);
         }
-        let now = self.environment().now();
+        let now = self.volume.environment().now();
         body.content_changed(now);
         body.times_changed = true;
         Ok(n)
     }
 
     /// Enables fast overwrites of this inode until the clock's next tick.
-    pub(crate) fn enable_fast_overwrite(&self, inode: &Inode, body: &Body) {
+    pub(crate) fn enable_fast_overwrite(self, body: &Body) {
         let fixed = InodeFlags::APPEND | InodeFlags::IMMUTABLE | InodeFlags::VERITY;
         // An overwrite of covered blocks has to reserve space first.
         let allowed = body.no_capability
-            && !inode.transfers.any_writes()
-            && !self.has_data_checksums(inode.ino, body);
-        if allowed && !body.flags.intersects(fixed) && self.goes_through_cache(body) {
+            && !self.inode.transfers.any_writes()
+            && !self.volume.file(body).has_data_checksums();
+        if allowed && !body.flags.intersects(fixed) && self.volume.file(body).goes_through_cache() {
             let until = nanoseconds(body.mtime).saturating_add(TICK_NS);
-            inode.fast_overwrite_until.store(until, Ordering::Release);
+            self.inode.fast_overwrite_until.store(until, Ordering::Release);
         }
     }
 
     /// Reserves space for bytes `pos..end`, or for as many from `pos` on as space allows. Returns
     /// the end of what is reserved.
-    fn reserve_bytes(&self, inode: &Inode, body: &Body, pos: u64, mut end: u64) -> Result<u64> {
-        let size = self.block_size();
+    fn reserve_bytes(self, body: &Body, pos: u64, mut end: u64) -> Result<u64> {
+        let size = self.volume.block_size();
         loop {
             let blocks = block_of(size, pos)?..block_after(size, end)?;
             let done = self
+                .volume
                 .space()
-                .with_space_retry(|| self.reserve_blocks(inode.ino, body, blocks.clone()));
+                .with_space_retry(|| self.volume.reservations(body).reserve_blocks(blocks.clone()));
             match done {
                 Ok(()) => return Ok(end),
                 Err(Error::NoSpace | Error::QuotaExceeded) if blocks.len() > 1 => {

@@ -13,12 +13,12 @@ use super::DirectOptions;
 use super::blocks::Blocks;
 use super::step::{Run, Step};
 use crate::files::data::DataPath;
+use crate::files::direct::{DirectIo, DirectSteps};
 use crate::files::file::pieces::Piece;
 use crate::files::file::write::{check_writable_file, is_recent};
 use crate::inodes::data_csum::NewChecksums;
+use crate::state::inode::Body;
 use crate::state::inode::transfers::Help;
-use crate::state::inode::{Body, Inode};
-use crate::volume::Volume;
 use extant_base::lock::{MutexGuard, ReadGuard};
 use extant_base::{Error, Result};
 use extant_ondisk::inode::InodeFlags;
@@ -40,35 +40,34 @@ pub(crate) enum Begun<'a> {
     Buffered(usize),
 }
 
-impl Volume {
+impl<'a> DirectIo<'a> {
     /// Begins to write the start of `len` bytes at byte `pos`.
     ///
     /// Errors: as `File::write_direct`. Locks: takes `Write`, `WriteBack`, `Inode`, handles; keeps
     /// at most `Write`.
-    pub(crate) fn begin_direct_write<'a>(
-        &self,
-        inode: &'a Inode,
+    pub(crate) fn begin_direct_write(
+        self,
         pos: u64,
         len: usize,
         options: &DirectOptions,
         helper: Option<&Weak<dyn Help>>,
     ) -> Result<Begun<'a>> {
-        let len = match self.whole_units(pos, len) {
+        let len = match self.volume.direct_steps().whole_units(pos, len) {
             Ok(len) => len,
             Err(len) => return Ok(Begun::Buffered(len)),
         };
         let mut touched = false;
         loop {
-            let body = self.read_body(inode, options)?;
+            let body = self.read_body(options)?;
             check_writable_file(&body)?;
             if body.flags.contains(InodeFlags::APPEND) {
                 return Err(Error::NotPermitted);
             }
-            let left = self.max_file_size(&body).saturating_sub(pos);
+            let left = self.volume.file(&body).max_file_size().saturating_sub(pos);
             if left < len as u64 {
                 return Ok(Begun::Buffered(len));
             }
-            if !self.supports_direct(&body) {
+            if !self.volume.file(&body).supports_direct() {
                 return Ok(Begun::Buffered(len));
             }
             let end = pos + len as u64;
@@ -76,80 +75,81 @@ impl Volume {
             if grows || !body.no_capability {
                 drop(body);
                 may_wait(options)?;
-                return self.begin_changing_write(inode, pos, len, helper);
+                return self.begin_changing_write(pos, len, helper);
             }
-            let has_checksums = self.has_data_checksums(inode.ino, &body);
+            let has_checksums = self.volume.file(&body).has_data_checksums();
             if has_checksums {
                 may_wait(options)?;
             }
-            let now = self.environment().now();
+            let now = self.volume.environment().now();
             // For new blocks, the times are set when they are shown.
             if !touched && !has_checksums && !body.times_kept && !is_recent(&body, now) {
                 drop(body);
                 may_wait(options)?;
-                self.touch(inode, now)?;
+                self.volume.io(self.inode).touch(now)?;
                 touched = true;
                 continue;
             }
-            let blocks = self.blocks_for(inode.ino, &body, pos, end)?;
+            let blocks = self.volume.file(&body).blocks_for(pos, end)?;
             let (pieces, len) = match blocks {
                 Blocks::There(pieces, len) => (pieces, len),
                 Blocks::Buffered(len) => return Ok(Begun::Buffered(len)),
                 Blocks::Missing => {
                     drop(body);
                     may_wait(options)?;
-                    return self.begin_changing_write(inode, pos, len, helper);
+                    return self.begin_changing_write(pos, len, helper);
                 }
             };
             let range = pos..pos + len as u64;
-            if !self.drop_from_cache(inode, &range) {
+            if !self.drop_from_cache(&range) {
                 drop(body);
                 may_wait(options)?;
-                self.write_back(inode, self.in_whole_blocks(range), &u64::MAX)?;
+                self.volume
+                    .io(self.inode)
+                    .write_back(self.volume.direct_steps().in_whole_blocks(range), &u64::MAX)?;
                 continue;
             }
             let exclusive = has_checksums && pieces.iter().any(|piece| piece.fresh && !piece.moved);
             let entry = match exclusive {
-                true => inode.transfers.begin_exclusive(range.clone(), helper.cloned()),
-                false => inode.transfers.begin(range.clone(), true, helper.cloned()),
+                true => self.inode.transfers.begin_exclusive(range.clone(), helper.cloned()),
+                false => self.inode.transfers.begin(range.clone(), true, helper.cloned()),
             };
             let Some(entry) = entry else {
                 drop(body);
                 may_wait(options)?;
                 if exclusive {
-                    self.wait_for_direct_writes(inode, range);
+                    self.wait_for_direct_writes(range);
                 }
-                inode.transfers.wait_open();
+                self.inode.transfers.wait_open();
                 continue;
             };
-            return Ok(match self.held_step(inode, &body, entry, (pos, len), pieces)? {
+            return Ok(match self.held_step(&body, entry, (pos, len), pieces)? {
                 Some(step) => Begun::Step(step, None),
                 None => Begun::Buffered(len),
             });
         }
     }
 
-    /// As [`Volume::begin_direct_write`], when the inode changes: holes get unwritten blocks, or
+    /// As [`DirectIo::begin_direct_write`], when the inode changes: holes get unwritten blocks, or
     /// the file grows.
-    fn begin_changing_write<'a>(
-        &self,
-        inode: &'a Inode,
+    fn begin_changing_write(
+        self,
         pos: u64,
         len: usize,
         helper: Option<&Weak<dyn Help>>,
     ) -> Result<Begun<'a>> {
         loop {
-            let writing = inode.writing.lock();
-            let mut body = inode.write();
+            let writing = self.inode.writing.lock();
+            let mut body = self.inode.write();
             check_writable_file(&body)?;
             if body.flags.contains(InodeFlags::APPEND) {
                 return Err(Error::NotPermitted);
             }
-            if !self.supports_direct(&body) {
+            if !self.volume.file(&body).supports_direct() {
                 return Ok(Begun::Buffered(len));
             }
-            self.drop_capability(inode.ino, &mut body)?;
-            let block = self.block_size().bytes() as u64;
+            self.volume.xattrs_mut(&mut body).drop_capability()?;
+            let block = self.volume.block_size().bytes() as u64;
             if pos > body.size && pos / block == body.size / block {
                 // The bytes between the file's end and the range are not content; the cache
                 // supplies zeros for them.
@@ -158,19 +158,20 @@ impl Volume {
             }
             let end = pos + len as u64;
             let grows = end > body.size || body.size_on_disk.is_some();
-            let range = self.in_whole_blocks(pos..end);
+            let range = self.volume.direct_steps().in_whole_blocks(pos..end);
             // Delayed data has to be written back first, so that the size on disk reaches the
             // file's end.
             let is_late = grows && body.size_on_disk.is_some();
-            if is_late || !self.drop_from_cache(inode, &range) {
+            if is_late || !self.drop_from_cache(&range) {
                 drop(body);
                 let range = if is_late { 0..u64::MAX } else { range };
-                self.write_back(inode, range, &u64::MAX)?;
+                self.volume.io(self.inode).write_back(range, &u64::MAX)?;
                 continue;
             }
             let (pieces, len) = match self
+                .volume
                 .space()
-                .with_space_retry(|| self.blocks_made(inode.ino, &mut body, pos, end))
+                .with_space_retry(|| self.volume.file_mut(&mut body).blocks_made(pos, end))
             {
                 Ok(Blocks::There(pieces, len)) => (pieces, len),
                 Ok(Blocks::Buffered(len)) => return Ok(Begun::Buffered(len)),
@@ -181,25 +182,25 @@ impl Volume {
             let end = pos + len as u64;
             let grows = end > body.size;
             if grows {
-                self.zero_gap(DataPath::Device, inode.ino, &mut body, pos)?;
+                self.volume.file_mut(&mut body).zero_gap(DataPath::Device, pos)?;
             }
-            let exclusive = self.has_data_checksums(inode.ino, &body)
+            let exclusive = self.volume.file(&body).has_data_checksums()
                 && pieces.iter().any(|piece| piece.fresh && !piece.moved);
             let entry = match exclusive {
-                true => inode.transfers.begin_exclusive(pos..end, helper.cloned()),
-                false => inode.transfers.begin(pos..end, true, helper.cloned()),
+                true => self.inode.transfers.begin_exclusive(pos..end, helper.cloned()),
+                false => self.inode.transfers.begin(pos..end, true, helper.cloned()),
             };
             let Some(entry) = entry else {
                 drop(body);
                 if exclusive {
                     // A write that grows the file keeps `Write`, but needs nothing more to end.
-                    self.wait_for_direct_writes(inode, pos..end);
+                    self.wait_for_direct_writes(pos..end);
                 }
                 drop(writing);
-                inode.transfers.wait_open();
+                self.inode.transfers.wait_open();
                 continue;
             };
-            let Some(mut step) = self.held_step(inode, &body, entry, (pos, len), pieces)? else {
+            let Some(mut step) = self.held_step(&body, entry, (pos, len), pieces)? else {
                 return Ok(Begun::Buffered(len));
             };
             step.grows = grows;
@@ -212,21 +213,20 @@ impl Volume {
     /// no space for them: a buffered write has more ways to find it. With `None` and after an
     /// error, the entry has ended.
     fn held_step(
-        &self,
-        inode: &Inode,
+        self,
         body: &Body,
         entry: u64,
         (pos, len): (u64, usize),
         pieces: Vec<Piece>,
     ) -> Result<Option<Step>> {
-        let pieces = match self.hold_moved(body, pieces) {
+        let pieces = match self.volume.file(body).hold_moved(pieces) {
             Ok(pieces) => pieces,
             Err(error) => {
-                inode.transfers.end(entry);
+                self.inode.transfers.end(entry);
                 return if matches!(error, Error::NoSpace) { Ok(None) } else { Err(error) };
             }
         };
-        let log2 = self.block_size().log2();
+        let log2 = self.volume.block_size().log2();
         let mut runs: Vec<Run> = Vec::new();
         for piece in &pieces {
             let first = u64::from(piece.logical) << log2;
@@ -239,14 +239,16 @@ impl Volume {
         }
         let mut step = Step::new(entry, pos, len, runs);
         step.pieces = pieces;
-        step.stability = self.stability(inode.ino, body);
-        step.checksums = self.has_data_checksums(inode.ino, body).then(NewChecksums::default);
+        step.stability = self.volume.file(body).stability();
+        step.checksums = self.volume.file(body).has_data_checksums().then(NewChecksums::default);
         Ok(Some(step))
     }
+}
 
+impl DirectSteps<'_> {
     /// How many of `len` bytes at `pos` are whole units of the device; or, as `Err`, how many have
     /// to go through the cache first.
-    pub(crate) fn whole_units(&self, pos: u64, len: usize) -> std::result::Result<usize, usize> {
+    pub(crate) fn whole_units(self, pos: u64, len: usize) -> std::result::Result<usize, usize> {
         let unit = self.direct_unit();
         let off = pos % unit;
         if off != 0 {
@@ -257,24 +259,24 @@ impl Volume {
             whole => Ok(whole),
         }
     }
+}
 
-    pub(crate) fn read_body<'a>(
-        &self,
-        inode: &'a Inode,
-        options: &DirectOptions,
-    ) -> Result<ReadGuard<'a, Body>> {
+impl<'a> DirectIo<'a> {
+    pub(crate) fn read_body(self, options: &DirectOptions) -> Result<ReadGuard<'a, Body>> {
         match options.no_wait {
-            true => inode.body.try_read().ok_or(Error::WouldBlock),
-            false => Ok(inode.read()),
+            true => self.inode.body.try_read().ok_or(Error::WouldBlock),
+            false => Ok(self.inode.read()),
         }
     }
 
     /// Takes the bytes `range` out of the cache. While the caller holds the inode lock, no fast
     /// overwrite can make them dirty again. `false` if some are dirty.
-    fn drop_from_cache(&self, inode: &Inode, range: &Range<u64>) -> bool {
-        inode.disable_fast_overwrite();
-        match inode.file_cache.get() {
-            Some(file_cache) => file_cache.pages.invalidate(self.in_whole_blocks(range.clone())),
+    fn drop_from_cache(self, range: &Range<u64>) -> bool {
+        self.inode.disable_fast_overwrite();
+        match self.inode.file_cache.get() {
+            Some(file_cache) => file_cache
+                .pages
+                .invalidate(self.volume.direct_steps().in_whole_blocks(range.clone())),
             None => true,
         }
     }

@@ -7,14 +7,14 @@
 //! ```
 
 use super::begin::RUNS_MAX;
+use crate::files::direct::DirectSteps;
 use crate::files::file::content::Content;
 use crate::files::file::fresh::Plan;
 use crate::files::file::pieces::Piece;
 use crate::files::file::write::{block_after, block_of};
+use crate::inodes::file::{FileMut, FileRef};
 use crate::inodes::map::Target;
-use crate::state::inode::Body;
-use crate::volume::Volume;
-use extant_base::{Error, Ino, Result};
+use extant_base::{Error, Result};
 use extant_ondisk::extent::ExtentState;
 
 /// What the map has for a write.
@@ -26,14 +26,14 @@ pub(crate) enum Blocks {
     Buffered(usize),
 }
 
-impl Volume {
+impl FileRef<'_> {
     /// The blocks of bytes `pos..end`, up to a hole. The written blocks of a covered file will
     /// move; no new blocks are held for them yet.
-    pub(crate) fn blocks_for(&self, ino: Ino, body: &Body, pos: u64, end: u64) -> Result<Blocks> {
-        let size = self.block_size();
+    pub(crate) fn blocks_for(self, pos: u64, end: u64) -> Result<Blocks> {
+        let size = self.volume.block_size();
         let mut pieces: Vec<Piece> = Vec::new();
-        let has_checksums = self.has_data_checksums(ino, body);
-        for run in self.runs(ino, body, block_of(size, pos)?..block_after(size, end)?) {
+        let has_checksums = self.has_data_checksums();
+        for run in self.runs(block_of(size, pos)?..block_after(size, end)?) {
             let run = run?;
             let (block, fresh, moved) = match run.target {
                 Target::Hole => break,
@@ -50,31 +50,27 @@ impl Volume {
             }
             pieces.push(Piece { logical: run.logical.0, len: run.len, block, fresh, moved });
         }
-        Ok(self.whole_fresh_blocks(pieces, pos, end))
+        Ok(self.volume.direct_steps().whole_fresh_blocks(pieces, pos, end))
     }
+}
 
-    /// As [`Volume::blocks_for`]. Holes get unwritten blocks.
-    pub(crate) fn blocks_made(
-        &self,
-        ino: Ino,
-        body: &mut Body,
-        pos: u64,
-        end: u64,
-    ) -> Result<Blocks> {
-        let log2 = self.block_size().log2();
-        let runs = self.runs_to_write(ino, body, pos, end)?;
+impl FileMut<'_> {
+    /// As [`FileRef::blocks_for`]. Holes get unwritten blocks.
+    pub(crate) fn blocks_made(&mut self, pos: u64, end: u64) -> Result<Blocks> {
+        let log2 = self.volume.block_size().log2();
+        let runs = self.as_ref().runs_to_write(pos, end)?;
         let Some(last) = runs.last() else { return Ok(Blocks::Missing) };
         let end = end.min(u64::from(last.end().0) << log2);
         let is_there = |target: &Target| !matches!(target, Target::Hole);
         if runs.iter().all(|run| is_there(&run.target)) {
-            return self.blocks_for(ino, body, pos, end);
+            return self.as_ref().blocks_for(pos, end);
         }
-        if !body.disk.has_extents() {
+        if !self.body.disk.has_extents() {
             return Ok(Blocks::Buffered((end - pos) as usize));
         }
         // Except for blocks that the transfer covers in part: those go through the cache.
         let block = 1u64 << log2;
-        let has_checksums = self.has_data_checksums(ino, body);
+        let has_checksums = self.as_ref().has_data_checksums();
         let is_hole = |byte: u64| {
             let at = (byte >> log2) as u32;
             runs.iter().any(|run| {
@@ -90,31 +86,34 @@ impl Volume {
         if end <= pos {
             return Ok(Blocks::Buffered((end.max(pos + 1).next_multiple_of(block) - pos) as usize));
         }
-        let mut runs = self.runs_to_write(ino, body, pos, end)?;
+        let mut runs = self.as_ref().runs_to_write(pos, end)?;
         if has_checksums {
             runs.retain(|run| run.target == Target::Hole);
         }
-        let plan = Plan { ino, pos, content: Content::new(&[]), runs: &runs };
-        let handle = self.journal().start(self.first_fill_credits(body, &runs))?;
-        let (pieces, error) = self.place(body, &handle, &plan, ExtentState::Unwritten);
-        body.store(self, &handle)?;
+        let plan = Plan { pos, content: Content::new(&[]), runs: &runs };
+        let handle =
+            self.volume.journal().start(self.volume.credits_of(self.body).first_fill(&runs))?;
+        let (pieces, error) = self.place(&handle, &plan, ExtentState::Unwritten);
+        self.body.store(self.volume, &handle)?;
         handle.stop()?;
         if has_checksums {
-            return match self.blocks_for(ino, body, pos, end)? {
+            return match self.as_ref().blocks_for(pos, end)? {
                 Blocks::Missing => Err(error.unwrap_or(Error::NoSpace)),
                 blocks => Ok(blocks),
             };
         }
-        match self.whole_fresh_blocks(pieces, pos, end) {
+        match self.volume.direct_steps().whole_fresh_blocks(pieces, pos, end) {
             Blocks::Missing => Err(error.unwrap_or(Error::NoSpace)),
             blocks => Ok(blocks),
         }
     }
+}
 
+impl DirectSteps<'_> {
     /// From pieces starting at byte `pos`: those that a transfer up to byte `end` can use. New
     /// blocks count only if they are written whole.
-    fn whole_fresh_blocks(&self, mut pieces: Vec<Piece>, pos: u64, end: u64) -> Blocks {
-        let log2 = self.block_size().log2();
+    fn whole_fresh_blocks(self, mut pieces: Vec<Piece>, pos: u64, end: u64) -> Blocks {
+        let log2 = self.volume.block_size().log2();
         let block = 1u64 << log2;
         let Some(first) = pieces.first() else { return Blocks::Missing };
         if first.fresh && !pos.is_multiple_of(block) {

@@ -11,10 +11,10 @@
 //! does not take it for the file's data.
 
 use super::step::Step;
+use crate::files::direct::{DirectIo, DirectSteps};
 use crate::files::file::pieces::Piece;
+use crate::inodes::file::FileRef;
 use crate::state::bounce::CHUNK_MAX;
-use crate::state::inode::{Body, Inode};
-use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Result};
 use extant_blockdev::{CallerMemory, Faults, Memory};
 use extant_crc32c::crc32c;
@@ -58,15 +58,18 @@ impl Expected {
     }
 }
 
-impl Volume {
+impl DirectSteps<'_> {
     /// The checksums for the bytes of a read that was begun. Locks: the caller holds the inode's.
-    pub(crate) fn expected_of(&self, step: &Step) -> Result<Expected> {
-        let size = self.block_size();
+    pub(crate) fn expected_of(self, step: &Step) -> Result<Expected> {
+        let size = self.volume.block_size();
         let mut words = vec![0; step.len >> size.log2()];
         for run in &step.runs {
             let Some(at) = run.at else { continue };
             let (first, len) = (run.offset >> size.log2(), run.len >> size.log2());
-            let checksums = self.load_checksums(BlockNr(at >> size.log2()), len as u32)?;
+            let checksums = self
+                .volume
+                .data_checksums()
+                .load_checksums(BlockNr(at >> size.log2()), len as u32)?;
             words[first..first + len].copy_from_slice(&checksums);
         }
         Ok(Expected { words, block: size.bytes(), missed: false })
@@ -75,12 +78,12 @@ impl Volume {
     /// How many of `want` bytes at `pos` are whole blocks, if they have to be; or, as `Err`, how
     /// many go through the cache.
     pub(crate) fn whole_blocks_of(
-        &self,
+        self,
         has_checksums: bool,
         pos: u64,
         want: usize,
     ) -> std::result::Result<usize, usize> {
-        let block = self.block_size().bytes();
+        let block = self.volume.block_size().bytes();
         let skip = (pos % block as u64) as usize;
         match want / block * block {
             _ if !has_checksums => Ok(want),
@@ -89,27 +92,29 @@ impl Volume {
             whole => Ok(whole),
         }
     }
+}
 
+impl FileRef<'_> {
     /// Holds blocks for pieces that will move. Each piece names the block that it has now.
     ///
     /// Errors: `NoSpace`, and nothing is held. Locks: the caller holds the inode's; takes `Handle`,
     /// `Group`.
-    pub(crate) fn hold_moved(&self, body: &Body, pieces: Vec<Piece>) -> Result<Vec<Piece>> {
+    pub(crate) fn hold_moved(self, pieces: Vec<Piece>) -> Result<Vec<Piece>> {
         let blocks =
             pieces.iter().filter(|piece| piece.moved).map(|piece| u64::from(piece.len)).sum();
         if blocks == 0 {
             return Ok(pieces);
         }
-        let _reservation = self.space().reserve_clusters(blocks)?;
-        let handle = self.journal().start(self.hold_credits())?;
+        let _reservation = self.volume.space().reserve_clusters(blocks)?;
+        let handle = self.volume.journal().start(self.volume.credits().hold())?;
         let mut held = Vec::with_capacity(pieces.len());
         let done = pieces.into_iter().try_for_each(|mut piece| {
             while piece.moved && piece.len > 0 {
-                if !handle.ensure(self.hold_credits())? {
+                if !handle.ensure(self.volume.credits().hold())? {
                     return Err(Error::NoSpace);
                 }
-                let want = piece.len.min(self.checksums_at_once());
-                let run = self.hold_run_of(body, &handle, piece.block, want, true)?;
+                let want = piece.len.min(self.volume.data_checksums().checksums_at_once());
+                let run = self.hold_run_of(&handle, piece.block, want, true)?;
                 held.push(Piece { len: run.len, block: run.start, ..piece });
                 (piece.logical, piece.len) = (piece.logical + run.len, piece.len - run.len);
             }
@@ -117,27 +122,28 @@ impl Volume {
             Ok(())
         });
         if let Err(error) = done.and_then(|()| handle.stop()) {
-            self.release_pieces(&held);
+            self.volume.data_io().release_pieces(&held);
             return Err(error);
         }
         Ok(held)
     }
+}
 
+impl DirectIo<'_> {
     /// Reads `len` bytes at `pos` again, into memory that no other thread changes, while the file's
     /// blocks keep their place. Returns how many.
     ///
     /// Errors, when that is none: `DataChecksum` naming file and block; as `File::read_at`;
     /// `Fault`.
     pub(crate) fn read_again<'m>(
-        &self,
-        inode: &Inode,
+        self,
         pos: u64,
         len: usize,
         memory: &mut (impl CallerMemory<'m> + ?Sized),
     ) -> Result<usize> {
         let mut done = 0;
         while done < len {
-            match self.read_stable(inode, pos + done as u64, len - done, memory) {
+            match self.read_stable(pos + done as u64, len - done, memory) {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(_) if done > 0 => break,
@@ -148,17 +154,19 @@ impl Volume {
     }
 
     fn read_stable<'m>(
-        &self,
-        inode: &Inode,
+        self,
         pos: u64,
         len: usize,
         memory: &mut (impl CallerMemory<'m> + ?Sized),
     ) -> Result<usize> {
-        let mut chunk = self.bounce_chunks().take(len.min(CHUNK_MAX), self.block_size().bytes())?;
+        let mut chunk = self
+            .volume
+            .bounce_chunks()
+            .take(len.min(CHUNK_MAX), self.volume.block_size().bytes())?;
         let len = len.min(chunk.buf.len());
-        let n = self.read_file(inode.ino, &inode.read(), pos, &mut chunk.buf[..len])?;
+        let n = self.volume.file(&self.inode.read()).read_file(pos, &mut chunk.buf[..len])?;
         let done = memory.copy_in(&chunk.buf[..n], Faults::Allowed);
-        self.bounce_chunks().stats.copied.fetch_add(done as u64, Relaxed);
+        self.volume.bounce_chunks().stats.copied.fetch_add(done as u64, Relaxed);
         match done {
             0 if n > 0 => Err(Error::Fault),
             done => Ok(done),

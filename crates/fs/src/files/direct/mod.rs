@@ -29,9 +29,36 @@ mod read;
 pub(crate) mod step;
 mod write;
 
-use crate::state::inode::Body;
+use crate::inodes::file::FileRef;
+use crate::state::inode::Inode;
 use crate::volume::Volume;
-use extant_base::Ino;
+
+/// Direct transfers of one file.
+#[derive(Clone, Copy)]
+pub(crate) struct DirectIo<'a> {
+    volume: &'a Volume,
+    inode: &'a Inode,
+}
+
+impl Volume {
+    /// Direct transfers of this file.
+    pub(crate) fn direct<'a>(&'a self, inode: &'a Inode) -> DirectIo<'a> {
+        DirectIo { volume: self, inode }
+    }
+}
+
+/// The steps of direct transfers: their bounds, and how their bytes move.
+#[derive(Clone, Copy)]
+pub(crate) struct DirectSteps<'a> {
+    volume: &'a Volume,
+}
+
+impl Volume {
+    /// The steps of direct transfers.
+    pub(crate) fn direct_steps(&self) -> DirectSteps<'_> {
+        DirectSteps { volume: self }
+    }
+}
 
 /// Whether a transfer copies its bytes through memory that only the engine knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,23 +101,25 @@ pub(crate) enum Stability {
     Checksummed,
 }
 
-impl Volume {
+impl DirectSteps<'_> {
     /// See [`File::direct_unit`](crate::File::direct_unit).
-    pub(crate) fn direct_unit(&self) -> u64 {
-        (self.device().alignment() as u64).max(512)
+    pub(crate) fn direct_unit(self) -> u64 {
+        (self.volume.device().alignment() as u64).max(512)
     }
+}
 
+impl FileRef<'_> {
     /// Whether direct I/O is possible for this file: its blocks hold its bytes unchanged.
-    pub(crate) fn supports_direct(&self, body: &Body) -> bool {
-        !body.disk.has_inline_data() && !self.journals_data(body)
+    pub(crate) fn supports_direct(self) -> bool {
+        !self.body.disk.has_inline_data() && !self.journals_data()
     }
 
     /// What this file and its device require of the memory that is written: that it does not
     /// change, if the device writes it more than once; that checksums are computed of what is
     /// written, if the file has them.
-    pub(crate) fn stability(&self, ino: Ino, body: &Body) -> Stability {
-        match self.device().needs_stable_buffers() {
-            _ if self.has_data_checksums(ino, body) => Stability::Checksummed,
+    pub(crate) fn stability(self) -> Stability {
+        match self.volume.device().needs_stable_buffers() {
+            _ if self.has_data_checksums() => Stability::Checksummed,
             true => Stability::Stable,
             false => Stability::Any,
         }

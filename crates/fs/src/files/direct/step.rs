@@ -8,6 +8,7 @@
 
 use super::data_csum::Expected;
 use super::{Bounce, DirectOptions, Stability};
+use crate::files::direct::DirectSteps;
 use crate::files::file::pieces::Piece;
 use crate::inodes::data_csum::NewChecksums;
 use crate::state::bounce::{CHUNK_MAX, Chunk, CopyTo};
@@ -32,7 +33,8 @@ pub(crate) struct Run {
     pub(crate) at: Option<u64>,
 }
 
-/// A step that was begun. [`Volume::finish_write`] or [`Volume::finish_read`] ends it.
+/// A step that was begun. [`DirectIo::finish_write`](crate::files::direct::DirectIo::finish_write)
+/// or [`DirectIo::finish_read`](crate::files::direct::DirectIo::finish_read) ends it.
 pub(crate) struct Step {
     pub(crate) entry: u64,
     pub(crate) pos: u64,
@@ -74,7 +76,7 @@ pub(crate) enum Mover {
     Queue,
 }
 
-/// The result of [`Volume::take`].
+/// The result of [`DirectSteps::take`].
 pub(crate) enum Taken<'m> {
     Requests(Vec<Request<'m>>),
     /// Copied and moved, piece by piece: nothing is left to do.
@@ -134,11 +136,11 @@ impl Step {
     }
 }
 
-impl Volume {
+impl DirectSteps<'_> {
     /// Takes the memory of a step, lent or copied, and makes the step's requests. If the result is
     /// neither requests nor `Moved`, all that was taken is given back.
     pub(crate) fn take<'m>(
-        &self,
+        self,
         step: &mut Step,
         memory: &mut (impl CallerMemory<'m> + ?Sized),
         access: Access,
@@ -146,7 +148,7 @@ impl Volume {
         mover: Mover,
     ) -> Taken<'m> {
         let before = memory.left();
-        let ahead = mover == Mover::Here && self.device().descriptor().is_some();
+        let ahead = mover == Mover::Here && self.volume.device().descriptor().is_some();
         let piece = if ahead { PIECE } else { CHUNK_MAX };
         step.stability = step.stability.max(match options.bounce {
             Bounce::Auto | Bounce::Never => Stability::Any,
@@ -181,7 +183,7 @@ impl Volume {
 
     /// Lends all of a step's memory. `None` if it cannot be lent or is not aligned.
     fn lend<'m>(
-        &self,
+        self,
         step: &Step,
         memory: &mut (impl CallerMemory<'m> + ?Sized),
         access: Access,
@@ -191,7 +193,7 @@ impl Volume {
         // Bytes that will be verified get requests of piece size.
         let most = if step.expected.is_some() { piece } else { usize::MAX };
         let unit = self.direct_unit() as usize;
-        let must_fit = options.bounce == Bounce::Auto && self.device().alignment() > 1;
+        let must_fit = options.bounce == Bounce::Auto && self.volume.device().alignment() > 1;
         let mut requests = Vec::with_capacity(step.runs.len());
         let mut lent = 0;
         for run in &step.runs {
@@ -220,23 +222,24 @@ impl Volume {
             }
             lent += run.len as u64;
         }
-        self.bounce_chunks().stats.lent.fetch_add(lent, Relaxed);
+        self.volume.bounce_chunks().stats.lent.fetch_add(lent, Relaxed);
         Some(requests)
     }
 
     /// Copies a write's bytes into chunks, without page faults.
-    fn copy<'m>(
-        &self,
-        step: &mut Step,
-        memory: &mut (impl CallerMemory<'m> + ?Sized),
-    ) -> Taken<'m> {
+    fn copy<'m>(self, step: &mut Step, memory: &mut (impl CallerMemory<'m> + ?Sized)) -> Taken<'m> {
         let block = self.checksum_unit(step);
         let mut walk = self.walk(step, CHUNK_MAX);
         let mut requests = Vec::new();
         loop {
-            let Some((offset, at, mut chunk)) = walk.next(self, step) else { break };
-            if self.bounce_chunks().fill(&mut chunk, memory, Faults::Off, block, CopyTo::Past)
-                < chunk.buf.len()
+            let Some((offset, at, mut chunk)) = walk.next(self.volume, step) else { break };
+            if self.volume.bounce_chunks().fill(
+                &mut chunk,
+                memory,
+                Faults::Off,
+                block,
+                CopyTo::Past,
+            ) < chunk.buf.len()
             {
                 return Taken::Short(Short);
             }
@@ -249,10 +252,10 @@ impl Volume {
         Taken::Requests(requests)
     }
 
-    /// As [`Volume::copy`], for memory that is present: each chunk goes to the device while the
-    /// next one is copied.
+    /// As [`DirectSteps::copy`], for memory that is present: each chunk goes to the device while
+    /// the next one is copied.
     fn copy_and_move<'m>(
-        &self,
+        self,
         step: &mut Step,
         memory: &mut (impl CallerMemory<'m> + ?Sized),
         piece: usize,
@@ -262,12 +265,18 @@ impl Volume {
         let step = RefCell::new(step);
         let next = || {
             let mut step = step.borrow_mut();
-            let (offset, at, mut chunk) = walk.next(self, &step)?;
-            let n = self.bounce_chunks().fill(&mut chunk, memory, Faults::Off, block, CopyTo::Near);
+            let (offset, at, mut chunk) = walk.next(self.volume, &step)?;
+            let n = self.volume.bounce_chunks().fill(
+                &mut chunk,
+                memory,
+                Faults::Off,
+                block,
+                CopyTo::Near,
+            );
             assert_eq!(n, chunk.buf.len(), "memory that said it is present");
             Some(self.write_of(&mut step, offset, at, chunk))
         };
-        transfer_all(&**self.device(), next, |done| step.borrow_mut().complete(done));
+        transfer_all(&**self.volume.device(), next, |done| step.borrow_mut().complete(done));
         let step = step.into_inner();
         if step.error.is_some() {
             // Chunks after the failed one were not taken or do not count.
@@ -280,20 +289,20 @@ impl Volume {
     }
 
     /// The size of the blocks whose checksums are computed during the copy.
-    fn checksum_unit(&self, step: &Step) -> Option<usize> {
-        (step.stability == Stability::Checksummed).then(|| self.block_size().bytes())
+    fn checksum_unit(self, step: &Step) -> Option<usize> {
+        (step.stability == Stability::Checksummed).then(|| self.volume.block_size().bytes())
     }
 
     /// The write of a filled chunk. Its checksums are added to the step's.
     fn write_of<'m>(
-        &self,
+        self,
         step: &mut Step,
         offset: usize,
         at: u64,
         mut chunk: Chunk,
     ) -> Request<'m> {
         if let Some(checksums) = &mut step.checksums {
-            let nr = BlockNr(at >> self.block_size().log2());
+            let nr = BlockNr(at >> self.volume.block_size().log2());
             checksums.push_all(nr, std::mem::take(&mut chunk.checksums));
         }
         step.request(offset, at, chunk, Access::Read)
@@ -304,7 +313,7 @@ impl Volume {
     ///
     /// Errors: `NoMemory` when nothing is left.
     fn end_copy<'m>(
-        &self,
+        self,
         step: &mut Step,
         walk: Walk,
         memory: &mut (impl CallerMemory<'m> + ?Sized),
@@ -312,7 +321,7 @@ impl Volume {
         let Some(taken) = walk.short_at else { return Ok(()) };
         // Fewer bytes, and new blocks only whole.
         let is_fresh = step.grows || step.pieces.iter().any(|piece| piece.fresh);
-        let unit = if is_fresh { self.block_size().bytes() as u64 } else { 1 };
+        let unit = if is_fresh { self.volume.block_size().bytes() as u64 } else { 1 };
         let end = (step.pos + taken as u64) / unit * unit;
         step.reached = usize::try_from(end.saturating_sub(step.pos)).unwrap_or(0);
         if step.reached == 0 {
@@ -323,10 +332,10 @@ impl Volume {
     }
 
     /// Chunks for a read's bytes.
-    fn chunks_for<'m>(&self, step: &mut Step, piece: usize) -> Taken<'m> {
+    fn chunks_for<'m>(self, step: &mut Step, piece: usize) -> Taken<'m> {
         let mut walk = self.walk(step, piece);
         let mut requests = Vec::new();
-        while let Some((offset, at, chunk)) = walk.next(self, step) {
+        while let Some((offset, at, chunk)) = walk.next(self.volume, step) {
             requests.push(step.request(offset, at, chunk, Access::Write));
         }
         match walk.short_at {
@@ -340,10 +349,10 @@ impl Volume {
     }
 
     /// Chunks for all runs of a step, of up to `most` bytes each.
-    fn walk(&self, step: &Step, most: usize) -> Walk {
+    fn walk(self, step: &Step, most: usize) -> Walk {
         // Blocks that have checksums are copied whole.
         let is_whole = step.checksums.is_some() || step.expected.is_some();
-        let block = if is_whole { self.block_size().bytes() } else { 1 };
+        let block = if is_whole { self.volume.block_size().bytes() } else { 1 };
         let unit = (self.direct_unit() as usize).max(block);
         Walk { run: 0, done: 0, most, unit, short_at: None }
     }

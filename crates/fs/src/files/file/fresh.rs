@@ -1,19 +1,19 @@
 //! Blocks that are new to a file: allocates them, shows them once their data is written, and hides
 //! those whose write failed.
 
+use crate::files::DataIo;
 use crate::files::file::content::Content;
 use crate::files::file::pieces::Piece;
 use crate::inodes::data_csum::NewChecksums;
+use crate::inodes::file::FileMut;
 use crate::inodes::map::{Run, Target};
-use crate::state::inode::Body;
 use crate::volume::Volume;
-use extant_base::{BlockNr, Error, Ino, Result};
+use extant_base::{BlockNr, Error, Result};
 use extant_journal::Handle;
 use extant_ondisk::extent::ExtentState;
 
 /// What a step writes, and where.
 pub(crate) struct Plan<'a> {
-    pub(crate) ino: Ino,
     pub(crate) pos: u64,
     pub(crate) content: Content<'a>,
     pub(crate) runs: &'a [Run],
@@ -34,19 +34,18 @@ impl Plan<'_> {
     }
 }
 
-impl Volume {
+impl FileMut<'_> {
     /// Allocates blocks in `state` for the runs of the plan, from the left, until space or credits
     /// run out. Returns the pieces that have blocks now, and why there are no more.
     pub(crate) fn place(
-        &self,
-        body: &mut Body,
+        &mut self,
         handle: &Handle<'_>,
         plan: &Plan<'_>,
         state: ExtentState,
     ) -> (Vec<Piece>, Option<Error>) {
         let mut pieces = Vec::new();
         for run in plan.runs {
-            if let Err(error) = self.place_run(body, handle, plan.ino, *run, state, &mut pieces) {
+            if let Err(error) = self.place_run(handle, *run, state, &mut pieces) {
                 return (pieces, Some(error));
             }
         }
@@ -54,48 +53,52 @@ impl Volume {
     }
 
     fn place_run(
-        &self,
-        body: &mut Body,
+        &mut self,
         handle: &Handle<'_>,
-        ino: Ino,
         run: Run,
         state: ExtentState,
         pieces: &mut Vec<Piece>,
     ) -> Result<()> {
-        let covered = self.has_data_checksums(ino, body);
-        let most = if covered { self.checksums_at_once() } else { u32::MAX };
+        let covered = self.as_ref().has_data_checksums();
+        let most =
+            if covered { self.volume.data_checksums().checksums_at_once() } else { u32::MAX };
         match run.target {
             Target::Written(old) if covered => {
                 let mut at = run.logical.0;
                 while at < run.end().0 {
-                    self.more_credits(handle, self.hold_credits())?;
+                    self.volume.credits().more(handle, self.volume.credits().hold())?;
                     let want = most.min(run.end().0 - at);
-                    let (reserved, want) = self.reserved_rewrites(body, at, want);
-                    let got = self.hold_run_of(body, handle, old, want, reserved)?;
+                    let (reserved, want) =
+                        self.volume.reservations(self.body).reserved_rewrites(at, want);
+                    let got = self.as_ref().hold_run_of(handle, old, want, reserved)?;
                     let (len, block) = (got.len, got.start);
                     pieces.push(Piece { logical: at, len, block, fresh: true, moved: true });
                     // The run has taken the reservation.
-                    self.moved_rewrites(body, at..at + len);
+                    self.volume.reservations(self.body).moved_rewrites(at..at + len);
                     at += len;
                 }
             }
             Target::Written(_) => pieces.extend(Piece::of(&run)),
             Target::Unwritten(block) => {
                 if state == ExtentState::Written {
-                    self.more_credits(handle, self.convert_credits(body))?;
+                    self.volume
+                        .credits()
+                        .more(handle, self.volume.credits_of(self.body).convert())?;
                     let range = run.logical.0..run.end().0;
-                    self.convert(ino, body, handle, range, state)?;
+                    self.convert(handle, range, state)?;
                 }
-                self.push_fresh(pieces, run.logical.0, run.len, block, most);
+                self.volume.data_io().push_fresh(pieces, run.logical.0, run.len, block, most);
             }
             Target::Hole => {
                 let mut hole = run;
                 while hole.len > 0 {
-                    self.more_credits(handle, self.fill_credits(body, hole.len))?;
-                    let goal = self.space().group_start(ino);
-                    let got = self.fill_hole(goal, ino, body, handle, hole, None, state)?;
+                    self.volume
+                        .credits()
+                        .more(handle, self.volume.credits_of(self.body).fill(hole.len))?;
+                    let goal = self.volume.space().group_start(self.ino());
+                    let got = self.fill_hole(goal, handle, hole, None, state)?;
                     let block = got.target.block().expect("a filled hole has blocks");
-                    self.push_fresh(pieces, got.logical.0, got.len, block, most);
+                    self.volume.data_io().push_fresh(pieces, got.logical.0, got.len, block, most);
                     hole.logical = got.end();
                     hole.len -= got.len;
                 }
@@ -103,10 +106,12 @@ impl Volume {
         }
         Ok(())
     }
+}
 
+impl DataIo<'_> {
     /// Adds blocks that were allocated to the file, at most `most` to a piece.
     fn push_fresh(
-        &self,
+        self,
         pieces: &mut Vec<Piece>,
         mut logical: u32,
         mut len: u32,
@@ -119,15 +124,15 @@ impl Volume {
             (logical, len, block) = (logical + n, len - n, BlockNr(block.0 + u64::from(n)));
         }
     }
+}
 
+impl FileMut<'_> {
     /// Makes the fresh pieces readable, from the left, with `checksums` if the file has checksums.
     /// Returns the block after the last readable one, and why there are no more. Shown pieces leave
     /// `pieces`.
     pub(crate) fn show(
-        &self,
-        body: &mut Body,
+        &mut self,
         handle: &Handle<'_>,
-        ino: Ino,
         pieces: &mut Vec<Piece>,
         checksums: Option<&NewChecksums>,
     ) -> (u32, Option<Error>) {
@@ -137,10 +142,12 @@ impl Volume {
             let range = piece.logical..piece.logical + piece.len;
             let done = match checksums {
                 _ if !piece.fresh => Ok(()),
-                Some(checksums) => self.show_with_checksums(body, handle, ino, piece, checksums),
-                None => self.more_credits(handle, self.convert_credits(body)).and_then(|()| {
-                    self.convert(ino, body, handle, range.clone(), ExtentState::Written)
-                }),
+                Some(checksums) => self.show_with_checksums(handle, piece, checksums),
+                None => self
+                    .volume
+                    .credits()
+                    .more(handle, self.volume.credits_of(self.body).convert())
+                    .and_then(|()| self.convert(handle, range.clone(), ExtentState::Written)),
             };
             if let Err(error) = done {
                 if piece.logical > range.start {
@@ -162,27 +169,21 @@ impl Volume {
     ///
     /// If that fails (no credits left, damaged map), the journal aborts. The blocks would show what
     /// other files left in them; after the abort, the map that shows them never becomes durable.
-    pub(crate) fn hide(&self, body: &mut Body, handle: &Handle<'_>, ino: Ino, pieces: &[Piece]) {
+    pub(crate) fn hide(&mut self, handle: &Handle<'_>, pieces: &[Piece]) {
         for piece in pieces.iter().filter(|piece| piece.fresh) {
-            if let Err(error) = self.hide_piece(body, handle, ino, piece) {
-                return self.journal().abort(&error);
+            if let Err(error) = self.hide_piece(handle, piece) {
+                return self.volume.journal().abort(&error);
             }
         }
     }
 
-    fn hide_piece(
-        &self,
-        body: &mut Body,
-        handle: &Handle<'_>,
-        ino: Ino,
-        piece: &Piece,
-    ) -> Result<()> {
+    fn hide_piece(&mut self, handle: &Handle<'_>, piece: &Piece) -> Result<()> {
         if piece.moved {
-            self.space().release_held(piece.block, piece.len);
+            self.volume.space().release_held(piece.block, piece.len);
             return Ok(());
         }
-        self.more_credits(handle, self.unmap_credits(body))?;
-        if self.journals_data(body) {
+        self.volume.credits().more(handle, self.volume.credits_of(self.body).unmap())?;
+        if self.as_ref().journals_data() {
             // Copies that joined the transaction before the failure must not be written home over a
             // later owner's data.
             for n in 0..u64::from(piece.len) {
@@ -190,9 +191,9 @@ impl Volume {
             }
         }
         let range = piece.logical..piece.logical + piece.len;
-        match body.disk.has_extents() {
-            true => self.convert(ino, body, handle, range, ExtentState::Unwritten),
-            false => self.unmap(ino, body, handle, range),
+        match self.body.disk.has_extents() {
+            true => self.convert(handle, range, ExtentState::Unwritten),
+            false => self.unmap(handle, range),
         }
     }
 }

@@ -7,53 +7,47 @@
 
 use crate::files::file::content::Content;
 use crate::files::file::set_len::is_unmapped;
-use crate::state::inode::Body;
-use crate::volume::Volume;
-use extant_base::{Ino, Result};
+use crate::inodes::file::{FileMut, FileRef};
+use extant_base::Result;
 use extant_journal::Credits;
 use extant_ondisk::features::Incompat;
 use extant_ondisk::inode::{I_BLOCK_SIZE, InodeFlags};
 
-impl Volume {
+impl FileMut<'_> {
     /// Writes `content` at byte `pos` into the inode, if it fits there. Returns how many bytes,
     /// always all of them. `None` means that the file has blocks now.
-    pub(super) fn write_inline(
-        &self,
-        ino: Ino,
-        body: &mut Body,
-        pos: u64,
-        content: Content<'_>,
-    ) -> Result<Option<usize>> {
-        if !body.disk.has_inline_data() && !self.may_become_inline(body) {
+    pub(super) fn write_inline(&mut self, pos: u64, content: Content<'_>) -> Result<Option<usize>> {
+        if !self.body.disk.has_inline_data() && !self.as_ref().may_become_inline() {
             return Ok(None);
         }
-        if body.disk.has_inline_data() {
-            self.inline_parts(ino, body)?; // damaged content is not overwritten
+        if self.body.disk.has_inline_data() {
+            self.as_ref().inline_parts()?; // damaged content is not overwritten
         }
         let end = pos + content.len() as u64;
-        let capacity = (I_BLOCK_SIZE + self.inline_value_max(ino, body)?) as u64;
-        if end > capacity || body.size > capacity {
-            self.leave_inline(ino, body)?;
+        let capacity = (I_BLOCK_SIZE + self.as_ref().inline_value_max()?) as u64;
+        if end > capacity || self.body.size > capacity {
+            self.leave_inline()?;
             return Ok(None);
         }
-        let handle = self.journal().start(Credits::blocks(self.store_credits()))?;
-        if !body.disk.has_inline_data() && !self.inline_begin(ino, body)? {
+        let handle = self.volume.journal().start(Credits::blocks(self.volume.credits().store()))?;
+        if !self.body.disk.has_inline_data() && !self.volume.inline_mut(self.body).begin()? {
             handle.stop()?;
             return Ok(None);
         }
         // Bytes that an earlier, longer content left there must not reappear.
-        self.inline_truncate(ino, body, body.size)?;
-        let value_len = (end.max(body.size) as usize).saturating_sub(I_BLOCK_SIZE);
-        if self.inline_value_range(ino, body)?.len() < value_len {
-            self.inline_value_resize(ino, body, value_len)?;
+        let size = self.body.size;
+        self.volume.inline_mut(self.body).truncate(size)?;
+        let value_len = (end.max(self.body.size) as usize).saturating_sub(I_BLOCK_SIZE);
+        if self.as_ref().inline_value_range()?.len() < value_len {
+            self.volume.inline_mut(self.body).resize_value(value_len)?;
         }
         let mut bytes = vec![0; content.len()];
         content.copy_to(&mut bytes);
-        self.inline_put(ino, body, pos as usize, &bytes)?;
-        body.resize(body.size.max(end));
-        let now = self.environment().now();
-        body.content_changed(now);
-        body.store(self, &handle)?;
+        self.volume.inline_mut(self.body).put(pos as usize, &bytes)?;
+        self.body.resize(self.body.size.max(end));
+        let now = self.volume.environment().now();
+        self.body.content_changed(now);
+        self.body.store(self.volume, &handle)?;
         handle.stop()?;
         Ok(Some(content.len()))
     }
@@ -61,24 +55,26 @@ impl Volume {
     /// Moves inline content into blocks, under a handle of its own. Does nothing for other files.
     ///
     /// Errors: `NoSpace`, `Device` (nothing changed); `Corrupt`.
-    pub(crate) fn leave_inline(&self, ino: Ino, body: &mut Body) -> Result<()> {
-        if !body.disk.has_inline_data() {
+    pub(crate) fn leave_inline(&mut self) -> Result<()> {
+        if !self.body.disk.has_inline_data() {
             return Ok(());
         }
-        let handle = self.journal().start(self.inline_credits())?;
-        let done = self.inline_to_blocks(&handle, ino, body);
+        let handle = self.volume.journal().start(self.volume.credits().inline())?;
+        let done = self.volume.inline_mut(self.body).move_to_blocks(&handle);
         if done.is_ok() {
-            body.store(self, &handle)?;
+            self.body.store(self.volume, &handle)?;
         }
         handle.stop()?;
         done
     }
+}
 
+impl FileRef<'_> {
     /// Whether a file that is not inline could be: it is empty.
-    fn may_become_inline(&self, body: &Body) -> bool {
-        self.has_incompat(Incompat::INLINE_DATA)
-            && body.size == 0
-            && !body.flags.contains(InodeFlags::JOURNAL_DATA)
-            && is_unmapped(body)
+    fn may_become_inline(self) -> bool {
+        self.volume.has_incompat(Incompat::INLINE_DATA)
+            && self.body.size == 0
+            && !self.body.flags.contains(InodeFlags::JOURNAL_DATA)
+            && is_unmapped(self.body)
     }
 }

@@ -7,11 +7,11 @@
 //!   device    write 8: 0000 5678 9ABC     write 20: DE 00
 //! ```
 
+use crate::files::DataIo;
 use crate::files::data::{DataPath, zeros};
 use crate::files::file::content::Content;
 use crate::inodes::data_csum::{ChecksumStream, NewChecksums};
 use crate::inodes::map::{Run, Target};
-use crate::volume::Volume;
 use extant_base::{BlockNr, Result};
 use std::io::IoSlice;
 
@@ -58,12 +58,12 @@ impl Piece {
     }
 }
 
-impl Volume {
+impl DataIo<'_> {
     /// Writes `content` at byte `pos` into `pieces`, which cover it. `size` is the file's size
     /// before: the rest of the block around that end is written with zeros. With `checksums`,
     /// computes the checksums of the fresh blocks.
     pub(crate) fn write_pieces(
-        &self,
+        self,
         path: DataPath<'_, '_>,
         pieces: &[Piece],
         size: u64,
@@ -71,7 +71,7 @@ impl Volume {
         content: Content<'_>,
         mut checksums: Option<&mut NewChecksums>,
     ) -> Result<()> {
-        let log2 = self.block_size().log2();
+        let log2 = self.volume.block_size().log2();
         let end = pos + content.len() as u64;
         // Bytes that are written together: where they start, where they end, and the bytes.
         let mut start = (BlockNr(0), 0);

@@ -1,6 +1,7 @@
 //! The checksum file: where its blocks are, and its contents.
 
 use crate::context::role::Role;
+use crate::inodes::data_csum::DataChecksums;
 use crate::inodes::map::Target;
 use crate::state::checksum_file::ChecksumFile;
 use crate::volume::Volume;
@@ -18,7 +19,7 @@ pub(crate) fn open_checksum_file(volume: &Volume) -> Result<ChecksumFile> {
     let ino = Ino::DATA_SUMS;
     let at = Site::of_ino(ino);
     let wrong = || at.corrupt(What::DataSumsFile);
-    let body = volume.read_inode(ino)?;
+    let body = volume.inodes().read(ino)?;
     let size = volume.block_size();
     let wanted = data_sums::file_blocks(size, volume.geometry().blocks_count());
     let is_whole = body.disk.size == wanted << size.log2();
@@ -29,7 +30,7 @@ pub(crate) fn open_checksum_file(volume: &Volume) -> Result<ChecksumFile> {
     let mut runs: Vec<(u64, BlockNr, u64)> = Vec::new();
     // A volume has up to 2^48 blocks. Its file has fewer than 2^32, except with the smallest
     // block size.
-    for run in volume.runs(ino, &body, 0..u32::try_from(wanted).map_err(|_| wrong())?) {
+    for run in volume.file(&body).runs(0..u32::try_from(wanted).map_err(|_| wrong())?) {
         let run = run?;
         let Target::Written(block) = run.target else { return Err(wrong()) };
         let blocks = block.0..block.0 + u64::from(run.len);
@@ -45,33 +46,34 @@ pub(crate) fn open_checksum_file(volume: &Volume) -> Result<ChecksumFile> {
     Ok(ChecksumFile::new(runs))
 }
 
-impl Volume {
+impl<'a> DataChecksums<'a> {
     /// The checksum file. Its map is read once.
-    pub(crate) fn checksum_file(&self) -> Result<&ChecksumFile> {
-        if let Some(file) = self.checksum_file_cell().get() {
+    pub(crate) fn checksum_file(self) -> Result<&'a ChecksumFile> {
+        if let Some(file) = self.volume.checksum_file_cell().get() {
             return Ok(file);
         }
-        let file = open_checksum_file(self)?;
-        Ok(self.checksum_file_cell().get_or_init(|| file))
+        let file = open_checksum_file(self.volume)?;
+        Ok(self.volume.checksum_file_cell().get_or_init(|| file))
     }
 
     /// Block `index` of the checksum file, checked.
     ///
     /// Errors: `DataSumsFile`, `DataSumsChecksum`, `Device`. Locks: takes `Leaf`.
-    pub(crate) fn checksum_block(&self, index: u64) -> Result<MetaBlock> {
+    pub(crate) fn checksum_block(self, index: u64) -> Result<MetaBlock> {
         let (nr, _) = self.place_of_checksums(index)?;
-        let block = self.journal().cache().get(nr)?;
+        let block = self.volume.journal().cache().get(nr)?;
         let role = Role::DataSums(index).kind();
         if !block.is_verified_as(role) {
             let at = Site::of_ino(Ino::DATA_SUMS).block(nr);
-            let check = |bytes: &[u8]| data_sums::check(bytes, index, self.checksum_seed(), at);
+            let check =
+                |bytes: &[u8]| data_sums::check(bytes, index, self.volume.checksum_seed(), at);
             let is_empty = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
             // All zeros: no checksum was stored yet, or they are lost. Another copy tells which.
             if is_empty(&block.read()) {
                 let is_good = |bytes: &[u8]| !is_empty(bytes) && check(bytes).is_ok();
-                self.journal().cache().reread(&block, &is_good);
+                self.volume.journal().cache().reread(&block, &is_good);
             }
-            self.journal().cache().checked(&block, check)?;
+            self.volume.journal().cache().checked(&block, check)?;
             block.set_verified_as(role);
         }
         Ok(block)
@@ -79,23 +81,23 @@ impl Volume {
 
     /// Where block `index` of the checksum file is, and how many blocks from there on are
     /// neighbours.
-    pub(crate) fn place_of_checksums(&self, index: u64) -> Result<(BlockNr, u64)> {
+    pub(crate) fn place_of_checksums(self, index: u64) -> Result<(BlockNr, u64)> {
         let wrong = || Site::of_ino(Ino::DATA_SUMS).corrupt(What::DataSumsFile);
         self.checksum_file()?.place(index).ok_or_else(wrong)
     }
 
     /// The stored checksums of `len` blocks from `first` on.
     ///
-    /// Errors: as [`Volume::checksum_block`]. Locks: takes `Leaf`.
-    pub(crate) fn load_checksums(&self, first: BlockNr, len: u32) -> Result<Vec<u32>> {
-        let size = self.block_size();
+    /// Errors: as [`DataChecksums::checksum_block`]. Locks: takes `Leaf`.
+    pub(crate) fn load_checksums(self, first: BlockNr, len: u32) -> Result<Vec<u32>> {
+        let size = self.volume.block_size();
         let mut checksums = Vec::with_capacity(len as usize);
         let last = data_sums::place_of(size, BlockNr(first.0 + u64::from(len.max(1)) - 1)).0;
         let start = data_sums::place_of(size, first).0;
         if last > start {
             let (nr, together) = self.place_of_checksums(start)?;
             let count = together.min(last - start + 1);
-            self.journal().cache().prefetch(nr, u32::try_from(count).unwrap_or(u32::MAX))?;
+            self.volume.journal().cache().prefetch(nr, u32::try_from(count).unwrap_or(u32::MAX))?;
         }
         while checksums.len() < len as usize {
             let at = BlockNr(first.0 + checksums.len() as u64);
@@ -107,19 +109,19 @@ impl Volume {
         Ok(checksums)
     }
 
-    /// Stores the checksums of blocks from `first` on. Spends at most [`Volume::checksum_credits`]
-    /// credits.
+    /// Stores the checksums of blocks from `first` on. Spends at most
+    /// [`VolumeCredits::checksums`](crate::inodes::map::credits::VolumeCredits::checksums) credits.
     ///
-    /// Errors: as [`Volume::checksum_block`]; `Aborted`. Locks: takes `Leaf`.
+    /// Errors: as [`DataChecksums::checksum_block`]; `Aborted`. Locks: takes `Leaf`.
     pub(crate) fn store_checksums(
-        &self,
+        self,
         handle: &Handle<'_>,
         first: BlockNr,
         checksums: &[u32],
     ) -> Result<()> {
-        let size = self.block_size();
+        let size = self.volume.block_size();
         let words = data_sums::words_per_block(size) as usize;
-        self.context().require_full_commit(handle, Ineligible::DataChecksums);
+        self.volume.context().require_full_commit(handle, Ineligible::DataChecksums);
         let mut done = 0;
         while done < checksums.len() {
             let (index, slot) = data_sums::place_of(size, BlockNr(first.0 + done as u64));
@@ -129,7 +131,7 @@ impl Volume {
             data_sums::store(
                 &mut block.bytes_mut(),
                 index,
-                self.checksum_seed(),
+                self.volume.checksum_seed(),
                 slot,
                 &checksums[done..done + n],
             );

@@ -23,7 +23,7 @@ const GATHERED: usize = 64 << 20;
 /// cannot be read; `Device`.
 pub(crate) fn fill(device: &Arc<dyn BlockDevice>) -> Result<()> {
     let volume = Volume::open_parts(Arc::clone(device), &VolumeOptions::default())?;
-    if !volume.has_data_csum() {
+    if !volume.data_checksums().has_data_csum() {
         return Ok(());
     }
     let file = open_checksum_file(&volume)?;
@@ -37,7 +37,7 @@ pub(crate) fn store_all(volume: &Volume, home: &dyn BlockDevice, file: ChecksumF
     let mut writer =
         ChecksumWriter { volume, home, file, blocks: BTreeMap::new(), bytes: Vec::new() };
     for nr in volume.geometry().groups() {
-        volume.walk_covered(nr, &mut writer)?;
+        volume.data_checksums().walk_covered(nr, &mut writer)?;
     }
     writer.write()
 }

@@ -18,51 +18,71 @@ pub(crate) mod fill;
 mod verify;
 mod walk;
 
+use crate::inodes::file::FileRef;
+use crate::inodes::map::credits::VolumeCredits;
 pub(crate) use file::open_checksum_file;
 pub(crate) use walk::{CoveredRun, CoveredVisitor};
 
-use crate::state::inode::Body;
 use crate::volume::Volume;
-use extant_base::{BlockNr, Ino};
+use extant_base::BlockNr;
 use extant_crc32c::crc32c;
 use extant_ondisk::data_sums;
 use extant_ondisk::features::RoCompat;
 use extant_ondisk::inode::{FileKind, InodeFlags};
 
+/// The checksums of data: the file that holds them, and verification by them.
+#[derive(Clone, Copy)]
+pub(crate) struct DataChecksums<'a> {
+    volume: &'a Volume,
+}
+
+impl Volume {
+    /// The checksums of data.
+    pub(crate) fn data_checksums(&self) -> DataChecksums<'_> {
+        DataChecksums { volume: self }
+    }
+}
+
 /// Most blocks of the checksum file that one step of a handle changes.
 const BLOCKS_A_STEP: u64 = 16;
 
-impl Volume {
+impl DataChecksums<'_> {
     /// Whether files of this volume have data checksums.
-    pub(crate) fn has_data_csum(&self) -> bool {
-        self.has_ro_compat(RoCompat::DATA_CSUM)
+    pub(crate) fn has_data_csum(self) -> bool {
+        self.volume.has_ro_compat(RoCompat::DATA_CSUM)
     }
+}
 
+impl FileRef<'_> {
     /// Whether the written blocks of this file have checksums. They do in ordinary regular files
     /// that are mapped by extents and lack the flag `NOCOW`.
-    pub(crate) fn has_data_checksums(&self, ino: Ino, body: &Body) -> bool {
-        self.has_data_csum() && self.would_have_checksums(ino, body)
+    pub(crate) fn has_data_checksums(self) -> bool {
+        self.volume.data_checksums().has_data_csum() && self.would_have_checksums()
     }
 
-    /// As [`Volume::has_data_checksums`], on a volume that is about to get the feature.
-    pub(crate) fn would_have_checksums(&self, ino: Ino, body: &Body) -> bool {
+    /// As [`FileRef::has_data_checksums`], on a volume that is about to get the feature.
+    pub(crate) fn would_have_checksums(self) -> bool {
         let without = InodeFlags::NOCOW | InodeFlags::EA_INODE | InodeFlags::INLINE_DATA;
-        body.file_kind() == FileKind::Regular
-            && body.disk.has_extents()
-            && !body.disk.flags.intersects(without)
-            && !self.is_hidden(ino)
+        self.body.file_kind() == FileKind::Regular
+            && self.body.disk.has_extents()
+            && !self.body.disk.flags.intersects(without)
+            && !self.volume.inodes().is_hidden(self.ino())
     }
+}
 
+impl VolumeCredits<'_> {
     /// How many blocks may become dirty when the checksums of `blocks` neighbouring blocks are
     /// stored.
-    pub(crate) fn checksum_credits(&self, blocks: u32) -> u32 {
-        let words = data_sums::words_per_block(self.block_size());
+    pub(crate) fn checksums(self, blocks: u32) -> u32 {
+        let words = data_sums::words_per_block(self.volume.block_size());
         (u64::from(blocks) / words + 2) as u32
     }
+}
 
+impl DataChecksums<'_> {
     /// Most neighbouring blocks whose checksums are stored in one step of a handle.
-    pub(crate) fn checksums_at_once(&self) -> u32 {
-        (BLOCKS_A_STEP * data_sums::words_per_block(self.block_size())) as u32
+    pub(crate) fn checksums_at_once(self) -> u32 {
+        (BLOCKS_A_STEP * data_sums::words_per_block(self.volume.block_size())) as u32
     }
 }
 

@@ -1,24 +1,25 @@
 //! Reading data and verifying it with its checksums (rule S4).
 
-use crate::volume::Volume;
+use crate::inodes::data_csum::DataChecksums;
 use extant_base::{BlockNr, ByteOffset, Ino, Result, Site, What};
 use extant_ondisk::data_sums;
 
-impl Volume {
+impl DataChecksums<'_> {
     /// Reads whole blocks of a covered file from `first` on. If a block does not match and the
     /// device has another copy of it, reads that copy and repairs the block.
     ///
-    /// Errors: `DataChecksum` naming file and block; as [`Volume::load_checksums`]; `Device`.
-    /// Locks: the caller holds the inode's, so that the blocks keep their place; takes `Leaf`.
+    /// Errors: `DataChecksum` naming file and block; as [`DataChecksums::load_checksums`];
+    /// `Device`. Locks: the caller holds the inode's, so that the blocks keep their place; takes
+    /// `Leaf`.
     pub(crate) fn read_with_checksums(
-        &self,
+        self,
         ino: Ino,
         first: BlockNr,
         buf: &mut [u8],
     ) -> Result<()> {
-        let size = self.block_size();
+        let size = self.volume.block_size();
         let checksums = self.load_checksums(first, (buf.len() >> size.log2()) as u32)?;
-        self.device().read_at(size.start_of(first), buf)?;
+        self.volume.device().read_at(size.start_of(first), buf)?;
         self.verify(ino, first, &checksums, buf)
     }
 
@@ -27,18 +28,18 @@ impl Volume {
     ///
     /// Errors: `DataChecksum`, `Device`.
     pub(crate) fn verify(
-        &self,
+        self,
         ino: Ino,
         first: BlockNr,
         checksums: &[u32],
         buf: &mut [u8],
     ) -> Result<()> {
-        let size = self.block_size();
+        let size = self.volume.block_size();
         for (n, (bytes, checksum)) in (0..).zip(buf.chunks_exact_mut(size.bytes()).zip(checksums)) {
             if data_sums::sum_of(bytes) != *checksum {
                 let nr = BlockNr(first.0 + n);
                 let is_good = |bytes: &[u8]| data_sums::sum_of(bytes) == *checksum;
-                if !self.device().read_verified(size.start_of(nr), bytes, &is_good)? {
+                if !self.volume.device().read_verified(size.start_of(nr), bytes, &is_good)? {
                     return Err(Site::of_ino(ino).block(nr).corrupt(What::DataChecksum));
                 }
             }
@@ -46,16 +47,16 @@ impl Volume {
         Ok(())
     }
 
-    /// As [`Volume::read_with_checksums`] for any bytes, from `skip` bytes after the start of
-    /// `first` on. Parts of blocks are read through a copy of the block.
+    /// As [`DataChecksums::read_with_checksums`] for any bytes, from `skip` bytes after the start
+    /// of `first` on. Parts of blocks are read through a copy of the block.
     pub(crate) fn read_part_with_checksums(
-        &self,
+        self,
         ino: Ino,
         first: BlockNr,
         skip: usize,
         buf: &mut [u8],
     ) -> Result<()> {
-        let size = self.block_size();
+        let size = self.volume.block_size();
         let block = size.bytes();
         let at = |skip: usize| BlockNr(first.0 + (skip / block) as u64);
         let mut part = Vec::new();
@@ -80,7 +81,7 @@ impl Volume {
     }
 
     /// The byte of the device where block `nr` starts.
-    pub(crate) fn start_of(&self, nr: BlockNr) -> ByteOffset {
-        self.block_size().start_of(nr)
+    pub(crate) fn start_of(self, nr: BlockNr) -> ByteOffset {
+        self.volume.block_size().start_of(nr)
     }
 }

@@ -1,9 +1,10 @@
 //! Finds, from the inodes, the blocks that have checksums or are about to get them.
 
+use crate::inodes::data_csum::DataChecksums;
+use crate::inodes::file::FileRef;
 use crate::inodes::lookup::Lookup;
 use crate::inodes::map::Target;
 use crate::state::inode::Body;
-use crate::volume::Volume;
 use extant_base::{BlockNr, Error, GroupNr, Ino, LogicalBlock, Result};
 
 /// Neighbouring blocks of one file.
@@ -24,49 +25,51 @@ pub(crate) trait CoveredVisitor {
     fn damage(&mut self, error: Error) -> Result<()>;
 }
 
-impl Volume {
+impl DataChecksums<'_> {
     /// Visits the inodes of group `nr` that are in use, and the blocks of those that the volume
     /// covers or would cover.
     ///
     /// Errors: `Device`; those of `visitor`.
-    pub(crate) fn walk_covered(&self, nr: GroupNr, visitor: &mut dyn CoveredVisitor) -> Result<()> {
-        let used: Vec<u32> = match self.space().inode_bitmap(nr) {
+    pub(crate) fn walk_covered(self, nr: GroupNr, visitor: &mut dyn CoveredVisitor) -> Result<()> {
+        let used: Vec<u32> = match self.volume.space().inode_bitmap(nr) {
             Ok(bitmap) => bitmap.with(|bytes| {
                 let is_used =
                     |slot: &u32| extant_ondisk::bitmap::count_set(bytes, *slot..*slot + 1) > 0;
-                (0..self.geometry().inodes_per_group()).filter(is_used).collect()
+                (0..self.volume.geometry().inodes_per_group()).filter(is_used).collect()
             }),
             Err(error @ Error::Corrupt { .. }) => return visitor.damage(error),
             Err(error) => return Err(error),
         };
-        for ino in used.into_iter().filter_map(|slot| self.geometry().ino_of_slot(nr, slot)) {
-            if self.is_hidden(ino) {
+        for ino in used.into_iter().filter_map(|slot| self.volume.geometry().ino_of_slot(nr, slot))
+        {
+            if self.volume.inodes().is_hidden(ino) {
                 continue;
             }
-            match self.peek_inode(ino, Lookup::Internal) {
-                Ok(body) => self.walk_inode(ino, &body, visitor)?,
+            match self.volume.inodes().peek(ino, Lookup::Internal) {
+                Ok(body) => self.volume.file(&body).walk_inode(visitor)?,
                 Err(error @ Error::Corrupt { .. }) => visitor.damage(error)?,
                 Err(error) => return Err(error),
             }
         }
         Ok(())
     }
+}
 
-    fn walk_inode(&self, ino: Ino, body: &Body, visitor: &mut dyn CoveredVisitor) -> Result<()> {
-        visitor.inode(ino, body)?;
-        if !self.would_have_checksums(ino, body) {
+impl FileRef<'_> {
+    fn walk_inode(self, visitor: &mut dyn CoveredVisitor) -> Result<()> {
+        visitor.inode(self.ino(), self.body)?;
+        if !self.would_have_checksums() {
             return Ok(());
         }
         let mut at = 0;
         while at < crate::inodes::map::LOGICAL_END {
-            let run =
-                match self.map(ino, body, LogicalBlock(at), crate::inodes::map::LOGICAL_END - at) {
-                    Ok(run) => run,
-                    Err(error @ Error::Corrupt { .. }) => return visitor.damage(error),
-                    Err(error) => return Err(error),
-                };
+            let run = match self.map(LogicalBlock(at), crate::inodes::map::LOGICAL_END - at) {
+                Ok(run) => run,
+                Err(error @ Error::Corrupt { .. }) => return visitor.damage(error),
+                Err(error) => return Err(error),
+            };
             if let Target::Written(block) = run.target {
-                visitor.run(CoveredRun { block, len: run.len, ino })?;
+                visitor.run(CoveredRun { block, len: run.len, ino: self.ino() })?;
             }
             at = run.end().0;
         }

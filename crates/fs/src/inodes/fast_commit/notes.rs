@@ -19,6 +19,19 @@ use extant_ondisk::features::Incompat;
 use extant_ondisk::inode::{FileKind, InodeFlags};
 use std::ops::Range;
 
+/// The notes for fast commits that a change adds to its handle.
+#[derive(Clone, Copy)]
+pub(crate) struct FastCommitNotes<'a> {
+    volume: &'a Volume,
+}
+
+impl Volume {
+    /// The notes for fast commits.
+    pub(crate) fn notes(&self) -> FastCommitNotes<'_> {
+        FastCommitNotes { volume: self }
+    }
+}
+
 /// A name: its directory, its bytes, and its inode.
 #[derive(Clone, Copy)]
 pub(crate) struct Named<'a> {
@@ -27,17 +40,17 @@ pub(crate) struct Named<'a> {
     pub(crate) ino: Ino,
 }
 
-impl Volume {
+impl FastCommitNotes<'_> {
     /// The slot of an inode changes from `before` to `after`.
     pub(crate) fn note_stored(
-        &self,
+        self,
         handle: &Handle<'_>,
         ino: Ino,
         body: &Body,
         before: &[u8],
         after: &[u8],
     ) {
-        if !self.context().fast_commits() {
+        if !self.volume.context().fast_commits() {
             return;
         }
         // For an inode that is being released, the freed number is the note.
@@ -47,14 +60,15 @@ impl Volume {
             }
             return;
         }
-        if self.is_hidden(ino) {
+        if self.volume.inodes().is_hidden(ino) {
             return handle.note(Change::Full(Ineligible::Feature));
         }
         match stored::meaning(before, after) {
             // Attribute values in inodes of their own count as space of the file. Linux recounts
             // that space and forgets them.
             Stored::Fields
-                if self.has_incompat(Incompat::EA_INODE) && stored::has_attributes(after) =>
+                if self.volume.has_incompat(Incompat::EA_INODE)
+                    && stored::has_attributes(after) =>
             {
                 handle.note(Change::Full(Ineligible::Xattr));
             }
@@ -69,13 +83,13 @@ impl Volume {
     /// Blocks of directories follow from names. Other kinds cannot be recorded; storing them notes
     /// that.
     pub(crate) fn note_mapped(
-        &self,
+        self,
         handle: &Handle<'_>,
         ino: Ino,
         body: &Body,
         blocks: Range<u32>,
     ) {
-        if self.context().fast_commits()
+        if self.volume.context().fast_commits()
             && body.file_kind() == FileKind::Regular
             && !blocks.is_empty()
         {
@@ -86,7 +100,7 @@ impl Volume {
 
     /// A name was added to the directory `parent`; with `new`, its file was created, too.
     pub(crate) fn note_named(
-        &self,
+        self,
         handle: &Handle<'_>,
         parent: &Body,
         kind: FileKind,
@@ -107,7 +121,7 @@ impl Volume {
 
     /// A name was removed from the directory `parent`.
     pub(crate) fn note_unnamed(
-        &self,
+        self,
         handle: &Handle<'_>,
         parent: &Body,
         kind: FileKind,
@@ -117,8 +131,8 @@ impl Volume {
         self.note_name(handle, parent, kind, Change::Unlink { parent: dir, ino, name });
     }
 
-    fn note_name(&self, handle: &Handle<'_>, parent: &Body, kind: FileKind, change: Change<'_>) {
-        if !self.context().fast_commits() {
+    fn note_name(self, handle: &Handle<'_>, parent: &Body, kind: FileKind, change: Change<'_>) {
+        if !self.volume.context().fast_commits() {
             return;
         }
         let flags = parent.disk.flags;

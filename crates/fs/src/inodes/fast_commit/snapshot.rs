@@ -18,7 +18,7 @@ use extant_ondisk::inode::Inode as DiskInode;
 
 impl Snapshot for Volume {
     fn inode(&self, ino: Ino, raw: &mut Vec<u8>) -> Result<Option<RecordedInode>> {
-        let (block, place) = self.inode_slot(ino)?;
+        let (block, place) = self.inodes().slot(ino)?;
         let bytes = block.read();
         let slot = &bytes[place];
         if stored::ineligible_reason(slot).is_some() {
@@ -30,7 +30,7 @@ impl Snapshot for Volume {
 
     fn pieces(&self, ino: Ino, first: u32, last: u32, each: &mut dyn FnMut(Piece)) -> Result<()> {
         let body = self.stored_body(ino)?;
-        for run in self.runs(ino, &body, first..last.saturating_add(1)) {
+        for run in self.file(&body).runs(first..last.saturating_add(1)) {
             let run = run?;
             let (physical, written) = match run.target {
                 Target::Hole => continue,
@@ -46,7 +46,7 @@ impl Snapshot for Volume {
 impl Volume {
     /// The inode as its slot has it now, not as the table of inodes in use has it.
     fn stored_body(&self, ino: Ino) -> Result<Body> {
-        let (block, place) = self.inode_slot(ino)?;
+        let (block, place) = self.inodes().slot(ino)?;
         let disk = DiskInode::parse_unverified(&block.read()[place], ino, self.inode_format())?;
         Ok(Body::fresh(self.context(), ino, disk))
     }

@@ -12,9 +12,9 @@
 pub(crate) mod change;
 
 use super::{Run, Target};
-use crate::state::inode::Body;
+use crate::inodes::file::FileRef;
 use crate::volume::Volume;
-use extant_base::{BlockNr, Ino, LogicalBlock, Result, Site, What};
+use extant_base::{BlockNr, LogicalBlock, Result, Site, What};
 use extant_ondisk::block_map::{DIRECT, Path, ROOT_SLOTS, check_pointer, pointer};
 
 /// The content of one slot of `i_block` or of a pointer block.
@@ -25,43 +25,40 @@ enum Slot {
     Block { first: BlockNr, slots: u32 },
 }
 
-/// See [`Volume::map`].
-pub(super) fn map(
-    volume: &Volume,
-    ino: Ino,
-    body: &Body,
-    at: LogicalBlock,
-    limit: u32,
-) -> Result<Run> {
-    let size = volume.block_size();
+/// See [`FileRef::map`].
+pub(super) fn map(file: FileRef<'_>, at: LogicalBlock, limit: u32) -> Result<Run> {
+    let size = file.volume.block_size();
     let Some(path) = Path::to(at, size) else {
         // A map reaches no block here.
         return Ok(Run { logical: at, len: limit, target: Target::Hole });
     };
-    let site = Site::of_ino(ino);
+    let site = Site::of_ino(file.ino());
     let depth = path.depth();
     // In `i_block`, only a direct slot has neighbours of its own kind.
     let root_end = if depth == 0 { DIRECT } else { path.slots()[0] + 1 };
-    let root = &body.disk.i_block[..ROOT_SLOTS.min(root_end as usize) * 4];
-    let mut slot = read_slot(volume, root, path.slots()[0], depth == 0, limit, site)?;
+    let root = &file.body.disk.i_block[..ROOT_SLOTS.min(root_end as usize) * 4];
+    let mut slot = read_slot(file.volume, root, path.slots()[0], depth == 0, limit, site)?;
     for level in 1..=depth {
         let pointers = match slot {
             Slot::Hole { .. } => return Ok(hole(&path, level - 1, slot, at, limit, size)),
             Slot::Block { first, .. } => first,
         };
-        if volume.context().guards_system(ino) && volume.space().is_system(pointers, 1) {
+        if file.volume.context().guards_system(file.ino())
+            && file.volume.space().is_system(pointers, 1)
+        {
             return Err(site.block(pointers).corrupt(What::MapBlockRange));
         }
-        let block = volume.journal().cache().get(pointers)?;
+        let block = file.volume.journal().cache().get(pointers)?;
         let bytes = block.read();
         let last = level == depth;
-        slot = read_slot(volume, &bytes, path.slots()[level], last, limit, site.block(pointers))?;
+        slot =
+            read_slot(file.volume, &bytes, path.slots()[level], last, limit, site.block(pointers))?;
     }
     match slot {
         Slot::Hole { .. } => Ok(hole(&path, depth, slot, at, limit, size)),
         Slot::Block { first, slots } => {
-            if volume.context().guards_system(ino)
-                && volume.space().is_system(first, u64::from(slots))
+            if file.volume.context().guards_system(file.ino())
+                && file.volume.space().is_system(first, u64::from(slots))
             {
                 return Err(site.block(first).corrupt(What::MapBlockRange));
             }

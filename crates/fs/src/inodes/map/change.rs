@@ -10,6 +10,7 @@
 //!                                                                 still use both
 //! ```
 
+use crate::inodes::file::{FileMut, FileRef};
 use crate::inodes::map::extent::path::Path;
 use crate::inodes::map::{Run, Target, block_map, extent};
 use crate::space::blocks::{Request, Search};
@@ -28,25 +29,21 @@ impl Volume {
     pub(crate) fn search(&self) -> Search {
         if self.space().bulk().is_on() { Search::Next } else { Search::Near }
     }
+}
 
+impl FileMut<'_> {
     /// Adds `extent` to the map of `ino`. Its logical blocks were a hole.
     ///
     /// The caller stores the inode afterwards and counts the data blocks in it. Errors: `NoSpace`
     /// (map unchanged), `FileTooLarge`, `Corrupt`. Locks: the inode's is held; takes `Group`.
-    pub(crate) fn map_insert(
-        &self,
-        ino: Ino,
-        body: &mut Body,
-        handle: &Handle<'_>,
-        extent: Extent,
-    ) -> Result<()> {
-        body.synced.map_changed = true;
+    pub(crate) fn map_insert(&mut self, handle: &Handle<'_>, extent: Extent) -> Result<()> {
+        self.body.synced.map_changed = true;
         let blocks = extent.logical.0..extent.logical.0 + extent.len;
-        self.note_mapped(handle, ino, body, blocks);
-        if body.disk.has_extents() {
-            extent::insert::insert(self, ino, body, handle, extent)
+        self.volume.notes().note_mapped(handle, self.ino(), self.body, blocks);
+        if self.body.disk.has_extents() {
+            extent::insert::insert(self, handle, extent)
         } else {
-            block_map::change::insert(self, ino, body, handle, extent)
+            block_map::change::insert(self, handle, extent)
         }
     }
 
@@ -57,40 +54,37 @@ impl Volume {
     /// an error the runs recorded so far stay. Errors: `NoSpace`, `FileTooLarge`, `Corrupt`,
     /// `Device`. Locks: the inode's is held; takes `Group`.
     pub(crate) fn fill(
-        &self,
-        ino: Ino,
-        body: &mut Body,
+        &mut self,
         handle: &Handle<'_>,
         range: Range<u32>,
         state: ExtentState,
         found: &mut dyn FnMut(Run) -> Result<()>,
     ) -> Result<()> {
-        let goal = self.space().group_start(ino);
-        self.fill_from(goal, ino, body, handle, range, state, found)
+        let goal = self.volume.space().group_start(self.ino());
+        self.fill_from(goal, handle, range, state, found)
     }
 
-    /// As [`Volume::fill`], near `first_goal` if no block of the file comes right before the range.
+    /// As [`FileMut::fill`], near `first_goal` if no block of the file comes right before the
+    /// range.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn fill_from(
-        &self,
+        &mut self,
         first_goal: BlockNr,
-        ino: Ino,
-        body: &mut Body,
         handle: &Handle<'_>,
         range: Range<u32>,
         state: ExtentState,
         found: &mut dyn FnMut(Run) -> Result<()>,
     ) -> Result<()> {
-        if !body.disk.has_extents() && state != ExtentState::Written {
+        if !self.body.disk.has_extents() && state != ExtentState::Written {
             return Err(Error::Invalid(
                 "blocks past the longest file, or unwritten blocks in a block map",
             ));
         }
         let mut at = range.start;
         while at < range.end {
-            let (run, way) = self.map_with_way(ino, body, LogicalBlock(at), range.end - at)?;
+            let (run, way) = self.as_ref().map_with_way(LogicalBlock(at), range.end - at)?;
             let run = match run.target {
-                Target::Hole => self.fill_hole(first_goal, ino, body, handle, run, way, state)?,
+                Target::Hole => self.fill_hole(first_goal, handle, run, way, state)?,
                 _ => run,
             };
             found(run)?;
@@ -103,134 +97,141 @@ impl Volume {
     /// is mapped now. `way` is the path to the hole, if the caller has it and the map has not
     /// changed since.
     ///
-    /// Errors and locks as [`Volume::fill`].
+    /// Errors and locks as [`FileMut::fill`].
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn fill_hole(
-        &self,
+        &mut self,
         first_goal: BlockNr,
-        ino: Ino,
-        body: &mut Body,
         handle: &Handle<'_>,
         mut hole: Run,
         way: Option<Path>,
         state: ExtentState,
     ) -> Result<Run> {
-        let (reserved, len) = body.reserved_run(hole.logical.0, hole.len);
+        let (reserved, len) = self.body.reserved_run(hole.logical.0, hole.len);
         hole.len = len;
         // For reserved blocks there is space, and the owner's quota was checked before.
         let allowance = if reserved { Allowance::Reserved } else { Allowance::Data };
-        let got = self.fill_with(allowance, first_goal, ino, body, handle, hole, way, state)?;
-        self.filled(body, got.logical.0..got.end().0, state);
+        let got = self.fill_with(allowance, first_goal, handle, hole, way, state)?;
+        self.volume.reservations(self.body).filled(got.logical.0..got.end().0, state);
         Ok(got)
     }
 
     #[allow(clippy::too_many_arguments)]
     fn fill_with(
-        &self,
+        &mut self,
         allowance: Allowance,
         first_goal: BlockNr,
-        ino: Ino,
-        body: &mut Body,
         handle: &Handle<'_>,
         hole: Run,
         way: Option<Path>,
         state: ExtentState,
     ) -> Result<Run> {
-        let ratio = self.geometry().cluster_ratio();
+        let ratio = self.volume.geometry().cluster_ratio();
         let logical = hole.logical;
         let skip = logical.0 % ratio;
         let limit = max_len(state);
         if ratio > 1
-            && let Some(cluster) = self.cluster_of(ino, body, logical)?
+            && let Some(cluster) = self.as_ref().cluster_of(logical)?
         {
             // The file already owns this cluster, for a neighbouring block: no allocation.
             let physical = BlockNr(cluster.0 + u64::from(skip));
             // The volume may end inside its last cluster.
-            let most = self.geometry().blocks_count().saturating_sub(physical.0);
+            let most = self.volume.geometry().blocks_count().saturating_sub(physical.0);
             let most = u32::try_from(most).unwrap_or(u32::MAX);
             let len = hole.len.min(ratio - skip).min(limit).min(most);
             if len == 0 {
                 return Err(Error::NoSpace);
             }
-            self.map_insert(ino, body, handle, Extent { logical, len, physical, state })?;
+            self.map_insert(handle, Extent { logical, len, physical, state })?;
             return Ok(Run { logical, len, target: Target::of(physical, state) });
         }
         let way = match way {
-            None if body.disk.has_extents() => Some(Path::to(self, ino, body, logical)?),
+            None if self.body.disk.has_extents() => Some(Path::to(self.as_ref(), logical)?),
             way => way,
         };
-        let goal = self.goal(first_goal, ino, body, logical, way.as_ref())?;
-        let below = if body.disk.has_extents() { u64::MAX } else { 1 << 32 };
+        let goal = self.as_ref().goal(first_goal, logical, way.as_ref())?;
+        let below = if self.body.disk.has_extents() { u64::MAX } else { 1 << 32 };
         // If the file already owns the run's last cluster, for a block to the right, that cluster
         // is left out below; the next call handles it.
         let want = hole.len.min(limit);
-        let growth = self.growth(ino, body, logical.0..logical.0 + want);
-        let request =
-            Request { goal, want: want + skip, below, search: self.search(), allowance, growth };
+        let growth = self.as_ref().growth(logical.0..logical.0 + want);
+        let request = Request {
+            goal,
+            want: want + skip,
+            below,
+            search: self.volume.search(),
+            allowance,
+            growth,
+        };
         if allowance == Allowance::Data {
-            self.quota_check(ino, body, self.context().sectors(want.into()))?;
+            self.volume.quota_accounting().check(
+                self.ino(),
+                self.body,
+                self.volume.context().sectors(want.into()),
+            )?;
         }
-        let got = self.space().allocate(handle, request)?;
+        let got = self.volume.space().allocate(handle, request)?;
         let Some(usable) = got.len.checked_sub(skip).filter(|&len| len > 0) else {
             // The volume ends inside its last cluster, before the place of this block.
-            self.space().free(handle, got.start, got.len.into())?;
+            self.volume.space().free(handle, got.start, got.len.into())?;
             return Err(Error::NoSpace);
         };
         let mut len = want.min(usable);
         if ratio > 1 && !(logical.0 + len).is_multiple_of(ratio) && len > ratio - skip {
             let tail = LogicalBlock((logical.0 + len) / ratio * ratio);
-            if self.cluster_of(ino, body, tail)?.is_some() {
+            if self.as_ref().cluster_of(tail)?.is_some() {
                 let spare = BlockNr(got.start.0 + u64::from(skip + (tail.0 - logical.0)));
-                self.space().free(handle, spare, u64::from(ratio))?;
+                self.volume.space().free(handle, spare, u64::from(ratio))?;
                 len = tail.0 - logical.0;
             }
         }
         let physical = BlockNr(got.start.0 + u64::from(skip));
         let extent = Extent { logical, len, physical, state };
-        body.synced.map_changed = true;
-        self.note_mapped(handle, ino, body, logical.0..logical.0 + len);
+        self.body.synced.map_changed = true;
+        self.volume.notes().note_mapped(handle, self.ino(), self.body, logical.0..logical.0 + len);
         let recorded = match way {
-            Some(way) => extent::insert::insert_at(way, self, ino, body, handle, extent),
-            None => block_map::change::insert(self, ino, body, handle, extent),
+            Some(way) => extent::insert::insert_at(way, self, handle, extent),
+            None => block_map::change::insert(self, handle, extent),
         };
         if let Err(error) = recorded {
             let clusters = (skip + len).div_ceil(ratio);
-            self.space().free(handle, got.start, u64::from(clusters * ratio))?;
+            self.volume.space().free(handle, got.start, u64::from(clusters * ratio))?;
             return Err(error);
         }
         let clusters = (skip + len).div_ceil(ratio);
-        body.disk.sectors += self.context().sectors(u64::from(clusters) * u64::from(ratio));
+        self.body.disk.sectors +=
+            self.volume.context().sectors(u64::from(clusters) * u64::from(ratio));
         Ok(Run { logical, len, target: Target::of(physical, state) })
     }
+}
 
+impl FileRef<'_> {
     /// How a regular file grows when it gets `blocks`.
-    fn growth(&self, ino: Ino, body: &Body, blocks: Range<u32>) -> Option<Growth> {
-        if self.search() == Search::Next || body.file_kind() != FileKind::Regular {
+    fn growth(self, blocks: Range<u32>) -> Option<Growth> {
+        if self.volume.search() == Search::Next || self.body.file_kind() != FileKind::Regular {
             return None;
         }
-        let size = self.block_size().blocks_for(body.disk.size);
+        let size = self.volume.block_size().blocks_for(self.body.disk.size);
         let end = blocks.end.max(u32::try_from(size).unwrap_or(u32::MAX));
-        Some(Growth { ino, end, is_first: blocks.start == 0 })
+        Some(Growth { ino: self.ino(), end, is_first: blocks.start == 0 })
     }
 
     /// The best place for the next blocks of a file: after the block before them, else
     /// `first_goal`. A bulk load continues at its own position.
     fn goal(
-        &self,
+        self,
         first_goal: BlockNr,
-        ino: Ino,
-        body: &Body,
         logical: LogicalBlock,
         way: Option<&Path>,
     ) -> Result<BlockNr> {
-        if self.search() == Search::Next {
-            return Ok(self.space().bulk().goal());
+        if self.volume.search() == Search::Next {
+            return Ok(self.volume.space().bulk().goal());
         }
         if let Some(way) = way {
-            return Ok(way.block_after(self, ino, logical)?.unwrap_or(first_goal));
+            return Ok(way.block_after(self.volume, self.ino(), logical)?.unwrap_or(first_goal));
         }
         if let Some(before) = logical.0.checked_sub(1)
-            && let Some(block) = self.map(ino, body, LogicalBlock(before), 1)?.target.block()
+            && let Some(block) = self.map(LogicalBlock(before), 1)?.target.block()
         {
             return Ok(BlockNr(block.0 + 1));
         }
@@ -239,10 +240,10 @@ impl Volume {
 
     /// The first block of the cluster that the file owns for `logical`, if any block of that
     /// logical cluster is mapped.
-    fn cluster_of(&self, ino: Ino, body: &Body, logical: LogicalBlock) -> Result<Option<BlockNr>> {
-        let ratio = self.geometry().cluster_ratio();
+    fn cluster_of(self, logical: LogicalBlock) -> Result<Option<BlockNr>> {
+        let ratio = self.volume.geometry().cluster_ratio();
         let start = logical.0 / ratio * ratio;
-        for run in self.runs(ino, body, start..start.saturating_add(ratio)) {
+        for run in self.runs(start..start.saturating_add(ratio)) {
             let run = run?;
             if let Some(block) = run.target.block() {
                 return Ok(Some(BlockNr(block.0 / u64::from(ratio) * u64::from(ratio))));
@@ -250,27 +251,24 @@ impl Volume {
         }
         Ok(None)
     }
+}
 
+impl FileMut<'_> {
     /// Unmaps `range` and frees its blocks. The caller changes the file's size and stores the
     /// inode.
     ///
     /// Errors: `NoSpace` when a hole in the middle of an extent needs a block and none is free (map
     /// unchanged there); `Corrupt`; `Device`. Locks: the inode's is held; takes `Group`.
-    pub(crate) fn unmap(
-        &self,
-        ino: Ino,
-        body: &mut Body,
-        handle: &Handle<'_>,
-        range: Range<u32>,
-    ) -> Result<()> {
-        self.space().discard_preallocation(ino);
-        body.synced.map_changed = true;
-        self.note_mapped(handle, ino, body, range.clone());
-        if body.disk.has_extents() {
-            let mut free = |body: &mut Body, gone: Extent| self.free_data(ino, body, handle, gone);
-            extent::truncate::remove(self, ino, body, handle, range, &mut free)
+    pub(crate) fn unmap(&mut self, handle: &Handle<'_>, range: Range<u32>) -> Result<()> {
+        self.volume.space().discard_preallocation(self.ino());
+        self.body.synced.map_changed = true;
+        self.volume.notes().note_mapped(handle, self.ino(), self.body, range.clone());
+        if self.body.disk.has_extents() {
+            let mut free =
+                |body: &mut Body, gone: Extent| self.volume.file_mut(body).free_data(handle, gone);
+            extent::truncate::remove(self, handle, range, &mut free)
         } else {
-            block_map::change::remove(self, ino, body, handle, range)
+            block_map::change::remove(self, handle, range)
         }
     }
 
@@ -278,23 +276,21 @@ impl Volume {
     /// zeros.
     ///
     /// The caller stores the inode. Errors: `NotSupported` for a block map, which knows no
-    /// unwritten blocks; otherwise errors and locks as [`Volume::unmap`].
+    /// unwritten blocks; otherwise errors and locks as [`FileMut::unmap`].
     pub(crate) fn convert(
-        &self,
-        ino: Ino,
-        body: &mut Body,
+        &mut self,
         handle: &Handle<'_>,
         range: Range<u32>,
         state: ExtentState,
     ) -> Result<()> {
-        if !body.disk.has_extents() {
+        if !self.body.disk.has_extents() {
             return Err(Error::NotSupported("unwritten blocks in a block map"));
         }
-        body.synced.map_changed = true;
-        self.note_mapped(handle, ino, body, range.clone());
-        extent::truncate::convert(self, ino, body, handle, range.clone(), state)?;
+        self.body.synced.map_changed = true;
+        self.volume.notes().note_mapped(handle, self.ino(), self.body, range.clone());
+        extent::truncate::convert(self, handle, range.clone(), state)?;
         if state == ExtentState::Written {
-            self.forget_splits(body, range);
+            self.volume.reservations(self.body).forget_splits(range);
         }
         Ok(())
     }
@@ -304,34 +300,27 @@ impl Volume {
     ///
     /// The caller stores the inode. Errors: `NoSpace` when the map needs a block and none is free
     /// (map unchanged); `Corrupt`; `Device`. Locks: the inode's is held; takes `Group`.
-    pub(crate) fn swap_blocks(
-        &self,
-        ino: Ino,
-        body: &mut Body,
-        handle: &Handle<'_>,
-        new: Extent,
-    ) -> Result<()> {
-        body.synced.map_changed = true;
-        self.note_mapped(handle, ino, body, new.logical.0..new.logical.0 + new.len);
-        let old = extent::truncate::replace(self, ino, body, handle, new)?;
-        self.forget_splits(body, new.logical.0..new.logical.0 + new.len);
-        self.free_of(ino, handle, old.physical, old.len.into())
+    pub(crate) fn swap_blocks(&mut self, handle: &Handle<'_>, new: Extent) -> Result<()> {
+        self.body.synced.map_changed = true;
+        self.volume.notes().note_mapped(
+            handle,
+            self.ino(),
+            self.body,
+            new.logical.0..new.logical.0 + new.len,
+        );
+        let old = extent::truncate::replace(self, handle, new)?;
+        self.volume.reservations(self.body).forget_splits(new.logical.0..new.logical.0 + new.len);
+        self.volume.free_of(self.ino(), handle, old.physical, old.len.into())
     }
 
     /// Frees the clusters of `gone` that no other block of the file uses. `gone` has just left the
     /// map.
-    pub(super) fn free_data(
-        &self,
-        ino: Ino,
-        body: &mut Body,
-        handle: &Handle<'_>,
-        gone: Extent,
-    ) -> Result<()> {
-        let ratio = u64::from(self.geometry().cluster_ratio());
+    pub(super) fn free_data(&mut self, handle: &Handle<'_>, gone: Extent) -> Result<()> {
+        let ratio = u64::from(self.volume.geometry().cluster_ratio());
         let logical = u64::from(gone.logical.0);
         let (mut start, mut end) = (logical, logical + u64::from(gone.len));
         if gone.physical.0 % ratio != logical % ratio {
-            return Err(Site::of_ino(ino).block(gone.physical).corrupt(What::ExtentCluster));
+            return Err(Site::of_ino(self.ino()).block(gone.physical).corrupt(What::ExtentCluster));
         }
         if ratio > 1 {
             // Whole clusters, without those at either end that are still in use.
@@ -339,21 +328,26 @@ impl Volume {
             let last = (end - 1) / ratio * ratio;
             let in_use = |cluster: u64, body: &Body| {
                 // At most 2^32 - 2, since the cluster starts at or before a block of the file.
-                Ok::<_, Error>(self.cluster_of(ino, body, LogicalBlock(cluster as u32))?.is_some())
+                Ok::<_, Error>(
+                    self.volume.file(body).cluster_of(LogicalBlock(cluster as u32))?.is_some(),
+                )
             };
-            start = if in_use(first, body)? { first + ratio } else { first };
-            end = if last > first && in_use(last, body)? { last } else { last + ratio };
+            start = if in_use(first, self.body)? { first + ratio } else { first };
+            end = if last > first && in_use(last, self.body)? { last } else { last + ratio };
             if start >= end {
                 return Ok(());
             }
         }
         let physical = BlockNr(gone.physical.0 + start - logical);
         let len = end - start;
-        self.free_of(ino, handle, physical, len)?;
-        body.disk.sectors = body.disk.sectors.saturating_sub(self.context().sectors(len));
+        self.volume.free_of(self.ino(), handle, physical, len)?;
+        self.body.disk.sectors =
+            self.body.disk.sectors.saturating_sub(self.volume.context().sectors(len));
         Ok(())
     }
+}
 
+impl Volume {
     /// As [`Space::free`](crate::space::Space::free), for blocks of a file: an error names it.
     pub(super) fn free_of(
         &self,

@@ -8,12 +8,12 @@
 //! One handle makes the whole change: after a crash the file has one map or the other. Source:
 //! chattr(1); the errors are Linux's.
 
+use crate::inodes::file::{FileMut, FileRef};
 use crate::inodes::map::LOGICAL_END;
 use crate::inodes::map::extent::{insert, node, truncate};
 use crate::inodes::map::used::Used;
 use crate::state::inode::Body;
-use crate::volume::Volume;
-use extant_base::{BlockNr, Error, Ino, Result};
+use extant_base::{BlockNr, Error, Result};
 use extant_journal::{Credits, Ineligible};
 use extant_ondisk::block_map::DIRECT;
 use extant_ondisk::extent::{Extent, ExtentState};
@@ -23,57 +23,67 @@ use extant_ondisk::inode::{I_BLOCK_SIZE, InodeFlags};
 /// Most runs of a file that can get extents.
 const RUNS_MAX: usize = 1 << 16;
 
-impl Volume {
+impl FileMut<'_> {
     /// Gives a file extents if `extents` is true, else pointers.
     ///
     /// Errors: `Invalid` on a volume without extents; `NotSupported` for a file with inline data,
     /// for one that pointers cannot map, and for one with too many runs; `TransactionTooLarge`;
     /// `NoSpace`; `Corrupt`, `Device`. After an error nothing has changed. Locks: the inode's is
     /// held; takes a handle, then `Group`.
-    pub(crate) fn migrate(&self, ino: Ino, body: &mut Body, extents: bool) -> Result<()> {
-        if !self.has_incompat(Incompat::EXTENTS) {
+    pub(crate) fn migrate(&mut self, extents: bool) -> Result<()> {
+        if !self.volume.has_incompat(Incompat::EXTENTS) {
             return Err(Error::Invalid("the volume has no extents"));
         }
-        if !self.has_map(body) {
+        if !self.as_ref().has_map() {
             return Err(Error::NotSupported("a file without blocks has no map"));
         }
-        self.space().discard_preallocation(ino);
+        self.volume.space().discard_preallocation(self.ino());
         match extents {
-            true => self.space().with_space_retry(|| self.to_extents(ino, body)),
-            false => self.to_pointers(ino, body),
+            true => self.volume.space().with_space_retry(|| self.migrate_to_extents()),
+            false => self.migrate_to_pointers(),
         }
     }
 
-    fn to_extents(&self, ino: Ino, body: &mut Body) -> Result<()> {
-        let (runs, pointers) = self.read_pointers(ino, body)?;
-        let credits = self.migrate_credits(runs.len() as u32, pointers.len() as u32);
-        let handle = self.journal().start(credits)?;
-        self.context().require_full_commit(&handle, Ineligible::Migrate);
-        let mut new = body.clone();
-        self.init_map(&mut new.disk);
-        let made =
-            runs.into_iter().try_for_each(|run| insert::insert(self, ino, &mut new, &handle, run));
+    fn migrate_to_extents(&mut self) -> Result<()> {
+        let (runs, pointers) = self.as_ref().read_pointers()?;
+        let credits = self.volume.credits().migrate(runs.len() as u32, pointers.len() as u32);
+        let handle = self.volume.journal().start(credits)?;
+        self.volume.context().require_full_commit(&handle, Ineligible::Migrate);
+        let mut new = self.body.clone();
+        self.volume.inodes().init_map(&mut new.disk);
+        let made = runs
+            .into_iter()
+            .try_for_each(|run| insert::insert(&mut self.volume.file_mut(&mut new), &handle, run));
         if let Err(error) = made {
             // Free the nodes only: the data still belongs to the file.
             let keep = &mut |_: &mut Body, _: Extent| Ok(());
-            let undone = truncate::remove(self, ino, &mut new, &handle, 0..LOGICAL_END, keep);
-            self.context().skip_damage(undone)?;
+            let undone = truncate::remove(
+                &mut self.volume.file_mut(&mut new),
+                &handle,
+                0..LOGICAL_END,
+                keep,
+            );
+            self.volume.context().skip_damage(undone)?;
             handle.stop()?;
             return Err(error);
         }
         for block in pointers {
-            self.context().skip_damage(self.free_metadata(ino, &mut new, &handle, block))?;
+            self.volume
+                .context()
+                .skip_damage(self.volume.file_mut(&mut new).free_metadata(&handle, block))?;
         }
         new.synced.map_changed = true;
-        *body = new;
-        body.store(self, &handle)?;
+        *self.body = new;
+        self.body.store(self.volume, &handle)?;
         handle.stop()
     }
+}
 
+impl FileRef<'_> {
     /// The runs of a block map, and its pointer blocks.
-    fn read_pointers(&self, ino: Ino, body: &Body) -> Result<(Vec<Extent>, Vec<BlockNr>)> {
+    fn read_pointers(self) -> Result<(Vec<Extent>, Vec<BlockNr>)> {
         let (mut runs, mut pointers): (Vec<Extent>, Vec<BlockNr>) = Default::default();
-        self.each_block(ino, body, &mut |used| {
+        self.each_block(&mut |used| {
             let (logical, physical, len) = match used {
                 Used::Node(block) => {
                     pointers.push(block);
@@ -94,21 +104,26 @@ impl Volume {
         })?;
         Ok((runs, pointers))
     }
+}
 
-    fn to_pointers(&self, ino: Ino, body: &mut Body) -> Result<()> {
+impl FileMut<'_> {
+    fn migrate_to_pointers(&mut self) -> Result<()> {
         let refused =
             || Err(Error::NotSupported("pointers for more than one run of direct blocks"));
-        let root = &body.disk.i_block;
-        if self.geometry().cluster_ratio() > 1 || node::depth(root) > 0 || node::entries(root) > 1 {
+        let root = &self.body.disk.i_block;
+        if self.volume.geometry().cluster_ratio() > 1
+            || node::depth(root) > 0
+            || node::entries(root) > 1
+        {
             return refused();
         }
         // This checks the map as reading the file does.
         let mut run = None;
-        self.each_block(ino, body, &mut |used| {
+        self.as_ref().each_block(&mut |used| {
             run = Some(used);
             Ok(())
         })?;
-        let mut new = body.clone();
+        let mut new = self.body.clone();
         new.disk.flags.remove(InodeFlags::EXTENTS);
         new.disk.i_block = [0; I_BLOCK_SIZE];
         if let Some(Used::Data { logical, start, len }) = run {
@@ -122,14 +137,14 @@ impl Volume {
                 slot.copy_from_slice(&block.to_le_bytes());
             }
         }
-        if new.disk.size > new.disk.max_size(self.inode_format()) {
+        if new.disk.size > new.disk.max_size(self.volume.inode_format()) {
             return refused();
         }
-        let handle = self.journal().start(Credits::blocks(self.store_credits()))?;
-        self.context().require_full_commit(&handle, Ineligible::Migrate);
+        let handle = self.volume.journal().start(Credits::blocks(self.volume.credits().store()))?;
+        self.volume.context().require_full_commit(&handle, Ineligible::Migrate);
         new.synced.map_changed = true;
-        *body = new;
-        body.store(self, &handle)?;
+        *self.body = new;
+        self.body.store(self.volume, &handle)?;
         handle.stop()
     }
 }

@@ -20,10 +20,11 @@ mod migrate;
 mod steps;
 pub(crate) mod used;
 
+use crate::inodes::file::FileRef;
 use crate::inodes::map::extent::path::Path;
 use crate::state::inode::Body;
 use crate::volume::Volume;
-use extant_base::{BlockNr, Ino, LogicalBlock, Result};
+use extant_base::{BlockNr, LogicalBlock, Result};
 use extant_ondisk::extent::ExtentState;
 
 /// One past the last logical block a file can have.
@@ -76,62 +77,50 @@ impl Run {
     }
 }
 
-impl Volume {
+impl<'a> FileRef<'a> {
     /// The run at logical block `at` of an inode, at most `limit` (≥ 1) blocks of it.
     ///
     /// Not for inline data, fast symlinks and devices, whose `i_block` holds no map. Errors:
     /// `Corrupt` when the map is damaged; `Invalid` at [`LOGICAL_END`]. Locks: the caller holds the
     /// inode's; takes `Leaf`.
-    pub(crate) fn map(&self, ino: Ino, body: &Body, at: LogicalBlock, limit: u32) -> Result<Run> {
+    pub(crate) fn map(self, at: LogicalBlock, limit: u32) -> Result<Run> {
         if at.0 == LOGICAL_END || limit == 0 {
             return Err(extant_base::Error::Invalid("logical block out of range"));
         }
         let limit = limit.min(LOGICAL_END - at.0);
-        if body.has_extents() {
-            extent::tree::map(self, ino, body, at, limit)
+        if self.body.has_extents() {
+            extent::tree::map(self, at, limit)
         } else {
-            block_map::map(self, ino, body, at, limit)
+            block_map::map(self, at, limit)
         }
     }
 
-    /// As [`Volume::map`], with the path to the run; `None` in a block map.
+    /// As [`FileRef::map`], with the path to the run; `None` in a block map.
     ///
     /// Use it when a hole found here will be filled: cheaper than `map` followed by a second
     /// descent.
-    pub(crate) fn map_with_way(
-        &self,
-        ino: Ino,
-        body: &Body,
-        at: LogicalBlock,
-        limit: u32,
-    ) -> Result<(Run, Option<Path>)> {
-        if !body.has_extents() || at.0 == LOGICAL_END || limit == 0 {
-            return Ok((self.map(ino, body, at, limit)?, None));
+    pub(crate) fn map_with_way(self, at: LogicalBlock, limit: u32) -> Result<(Run, Option<Path>)> {
+        if !self.body.has_extents() || at.0 == LOGICAL_END || limit == 0 {
+            return Ok((self.map(at, limit)?, None));
         }
-        let way = Path::to(self, ino, body, at)?;
-        let run = way.run(self, ino, at, limit.min(LOGICAL_END - at.0))?;
+        let way = Path::to(self, at)?;
+        let run = way.run(self.volume, self.ino(), at, limit.min(LOGICAL_END - at.0))?;
         debug_assert!(
-            self.map(ino, body, at, limit).map_or(true, |same| same == run),
+            self.map(at, limit).map_or(true, |same| same == run),
             "map and Path::run agree on {at:?}: {run:?}"
         );
         Ok((run, Some(way)))
     }
 
     /// The runs of `range`, in order and without gaps. The iterator ends after the first error.
-    pub(crate) fn runs<'a>(
-        &'a self,
-        ino: Ino,
-        body: &'a Body,
-        range: std::ops::Range<u32>,
-    ) -> Runs<'a> {
-        Runs { volume: self, ino, body, at: range.start, end: range.end }
+    pub(crate) fn runs(self, range: std::ops::Range<u32>) -> Runs<'a> {
+        Runs { volume: self.volume, body: self.body, at: range.start, end: range.end }
     }
 }
 
-/// See [`Volume::runs`].
+/// See [`FileRef::runs`].
 pub(crate) struct Runs<'a> {
     volume: &'a Volume,
-    ino: Ino,
     body: &'a Body,
     at: u32,
     end: u32,
@@ -145,7 +134,7 @@ impl Iterator for Runs<'_> {
             return None;
         }
         let limit = self.end - self.at;
-        let run = self.volume.map(self.ino, self.body, LogicalBlock(self.at), limit);
+        let run = self.volume.file(self.body).map(LogicalBlock(self.at), limit);
         self.at = match &run {
             Ok(run) => run.end().0,
             Err(_) => self.end,

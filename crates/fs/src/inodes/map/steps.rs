@@ -5,11 +5,11 @@
 //!            one extent, or few pointer blocks     the state on disk is consistent here
 //! ```
 
+use crate::inodes::file::{FileMut, FileRef};
 use crate::inodes::map::block_map::change::Budget;
 use crate::inodes::map::{block_map, extent};
 use crate::state::inode::Body;
-use crate::volume::Volume;
-use extant_base::{BlockNr, Ino, Result};
+use extant_base::{BlockNr, Result};
 use extant_journal::{Credits, Handle};
 use extant_ondisk::extent::{Extent, ExtentState};
 use extant_ondisk::inode::{FileKind, InodeFlags};
@@ -24,46 +24,44 @@ pub(super) const STEP_REVOKES: u32 = 64;
 /// afterwards.
 pub(crate) type Ready<'a> = &'a mut dyn FnMut(&Handle<'_>, &mut Body) -> Result<()>;
 
-impl Volume {
+impl FileRef<'_> {
     /// Whether the blocks of this inode's content go through the journal.
-    pub(crate) fn content_is_metadata(&self, body: &Body) -> bool {
-        body.file_kind() != FileKind::Regular
-            || body.flags.contains(InodeFlags::EA_INODE)
-            || self.journals_data(body)
+    pub(crate) fn content_is_metadata(self) -> bool {
+        self.body.file_kind() != FileKind::Regular
+            || self.body.flags.contains(InodeFlags::EA_INODE)
+            || self.journals_data()
     }
+}
 
+impl FileMut<'_> {
     /// Unmaps `range` and frees its blocks, from the right. When the transaction is full, this
     /// calls `ready`, stores the inode and restarts the handle, with `keep` for the caller's work
     /// afterwards.
     ///
     /// The caller stores the inode in the end, even after an error: then a part of the range is
-    /// still mapped. Errors and locks as [`Volume::unmap`].
+    /// still mapped. Errors and locks as [`FileMut::unmap`].
     pub(crate) fn unmap_in_steps(
-        &self,
-        ino: Ino,
-        body: &mut Body,
+        &mut self,
         handle: &mut Handle<'_>,
         range: Range<u32>,
         keep: Credits,
         ready: Ready<'_>,
     ) -> Result<()> {
-        self.space().discard_preallocation(ino);
+        self.volume.space().discard_preallocation(self.ino());
         let mut end = Some(range.end).filter(|end| *end > range.start);
         while let Some(last) = end {
-            let step = self.unmap_credits(body);
-            self.next_step(ino, body, handle, step, keep, ready)?;
-            end = self.unmap_step(ino, body, handle, range.start..last)?;
+            let step = self.volume.credits_of(self.body).unmap();
+            self.next_step(handle, step, keep, ready)?;
+            end = self.unmap_step(handle, range.start..last)?;
         }
         Ok(())
     }
 
-    /// Converts the mapped blocks of `range`. Restarts the handle as [`Volume::unmap_in_steps`]
+    /// Converts the mapped blocks of `range`. Restarts the handle as [`FileMut::unmap_in_steps`]
     /// does.
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn convert_in_steps(
-        &self,
-        ino: Ino,
-        body: &mut Body,
+        &mut self,
         handle: &mut Handle<'_>,
         range: Range<u32>,
         state: ExtentState,
@@ -72,20 +70,18 @@ impl Volume {
     ) -> Result<()> {
         let mut at = range.start;
         while at < range.end {
-            let run = self.map(ino, body, extant_base::LogicalBlock(at), range.end - at)?;
+            let run = self.as_ref().map(extant_base::LogicalBlock(at), range.end - at)?;
             let run = run.logical.0..run.end().0;
-            self.next_step(ino, body, handle, self.convert_credits(body), keep, ready)?;
+            self.next_step(handle, self.volume.credits_of(self.body).convert(), keep, ready)?;
             at = run.end;
-            self.convert(ino, body, handle, run, state)?;
+            self.convert(handle, run, state)?;
         }
         Ok(())
     }
 
     /// Reserves the credits of one more step and `keep`, in this transaction or in the next one.
     pub(crate) fn next_step(
-        &self,
-        _ino: Ino,
-        body: &mut Body,
+        &mut self,
         handle: &mut Handle<'_>,
         step: Credits,
         keep: Credits,
@@ -95,32 +91,26 @@ impl Volume {
         if handle.ensure(wanted)? {
             return Ok(());
         }
-        ready(handle, body)?;
-        body.store(self, handle)?;
+        ready(handle, self.body)?;
+        self.body.store(self.volume, handle)?;
         handle.restart(wanted)
     }
 
     /// One step of removing `range` from the map. Returns the end of the part that is left.
-    fn unmap_step(
-        &self,
-        ino: Ino,
-        body: &mut Body,
-        handle: &Handle<'_>,
-        range: Range<u32>,
-    ) -> Result<Option<u32>> {
-        body.synced.map_changed = true;
-        self.note_mapped(handle, ino, body, range.clone());
-        let known = self.content_is_metadata(body);
+    fn unmap_step(&mut self, handle: &Handle<'_>, range: Range<u32>) -> Result<Option<u32>> {
+        self.body.synced.map_changed = true;
+        self.volume.notes().note_mapped(handle, self.ino(), self.body, range.clone());
+        let known = self.as_ref().content_is_metadata();
         let most = if known { STEP_REVOKES } else { u32::MAX };
-        if body.disk.has_extents() {
+        if self.body.disk.has_extents() {
             let mut free = |body: &mut Body, gone: Extent| {
                 if known && gone.state == ExtentState::Written {
                     (0..u64::from(gone.len))
                         .for_each(|n| handle.forget(BlockNr(gone.physical.0 + n)));
                 }
-                self.free_data(ino, body, handle, gone)
+                self.volume.file_mut(body).free_data(handle, gone)
             };
-            extent::truncate::remove_step(self, ino, body, handle, range, most, &mut free)
+            extent::truncate::remove_step(self, handle, range, most, &mut free)
         } else {
             let mut forget = |block| {
                 if known {
@@ -129,15 +119,7 @@ impl Volume {
             };
             let budget = Budget { runs: STEP_RUNS, blocks: most };
             let end = range.end;
-            let done = block_map::change::remove_step(
-                self,
-                ino,
-                body,
-                handle,
-                range,
-                budget,
-                &mut forget,
-            )?;
+            let done = block_map::change::remove_step(self, handle, range, budget, &mut forget)?;
             Ok((!done).then_some(end))
         }
     }

@@ -7,6 +7,7 @@
 //! For callers that count or mark blocks. A crafted map may name blocks again and again. The walk
 //! ends with an error when the map has named more blocks than the volume has.
 
+use crate::inodes::file::FileRef;
 use crate::state::inode::Body;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Ino, LogicalBlock, Result, Site, What};
@@ -30,28 +31,24 @@ struct Walk<'a> {
     found: &'a mut dyn FnMut(Used) -> Result<()>,
 }
 
-impl Volume {
+impl FileRef<'_> {
     /// Calls `found` for every block of an inode's map, data in logical order.
     ///
     /// Only for inodes that have a map. Errors: those of the map; `InodeBlocks` when it holds more
     /// blocks than the volume. Locks: the caller holds the inode's; takes `Leaf`.
-    pub(crate) fn each_block(
-        &self,
-        ino: Ino,
-        body: &Body,
-        found: &mut dyn FnMut(Used) -> Result<()>,
-    ) -> Result<()> {
-        let left = self.geometry().blocks_count();
-        let mut walk = Walk { volume: self, ino, body, left, found };
-        if body.has_extents() {
-            let rules = NodeRules::root(self.geometry());
-            let root = ExtentNode::check(&body.disk.i_block, &rules, Site::of_ino(ino))?;
+    pub(crate) fn each_block(self, found: &mut dyn FnMut(Used) -> Result<()>) -> Result<()> {
+        let left = self.volume.geometry().blocks_count();
+        let mut walk = Walk { volume: self.volume, ino: self.ino(), body: self.body, left, found };
+        if self.body.has_extents() {
+            let rules = NodeRules::root(self.volume.geometry());
+            let root =
+                ExtentNode::check(&self.body.disk.i_block, &rules, Site::of_ino(self.ino()))?;
             return walk.node(&root, &rules);
         }
         let mut first = 0;
         for slot in 0..ROOT_SLOTS as u32 {
             let levels = (slot + 1).saturating_sub(DIRECT);
-            walk.slot(&body.disk.i_block, slot, levels, first, Site::of_ino(ino))?;
+            walk.slot(&self.body.disk.i_block, slot, levels, first, Site::of_ino(self.ino()))?;
             first += walk.reach(levels);
         }
         Ok(())
@@ -60,15 +57,15 @@ impl Volume {
     /// 512-byte sectors of all blocks of an inode, its attribute block and the Hurd's translator
     /// included; with bigalloc, of whole clusters.
     ///
-    /// Errors: as [`Volume::each_block`].
-    pub(crate) fn count_sectors(&self, ino: Ino, body: &Body) -> Result<u64> {
-        let ratio = self.geometry().cluster_ratio();
-        let own = [body.disk.file_acl, body.disk.translator];
+    /// Errors: as [`FileRef::each_block`].
+    pub(crate) fn count_sectors(self) -> Result<u64> {
+        let ratio = self.volume.geometry().cluster_ratio();
+        let own = [self.body.disk.file_acl, self.body.disk.translator];
         let mut clusters = own.iter().flatten().count() as u64;
-        if self.has_map(body) {
+        if self.has_map() {
             // One past the last cluster of the file that was counted.
             let mut counted = 0;
-            self.each_block(ino, body, &mut |used| {
+            self.each_block(&mut |used| {
                 match used {
                     Used::Node(_) => clusters += 1,
                     Used::Data { logical, len, .. } => {
@@ -80,7 +77,7 @@ impl Volume {
                 Ok(())
             })?;
         }
-        Ok(self.context().sectors(clusters * u64::from(ratio)))
+        Ok(self.volume.context().sectors(clusters * u64::from(ratio)))
     }
 }
 
@@ -109,8 +106,7 @@ impl Walk<'_> {
             self.found(Used::Node(child))?;
             let below = rules.child(node, n, None);
             // Copied, because `found` may use the cache.
-            let bytes =
-                self.volume.extent_node(self.ino, self.body, child, &below)?.read().to_vec();
+            let bytes = self.volume.file(self.body).extent_node(child, &below)?.read().to_vec();
             let child = ExtentNode::trusted(&bytes, Site::of_ino(self.ino).block(child))?;
             self.node(&child, &below)?;
         }

@@ -177,7 +177,7 @@ impl Formatted {
     /// their backups.
     pub(crate) fn finish(self) -> Result<()> {
         let volume = self.volume;
-        volume.update_superblock()?;
+        volume.mount_state().update_superblock()?;
         volume.journal().sync()?;
         let sb = volume.context().superblock().read().clone();
         write_backups(&volume, &sb)?;

@@ -9,6 +9,7 @@
 //! ```
 
 use crate::inodes::create::NewInode;
+use crate::inodes::file::FileMut;
 use crate::inodes::map::Run;
 use crate::offline::mkfs::options::MkfsOptions;
 use crate::offline::mkfs::plan::Plan;
@@ -56,7 +57,7 @@ pub(super) fn make(volume: &Volume, plan: &Plan, options: &MkfsOptions) -> Resul
     if plan.orphan_blocks > 0 {
         orphan_file(volume, plan.orphan_blocks)?;
     }
-    if volume.has_data_csum() {
+    if volume.data_checksums().has_data_csum() {
         if plan.journal_blocks == 0 {
             return Err(Error::Invalid(
                 "data_csum needs a journal, for which this volume is too small",
@@ -91,7 +92,7 @@ fn fresh(volume: &Volume, ino: Ino, mode: u16, links: u16) -> Result<Body> {
         generation: Some(0),
         ..NewInode::at(InodeGoal::InOrder, mode, volume.environment().now())
     };
-    let mut body = volume.new_body(ino, &new)?;
+    let mut body = volume.inodes().new_body(ino, &new)?;
     body.disk.links = links;
     Ok(body)
 }
@@ -101,29 +102,22 @@ fn root(volume: &Volume, options: &MkfsOptions) -> Result<()> {
     let links = if options.lost_and_found { 3 } else { 2 };
     let mut body = fresh(volume, Ino::ROOT, 0o040_000 | options.root_mode, links)?;
     (body.disk.uid, body.disk.gid) = options.root_owner;
-    directory(volume, Ino::ROOT, &mut body, &handle, Ino::ROOT, 1)?;
+    directory(&mut volume.file_mut(&mut body), &handle, Ino::ROOT, 1)?;
     body.store(volume, &handle)?;
     handle.stop()
 }
 
 /// Gives a directory its blocks: the first one with "." and "..", the others empty.
-fn directory(
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
-    handle: &Handle<'_>,
-    parent: Ino,
-    blocks: u32,
-) -> Result<()> {
-    let format = volume.dir_format(body);
-    let seed = body.seed(volume.context()).unwrap_or(0);
+fn directory(file: &mut FileMut<'_>, handle: &Handle<'_>, parent: Ino, blocks: u32) -> Result<()> {
+    let format = file.as_ref().dir_format();
+    let seed = file.body.seed(file.volume.context()).unwrap_or(0);
     for n in 0..blocks {
-        let (_, block) = volume.dir_append(handle, ino, body)?;
-        let at = Site::of_ino(ino).block(block.nr());
+        let (_, block) = file.volume.dir_mut(file.body).append(handle)?;
+        let at = Site::of_ino(file.ino()).block(block.nr());
         let block = block.write(handle)?;
         let mut bytes = block.bytes_mut();
         let mut dir = DirBlockMut::new(&mut bytes, format, seed, at);
-        if n == 0 { dir.init_first(ino, parent) } else { dir.init_empty() }
+        if n == 0 { dir.init_first(file.ino(), parent) } else { dir.init_empty() }
     }
     Ok(())
 }
@@ -136,12 +130,12 @@ fn lost_and_found(volume: &Volume, options: &MkfsOptions) -> Result<()> {
     let mut body = fresh(volume, ino, 0o040_700, 2)?;
     (body.disk.uid, body.disk.gid) = options.root_owner;
     let blocks = (16_384 / volume.block_size().bytes() as u32).clamp(2, 12);
-    directory(volume, ino, &mut body, &handle, Ino::ROOT, blocks)?;
+    directory(&mut volume.file_mut(&mut body), &handle, Ino::ROOT, blocks)?;
     body.store(volume, &handle)?;
 
-    let mut root = volume.read_inode(Ino::ROOT)?;
+    let mut root = volume.inodes().read(Ino::ROOT)?;
     let kind = EntryKind::Directory;
-    volume.dir_insert(&handle, Ino::ROOT, &mut root, b"lost+found", ino, kind)?;
+    volume.dir_mut(&mut root).insert(&handle, b"lost+found", ino, kind)?;
     root.store(volume, &handle)?;
     handle.stop()
 }
@@ -250,15 +244,7 @@ pub(crate) fn journal(
         }
         Ok(())
     };
-    volume.fill_from(
-        goal,
-        Ino::JOURNAL,
-        &mut body,
-        &handle,
-        blocks,
-        ExtentState::Written,
-        found,
-    )?;
+    volume.file_mut(&mut body).fill_from(goal, &handle, blocks, ExtentState::Written, found)?;
     body.disk.size = u64::from(journal_blocks) << bs.log2();
     body.store(volume, &handle)?;
     handle.stop()?;
@@ -301,9 +287,9 @@ pub(crate) fn copy_map(sb: &mut Superblock, body: &Body) {
 /// The hidden quota files, with the usage so far: lost+found and the root.
 fn first_quota_files(volume: &Volume, options: &MkfsOptions) -> Result<()> {
     let mut usage = Usage::default();
-    usage.charge(volume, Ino::ROOT, &volume.read_inode(Ino::ROOT)?)?;
+    usage.charge(volume.file(&volume.inodes().read(Ino::ROOT)?))?;
     if let Some(ino) = Ino::new(volume.at_open().first_ino).filter(|_| options.lost_and_found) {
-        usage.charge(volume, ino, &volume.read_inode(ino)?)?;
+        usage.charge(volume.file(&volume.inodes().read(ino)?))?;
     }
     quota_files(volume, &usage, volume.has_ro_compat(RoCompat::PROJECT))
 }
@@ -325,7 +311,7 @@ pub(crate) fn quota_files(volume: &Volume, usage: &Usage, projects: bool) -> Res
         let mut body = fresh(volume, ino, 0o100_600, 1)?;
         body.disk.flags |= InodeFlags::IMMUTABLE;
         let content = usage.file(kind);
-        volume.write_content(&handle, ino, &mut body, &content)?;
+        volume.file_mut(&mut body).write_content(&handle, &content)?;
         body.disk.size = content.len() as u64;
         body.store(volume, &handle)?;
         handle.stop()?;
@@ -353,11 +339,12 @@ pub(crate) fn make_checksum_file(
     let mut body = fresh(volume, Ino::DATA_SUMS, 0o100_600, 1)?;
     let goal = volume.space().group_start(Ino::DATA_SUMS);
     let state = ExtentState::Written;
-    volume.fill_from(goal, Ino::DATA_SUMS, &mut body, &handle, 0..blocks, state, &mut |run| {
-        match run.target.block() {
-            Some(first) => zero(bs.start_of(first), u64::from(run.len) << bs.log2()),
-            None => Ok(()),
-        }
+    volume.file_mut(&mut body).fill_from(goal, &handle, 0..blocks, state, &mut |run| match run
+        .target
+        .block()
+    {
+        Some(first) => zero(bs.start_of(first), u64::from(run.len) << bs.log2()),
+        None => Ok(()),
     })?;
     body.disk.size = u64::from(blocks) << bs.log2();
     body.store(volume, &handle)?;
@@ -371,7 +358,7 @@ pub(crate) fn orphan_file(volume: &Volume, blocks: u32) -> Result<()> {
     let ino = volume.space().allocate_inode(&handle, InodeGoal::InOrder, false)?;
     let mut body = fresh(volume, ino, 0o100_600, 1)?;
     let seed = body.seed(volume.context());
-    volume.fill(ino, &mut body, &handle, 0..blocks, ExtentState::Written, &mut |run| {
+    volume.file_mut(&mut body).fill(&handle, 0..blocks, ExtentState::Written, &mut |run| {
         let Some(first) = run.target.block() else { return Ok(()) };
         for n in 0..u64::from(run.len) {
             let nr = BlockNr(first.0 + n);

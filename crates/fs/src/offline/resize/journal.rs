@@ -29,9 +29,9 @@ impl Shrink<'_> {
         if self.exclusive.staged.log().is_none() {
             return Ok(());
         }
-        let mut body = self.volume.read_inode(ino)?;
+        let mut body = self.volume.inodes().read(ino)?;
         let (mut held, mut is_past_end) = (Vec::new(), false);
-        self.volume.each_block(ino, &body, &mut |used| {
+        self.volume.file(&body).each_block(&mut |used| {
             let (start, len) = match used {
                 Used::Data { start, len, .. } => (start, u64::from(len)),
                 Used::Node(block) => (block, 1),
@@ -128,7 +128,7 @@ impl Shrink<'_> {
     fn switch_log(&mut self, ino: Ino, body: &Body) -> Result<()> {
         self.prepare()?;
         let volume = &self.volume;
-        let staged_log = volume.log_runs(ino, body)?;
+        let staged_log = volume.file(body).log_runs()?;
         let home = self.exclusive.staged.home().clone();
         let log = Log::open(home.clone(), staged_log)?;
         let recovery = log.recover(&*home, crate::open::exclusive::limits(volume.at_open()))?;

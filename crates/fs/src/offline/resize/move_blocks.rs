@@ -39,7 +39,7 @@ impl Shrink<'_> {
             self.store(&mut body)?;
             self.commit_if_large()?;
         }
-        if !self.volume.has_map(&body) {
+        if !self.volume.file(&body).has_map() {
             return self.commit_if_large();
         }
         if body.has_extents() {
@@ -94,16 +94,16 @@ impl Shrink<'_> {
     }
 
     /// An inode's extents in order, and the nodes of its tree.
-    fn tree_of(&self, ino: Ino, body: &Body) -> Result<(Vec<Extent>, Vec<BlockNr>)> {
+    fn tree_of(&self, _ino: Ino, body: &Body) -> Result<(Vec<Extent>, Vec<BlockNr>)> {
         let mut nodes = Vec::new();
-        self.volume.each_block(ino, body, &mut |used| {
+        self.volume.file(body).each_block(&mut |used| {
             if let Used::Node(block) = used {
                 nodes.push(block);
             }
             Ok(())
         })?;
         let mut extents = Vec::new();
-        for run in self.volume.runs(ino, body, 0..LOGICAL_END) {
+        for run in self.volume.file(body).runs(0..LOGICAL_END) {
             let run = run?;
             let (physical, state) = match run.target {
                 Target::Hole => continue,
@@ -255,11 +255,11 @@ impl Shrink<'_> {
     }
 
     /// Computes all checksums of the orphan file again.
-    fn renew_orphan_file(&self, ino: Ino, body: &Body) -> Result<()> {
+    fn renew_orphan_file(&self, _ino: Ino, body: &Body) -> Result<()> {
         let seed = body.seed(self.volume.context());
         let blocks = body.disk.size >> self.volume.block_size().log2();
         let blocks = u32::try_from(blocks).unwrap_or(LOGICAL_END);
-        for run in self.volume.runs(ino, body, 0..blocks) {
+        for run in self.volume.file(body).runs(0..blocks) {
             let run = run?;
             if let Some(first) = run.target.block() {
                 self.renew_orphan_blocks(first, run.len, seed)?;

@@ -153,7 +153,7 @@ impl Shrink<'_> {
                 let held = held.write(&handle)?;
                 // This lookup is done first, because no other block can be read while this block's
                 // bytes are locked.
-                let first = self.volume.map(dir, &body, extant_base::LogicalBlock(0), 1)?;
+                let first = self.volume.file(&body).map(extant_base::LogicalBlock(0), 1)?;
                 let is_first = first.target.block() == Some(block);
                 let mut bytes = held.bytes_mut();
                 bytes[offset..offset + 4].copy_from_slice(&word);
@@ -177,7 +177,7 @@ impl Shrink<'_> {
         bytes: &mut [u8],
     ) -> Result<()> {
         let Some(seed) = body.seed(self.volume.context()) else { return Ok(()) };
-        let format = self.volume.dir_format(body);
+        let format = self.volume.file(body).dir_format();
         let at = Site::of_ino(dir).block(block);
         let indexed = body.disk.flags.contains(InodeFlags::INDEX);
         // An index root contains only "." and "..", and is the first block, which is never a leaf

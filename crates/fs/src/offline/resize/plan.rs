@@ -171,8 +171,8 @@ impl Needs {
         let fixed: u64 = fixed.iter().map(|run| run.end - run.start).sum();
         let mut journal = Vec::new();
         if let Some(ino) = Ino::new(volume.at_open().journal_inum) {
-            let body = volume.read_inode(ino)?;
-            volume.each_block(ino, &body, &mut |used| {
+            let body = volume.inodes().read(ino)?;
+            volume.file(&body).each_block(&mut |used| {
                 journal.push(match used {
                     Used::Data { start, len, .. } => (start.0, len.into()),
                     Used::Node(block) => (block.0, 1),

@@ -81,7 +81,7 @@ impl Shrink<'_> {
         self.mark_free(block, 1)?;
         self.done.moved_blocks += 1;
         if is_data && self.is_orphan_file(ino) {
-            let body = self.volume.read_inode(ino)?;
+            let body = self.volume.inodes().read(ino)?;
             self.renew_orphan_blocks(to, 1, body.seed(self.volume.context()))?;
         }
         Ok(to)

@@ -90,7 +90,7 @@ impl Shrink<'_> {
         if body.disk.has_inline_data() {
             let at = Reference::Slot { holder: ino, offset: I_BLOCK_AT };
             self.note(found, word(&slot, I_BLOCK_AT), at);
-            let parts = self.volume.inline_parts(ino, body)?;
+            let parts = self.volume.file(body).inline_parts()?;
             let head = I_BLOCK_AT + PARENT_LEN..I_BLOCK_AT + parts.head.len();
             let value = find_in(&slot[tail.clone()], parts.tail);
             let value = value.map(|at| tail.start + at..tail.start + at + parts.tail.len());
@@ -101,8 +101,8 @@ impl Shrink<'_> {
             }
             return Ok(());
         }
-        let dir = self.volume.dir(ino, body)?;
-        for run in self.volume.runs(ino, body, 0..dir.blocks) {
+        let dir = self.volume.file(body).dir()?;
+        for run in self.volume.file(body).runs(0..dir.blocks) {
             let run = run?;
             let Some(first) = run.target.block() else { continue };
             for n in 0..u64::from(run.len) {
@@ -119,7 +119,7 @@ impl Shrink<'_> {
 
     /// The current bytes of an inode's slot.
     pub(super) fn slot_bytes(&self, ino: Ino) -> Result<Vec<u8>> {
-        let (block, place) = self.volume.inode_slot(ino)?;
+        let (block, place) = self.volume.inodes().slot(ino)?;
         Ok(block.read()[place].to_vec())
     }
 

@@ -6,8 +6,7 @@
 //! ```
 
 use super::free_map::FreeMap;
-use super::switch;
-use super::{Progress, Resized};
+use super::{Progress, Resized, switch};
 use crate::open::exclusive::Exclusive;
 use crate::recovery::{self, RecoveryReport};
 use crate::state::inode::Body;
@@ -119,7 +118,7 @@ impl Shrink<'_> {
     /// An inode in use; `None` for a reserved number without an inode.
     pub(super) fn body(&self, ino: Ino) -> Result<Option<Body>> {
         let reserved = ino.get() < self.volume.at_open().first_ino;
-        match self.volume.read_inode(ino) {
+        match self.volume.inodes().read(ino) {
             Ok(body) => Ok(Some(body)),
             Err(Error::Corrupt { what: What::InodeMode, .. }) if reserved => Ok(None),
             Err(error) => Err(error),
@@ -156,10 +155,10 @@ impl Shrink<'_> {
         let (volume, ino) = (&self.volume, body.ino());
         body.disk.write(&mut body.raw, ino, volume.inode_format())?;
         let handle = volume.journal().start(CREDITS)?;
-        let (block, place) = volume.inode_slot(ino)?;
+        let (block, place) = volume.inodes().slot(ino)?;
         block.write(&handle)?.bytes_mut()[place].copy_from_slice(&body.raw);
         handle.stop()?;
-        volume.inodes().forget(ino);
+        volume.inode_table().forget(ino);
         Ok(())
     }
 
@@ -195,7 +194,7 @@ impl Shrink<'_> {
             self.volume.journal().sync()?;
             recovery::recount_quota(&self.volume, &mut RecoveryReport::default())?;
         }
-        self.volume.update_superblock()?;
+        self.volume.mount_state().update_superblock()?;
         self.volume.journal().sync()
     }
 

@@ -11,8 +11,7 @@
 //!
 //! Blocks after the old end are written at once, because nothing reads them before the step.
 
-use super::new_groups;
-use super::{backups, resize_inode};
+use super::{backups, new_groups, resize_inode};
 use crate::context::superblock::raw_superblock;
 use crate::offline::mkfs::place::{Places, static_runs};
 use crate::open::exclusive::Exclusive;

@@ -12,8 +12,7 @@
 //! damaged, removes only the feature bit, in one sector ([`remove_feature_only`]).
 
 use super::{Tune, files};
-use crate::context::superblock::patch_superblock;
-use crate::context::superblock::read_superblock;
+use crate::context::superblock::{patch_superblock, read_superblock};
 use crate::inodes::data_csum::fill::store_all;
 use crate::inodes::data_csum::open_checksum_file;
 use crate::offline::mkfs::reserved;
@@ -31,7 +30,7 @@ use extant_ondisk::superblock::VolumeState;
 pub(super) fn make(exclusive: &Exclusive, volume: &Volume) -> Result<()> {
     let size = volume.block_size();
     let blocks = data_sums::file_blocks(size, volume.geometry().blocks_count());
-    if let Ok(body) = volume.read_inode(Ino::DATA_SUMS)
+    if let Ok(body) = volume.inodes().read(Ino::DATA_SUMS)
         && (body.disk.links > 0 || body.disk.mode != 0)
     {
         // The file may be left over from a removal of the feature bit alone.
@@ -85,7 +84,7 @@ pub(super) fn remove_feature_only(devices: &Devices, changes: &Tune) -> Result<b
 /// Whether the file in inode 5 is a valid checksum file that can be freed.
 fn is_usable(devices: &Devices) -> Result<bool> {
     let mut volume = Volume::open_parts(devices.volume.clone(), &VolumeOptions::default())?;
-    if let Some(place) = volume.journal_place(devices.journal.as_ref())? {
+    if let Some(place) = volume.journal_file().place(devices.journal.as_ref())? {
         volume.guard_log(&place.map);
     }
     match open_checksum_file(&volume) {

@@ -51,13 +51,13 @@ pub(super) fn switch(
 /// Frees the blocks of an internal file, and its inode number unless that is reserved.
 pub(super) fn free_file(volume: &Volume, number: u32) -> Result<()> {
     let Some(ino) = Ino::new(number) else { return Ok(()) };
-    let mut body = volume.read_inode(ino)?;
+    let mut body = volume.inodes().read(ino)?;
     let handle = volume.journal().start(CREDITS)?;
-    volume.unmap_content(&handle, ino, &mut body, 0)?;
+    volume.file_mut(&mut body).unmap_content(&handle, 0)?;
     let mut empty = Body::fresh(volume.context(), ino, DiskInode::default());
     empty.counted = Counted::Released;
     empty.store(volume, &handle)?;
-    volume.inodes().forget(ino);
+    volume.inode_table().forget(ino);
     if number >= volume.at_open().first_ino {
         volume.space().free_inode(&handle, ino, false)?;
     }

@@ -74,10 +74,10 @@ fn make(exclusive: &mut Exclusive, blocks: u32, fast_commit_blocks: u32) -> Resu
         sb.features.incompat.insert(Incompat::RECOVER);
         change_overhead(&mut sb, i64::from(blocks));
     }
-    volume.update_superblock()?;
+    volume.mount_state().update_superblock()?;
     volume.journal().sync()?;
-    let body = volume.read_inode(Ino::JOURNAL)?;
-    let map = volume.log_runs(Ino::JOURNAL, &body)?;
+    let body = volume.inodes().read(Ino::JOURNAL)?;
+    let map = volume.file(&body).log_runs()?;
     let home = exclusive.staged.home().clone();
     let size = volume.block_size();
     let mut first = vec![0; size.bytes()];
@@ -89,7 +89,7 @@ fn make(exclusive: &mut Exclusive, blocks: u32, fast_commit_blocks: u32) -> Resu
     exclusive.staged.write_free(start, &first)?;
     // Recovery that finds the log through the superblock's copy of its map needs the blocks of that
     // map.
-    volume.each_block(Ino::JOURNAL, &body, &mut |used| {
+    volume.file(&body).each_block(&mut |used| {
         let Used::Node(block) = used else { return Ok(()) };
         let mut bytes = vec![0; size.bytes()];
         exclusive.staged.device().read_at(size.start_of(block), &mut bytes)?;
@@ -129,15 +129,16 @@ pub(super) fn remove(devices: &Devices, environment: &Environment) -> Result<()>
 fn home_body(devices: &Devices, number: u32) -> Result<Body> {
     let ino = Ino::new(number).ok_or_else(|| Site::NOWHERE.corrupt(What::JournalInode))?;
     Volume::open_parts(devices.volume.clone(), &crate::volume::VolumeOptions::default())?
-        .read_inode(ino)
+        .inodes()
+        .read(ino)
 }
 
 fn free(volume: &Volume, number: u32) -> Result<()> {
     let ino = Ino::new(number).ok_or_else(|| Site::NOWHERE.corrupt(What::JournalInode))?;
-    let mut body = volume.read_inode(ino)?;
+    let mut body = volume.inodes().read(ino)?;
     let blocks = (body.disk.size >> volume.block_size().log2()) as i64;
     let handle = volume.journal().start(CREDITS)?;
-    volume.unmap(ino, &mut body, &handle, 0..LOGICAL_END)?;
+    volume.file_mut(&mut body).unmap(&handle, 0..LOGICAL_END)?;
     Body::fresh(volume.context(), ino, DiskInode::default()).store(volume, &handle)?;
     if number >= volume.at_open().first_ino {
         volume.space().free_inode(&handle, ino, false)?;
@@ -149,7 +150,7 @@ fn free(volume: &Volume, number: u32) -> Result<()> {
         (sb.journal_inum, sb.jnl_backup_type, sb.jnl_blocks) = (0, 0, [0; 17]);
         change_overhead(&mut sb, -blocks);
     }
-    volume.update_superblock()?;
+    volume.mount_state().update_superblock()?;
     volume.journal().sync()
 }
 

@@ -263,7 +263,7 @@ fn step(exclusive: &mut Exclusive, old: &Superblock, new: &Superblock) -> Result
         new.features.incompat |= sb.features.incompat & Incompat::RECOVER;
         *sb = new;
     }
-    volume.update_superblock()?;
+    volume.mount_state().update_superblock()?;
     volume.journal().sync()?;
     let geometry = *volume.geometry();
     drop(volume);

@@ -28,7 +28,9 @@ impl Users {
         if volume.at_open().journal_inum != 0 {
             return Ok(None);
         }
-        let Some(place) = volume.journal_place(devices.journal.as_ref())? else { return Ok(None) };
+        let Some(place) = volume.journal_file().place(devices.journal.as_ref())? else {
+            return Ok(None);
+        };
         let (at, _) = place.map.locate(0).ok_or(Error::NotFound)?;
         let size = volume.block_size();
         let mut block = vec![0; size.bytes()];

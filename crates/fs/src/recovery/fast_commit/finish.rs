@@ -40,18 +40,18 @@ impl Replay<'_> {
 
     /// Whether the inode has links on disk.
     fn was_named(&self, ino: Ino) -> Result<bool> {
-        Ok(self.volume.inode_as(ino, Lookup::Internal)?.read().links > 0)
+        Ok(self.volume.inodes().get_as(ino, Lookup::Internal)?.read().links > 0)
     }
 
     fn set_link_count(&mut self, ino: Ino, known: Touched) -> Result<()> {
         let volume = self.volume;
-        let inode = volume.inode_as(ino, Lookup::Internal)?;
+        let inode = volume.inodes().get_as(ino, Lookup::Internal)?;
         let mut body = inode.write();
         let had_links = body.links > 0;
         let links = match (body.file_kind(), known.subdirectories) {
             (FileKind::Directory, Some(below)) => {
                 let indexed = body.flags.contains(InodeFlags::INDEX);
-                volume.directory_links(indexed, u32::try_from(below).unwrap_or(0))?
+                volume.inodes().directory_links(indexed, u32::try_from(below).unwrap_or(0))?
             }
             (FileKind::Directory, None) => 1,
             _ => u16::try_from(known.names).unwrap_or(u16::MAX).min(LINK_MAX),
@@ -61,7 +61,7 @@ impl Replay<'_> {
             self.orphans.forget(ino);
         }
         body.disk.dtime = 0;
-        body.disk.sectors = volume.count_sectors(ino, &body)?.saturating_add(known.charged);
+        body.disk.sectors = volume.file(&body).count_sectors()?.saturating_add(known.charged);
         let handle = self.handle()?;
         body.store(volume, &handle)?;
         handle.stop()
@@ -69,10 +69,10 @@ impl Replay<'_> {
 
     fn release(&mut self, ino: Ino) -> Result<()> {
         let volume = self.volume;
-        let inode = volume.inode_as(ino, Lookup::Internal)?;
+        let inode = volume.inodes().get_as(ino, Lookup::Internal)?;
         let mut body = inode.write();
         let handle = self.handle()?;
-        volume.release_inode(&handle, ino, &mut body)?;
+        volume.file_mut(&mut body).release_inode(&handle)?;
         handle.stop()?;
         self.orphans.forget(ino);
         Ok(())
@@ -87,14 +87,14 @@ impl Replay<'_> {
         }
         handle.stop()?;
         for ino in in_use {
-            let inode = volume.inode_as(*ino, Lookup::Internal)?;
+            let inode = volume.inodes().get_as(*ino, Lookup::Internal)?;
             let body = inode.read();
             let handle = self.handle()?;
             for block in body.file_acl.into_iter().chain(body.translator) {
                 volume.space().mark_blocks(&handle, block, 1, true)?;
             }
-            if volume.has_map(&body) {
-                volume.each_block(*ino, &body, &mut |used| {
+            if volume.file(&body).has_map() {
+                volume.file(&body).each_block(&mut |used| {
                     let (start, len) = match used {
                         Used::Data { start, len, .. } => (start, u64::from(len)),
                         Used::Node(block) => (block, 1),

@@ -65,7 +65,7 @@ impl Replay<'_> {
             return Err(Site::of_ino(old.ino).corrupt(What::FastCommitInode));
         }
         let handle = volume.journal().start(CREDITS)?;
-        volume.release_inode(&handle, old.ino, &mut body)?;
+        volume.file_mut(&mut body).release_inode(&handle)?;
         handle.stop()?;
         self.orphans.forget(old.ino);
         // Names that still lead to this number belong to its next inode.
@@ -78,13 +78,13 @@ impl Replay<'_> {
         if self.touched.get(&ino).is_some_and(|touched| touched.is_raw) {
             return Ok(true);
         }
-        self.volume.dir(ino, body)?.is_empty()
+        self.volume.file(body).dir()?.is_empty()
     }
 
     /// Copies the record's fields to an inode of the same generation and kind.
     fn update(&mut self, inode: &Arc<Inode>, record: DiskInode, raw: &[u8]) -> Result<()> {
         let volume = self.volume;
-        let ino = inode.ino;
+        let _ino = inode.ino;
         self.touch(inode);
         let mut body = inode.write();
         let handle = volume.journal().start(CREDITS)?;
@@ -110,8 +110,8 @@ impl Replay<'_> {
         match body.file_kind() {
             FileKind::Directory => disk.size = body.size,
             FileKind::Regular if record.has_inline_data() => {
-                if volume.has_map(&body) {
-                    volume.unmap(ino, &mut body, &handle, 0..LOGICAL_END)?;
+                if volume.file(&body).has_map() {
+                    volume.file_mut(&mut body).unmap(&handle, 0..LOGICAL_END)?;
                 }
                 let len = body.raw.len();
                 body.raw.copy_from_slice(&raw[..len]);
@@ -120,7 +120,7 @@ impl Replay<'_> {
                 disk.extra_isize = record.extra_isize;
             }
             FileKind::Regular if body.has_inline_data() => {
-                volume.inline_end(ino, &mut body)?;
+                volume.inline_mut(&mut body).end()?;
                 disk.flags = record.flags.difference(MAP_FLAGS)
                     | body.flags.intersection(InodeFlags::EXTENTS);
                 disk.i_block = body.i_block;
@@ -168,7 +168,7 @@ impl Replay<'_> {
             _ => false,
         };
         if has_map {
-            volume.init_map(&mut disk);
+            volume.inodes().init_map(&mut disk);
             if !record.has_extents() && kind == FileKind::Regular {
                 disk.flags.remove(InodeFlags::EXTENTS);
                 disk.i_block = [0; I_BLOCK_SIZE];
@@ -179,7 +179,7 @@ impl Replay<'_> {
         volume.space().mark_inode(&handle, ino, kind == FileKind::Directory)?;
         body.store(volume, &handle)?;
         handle.stop()?;
-        volume.inodes().insert_new(body);
+        volume.inode_table().insert_new(body);
         let names = self.touched.get(&ino).map_or(0, |touched| touched.names);
         let is_raw = kind == FileKind::Directory;
         self.touched.insert(ino, Touched::fresh(names, is_raw));

@@ -163,13 +163,13 @@ impl<'a> Replay<'a> {
 
     /// The inode, if it is in use: its bitmap bit is set and its fields are valid.
     fn find(&self, ino: Ino) -> Result<Option<Arc<Inode>>> {
-        if self.volume.is_hidden(ino) {
+        if self.volume.inodes().is_hidden(ino) {
             return Err(Site::of_ino(ino).corrupt(What::FastCommitInode));
         }
         if !self.volume.is_inode_marked(ino)? {
             return Ok(None);
         }
-        match self.volume.inode_as(ino, Lookup::Internal) {
+        match self.volume.inodes().get_as(ino, Lookup::Internal) {
             Ok(inode) => Ok(Some(inode)),
             // A slot that was never written.
             Err(Error::Corrupt { what: What::InodeMode | What::InodeNotMarked, .. }) => Ok(None),
@@ -205,7 +205,8 @@ impl<'a> Replay<'a> {
             let body = inode.read();
             let charged = match volume.has_incompat(Incompat::EA_INODE) {
                 true => volume
-                    .count_sectors(inode.ino, &body)
+                    .file(&body)
+                    .count_sectors()
                     .map_or(0, |own| body.sectors.saturating_sub(own)),
                 false => 0,
             };

@@ -48,7 +48,7 @@ impl Replay<'_> {
             let mut body = parent.write();
             let handle = self.handle()?;
             let entry = EntryKind::from_mode(mode);
-            volume.dir_insert(&handle, parent.ino, &mut body, change.name, change.ino, entry)?;
+            volume.dir_mut(&mut body).insert(&handle, change.name, change.ino, entry)?;
             set_changed(&mut body.disk, changed);
             body.store(volume, &handle)?;
             handle.stop()?;
@@ -94,7 +94,7 @@ impl Replay<'_> {
         {
             let mut body = parent.write();
             let handle = self.handle()?;
-            volume.dir_remove(&handle, parent.ino, &mut body, name)?;
+            volume.dir_mut(&mut body).remove(&handle, name)?;
             set_changed(&mut body.disk, changed);
             body.store(volume, &handle)?;
             handle.stop()?;
@@ -120,7 +120,7 @@ impl Replay<'_> {
 
     fn lookup(&self, parent: &Arc<Inode>, name: &[u8]) -> Result<Option<Ino>> {
         let body = parent.read();
-        let dir = self.volume.dir(parent.ino, &body)?;
+        let dir = self.volume.file(&body).dir()?;
         if dir.is_encrypted() {
             return Err(Error::Encrypted);
         }
@@ -132,7 +132,7 @@ impl Replay<'_> {
         {
             let mut body = inode.write();
             let handle = self.handle()?;
-            volume.dir_init(&handle, inode.ino, &mut body, parent)?;
+            volume.dir_mut(&mut body).init(&handle, parent)?;
             body.store(volume, &handle)?;
             handle.stop()?;
         }

@@ -36,7 +36,7 @@ impl Replay<'_> {
         }
         let found = self.find(ino)?;
         match found {
-            Some(inode) if self.volume.has_map(&inode.read()) => Ok(Some(inode)),
+            Some(inode) if self.volume.file(&inode.read()).has_map() => Ok(Some(inode)),
             _ => Err(Site::of_ino(ino).corrupt(What::FastCommitInode)),
         }
     }
@@ -67,15 +67,14 @@ impl Replay<'_> {
             return Err(at.corrupt(What::ExtentUnwritten));
         }
         let handle = volume.journal().start(super::CREDITS)?;
-        let now: Vec<Run> =
-            volume.runs(range.ino, &body, range.first.0..end).collect::<Result<_>>()?;
+        let now: Vec<Run> = volume.file(&body).runs(range.first.0..end).collect::<Result<_>>()?;
         for run in now {
             let wanted = BlockNr(range.start.0 + u64::from(run.logical.0 - range.first.0));
             let part = run.logical.0..run.end().0;
             let is_written = matches!(run.target, Target::Written(_));
             if run.target.block() == Some(wanted) {
                 if is_written != (state == ExtentState::Written) {
-                    volume.convert(range.ino, &mut body, &handle, part, state)?;
+                    volume.file_mut(&mut body).convert(&handle, part, state)?;
                 }
                 continue;
             }
@@ -84,10 +83,10 @@ impl Replay<'_> {
                 .checked_sub(u64::from(run.len))
                 .ok_or_else(|| at.corrupt(What::FastCommitTag))?;
             if run.target.block().is_some() {
-                volume.unmap(range.ino, &mut body, &handle, part)?;
+                volume.file_mut(&mut body).unmap(&handle, part)?;
             }
             let extent = Extent { logical: run.logical, len: run.len, physical: wanted, state };
-            volume.map_insert(range.ino, &mut body, &handle, extent)?;
+            volume.file_mut(&mut body).map_insert(&handle, extent)?;
         }
         body.store(volume, &handle)?;
         handle.stop()
@@ -106,7 +105,7 @@ impl Replay<'_> {
         let end = first.0.saturating_add(len_blocks);
         let mut body = inode.write();
         let handle = volume.journal().start(super::CREDITS)?;
-        volume.unmap(ino, &mut body, &handle, first.0.min(end)..end)?;
+        volume.file_mut(&mut body).unmap(&handle, first.0.min(end)..end)?;
         body.store(volume, &handle)?;
         handle.stop()
     }

@@ -35,7 +35,7 @@ impl QuotaFile<'_> {
     /// `None` if the file has no such block yet.
     pub(super) fn block(&self, block: u32) -> Result<Option<(MetaBlock, usize)>> {
         let (logical, at) = self.place(block)?;
-        let Some(found) = self.host.content_block(self.ino, self.body, logical)? else {
+        let Some(found) = self.host.content_block(self.body, logical)? else {
             return Ok(None);
         };
         // The engine's own inodes may name metadata at fixed places, but a quota file may not.
@@ -59,7 +59,7 @@ impl QuotaFile<'_> {
 
     fn grow(&mut self, block: u32, handle: &Handle<'_>) -> Result<(MetaBlock, usize)> {
         let (logical, at) = self.place(block)?;
-        let new = self.host.add_block(self.ino, self.body, handle, logical)?;
+        let new = self.host.add_block(self.body, handle, logical)?;
         let new = new.ok_or_else(|| self.wrong())?;
         Ok((self.host.context().journal().cache().get_new(new)?, at))
     }

@@ -58,7 +58,7 @@ pub(crate) trait QuotaHost {
     fn has_map(&self, body: &Body) -> bool;
 
     /// The block with content at `at`; `None` in a hole. Errors: those of the map; `Device`.
-    fn content_block(&self, ino: Ino, body: &Body, at: LogicalBlock) -> Result<Option<MetaBlock>>;
+    fn content_block(&self, body: &Body, at: LogicalBlock) -> Result<Option<MetaBlock>>;
 
     /// Whether `block` is metadata at a fixed place.
     fn is_system(&self, block: BlockNr) -> bool;
@@ -67,7 +67,6 @@ pub(crate) trait QuotaHost {
     /// `Aborted`.
     fn add_block(
         &self,
-        ino: Ino,
         body: &mut Body,
         handle: &Handle<'_>,
         at: LogicalBlock,

@@ -9,9 +9,9 @@
 //! There is no conversion back.
 
 use crate::context::role::Role;
-use crate::state::inode::Body;
+use crate::tree::dir::DirMut;
 use crate::volume::Volume;
-use extant_base::{Ino, LogicalBlock, Result, Site, What};
+use extant_base::{LogicalBlock, Result, Site, What};
 use extant_journal::Handle;
 use extant_ondisk::dirent::{DirBlock, DirBlockMut, DirFormat, DirPacker, EntryKind};
 use extant_ondisk::hash::HashVersion;
@@ -19,31 +19,26 @@ use extant_ondisk::htree::{IndexMut, RootInfo};
 use extant_ondisk::inline_dir::{BLOCK_AREA_LEN, InlineDirMut};
 use extant_ondisk::inode::InodeFlags;
 
-impl Volume {
-    /// The hash version for new indexes of this volume.
-    pub(super) fn new_hash_version(&self) -> HashVersion {
-        match HashVersion::from_code(self.at_open().def_hash_version) {
-            // SipHash needs the key of an encrypted directory.
-            None | Some(HashVersion::SipHash) => HashVersion::HalfMd4,
-            Some(version) => version,
-        }
+/// The hash version for new indexes of this volume.
+pub(super) fn new_hash_version(volume: &Volume) -> HashVersion {
+    match HashVersion::from_code(volume.at_open().def_hash_version) {
+        // SipHash needs the key of an encrypted directory.
+        None | Some(HashVersion::SipHash) => HashVersion::HalfMd4,
+        Some(version) => version,
     }
+}
 
+impl DirMut<'_> {
     /// Turns a directory of one linear block into an htree with one leaf.
     ///
     /// Errors: `NoSpace`, `Corrupt` (`DirentDot` if "." and ".." are not first). After an error
     /// nothing has changed.
-    pub(super) fn linear_to_htree(
-        &self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
-    ) -> Result<()> {
-        let dir = self.dir(ino, body)?;
+    pub(super) fn linear_to_htree(&mut self, handle: &Handle<'_>) -> Result<()> {
+        let dir = self.volume.file(self.body).dir()?;
         let block = dir.mapped_block(LogicalBlock(0))?;
         dir.check_block(LogicalBlock(0), &block)?;
         let (site, seed, format) = (dir.site_of(&block), dir.seed.unwrap_or(0), dir.format);
-        let mut root = vec![0; self.block_size().bytes()];
+        let mut root = vec![0; self.volume.block_size().bytes()];
         let mut leaf = vec![0; root.len()];
         let parent = {
             let bytes = block.read();
@@ -67,32 +62,27 @@ impl Volume {
             packer.finish();
             parent
         };
-        let info = RootInfo { hash_version: self.new_hash_version(), levels: 0 };
-        let (at, added) = self.dir_append(handle, ino, body)?;
-        IndexMut::init_root(&mut root, &format, seed, (ino, parent), info, at);
-        super::split::put(&added, handle, &leaf, Role::DirLeaf(ino))?;
-        super::split::put(&block, handle, &root, Role::DirRoot(ino))?;
-        body.disk.flags |= InodeFlags::INDEX;
-        body.moves.note(LogicalBlock(0), at);
+        let info = RootInfo { hash_version: new_hash_version(self.volume), levels: 0 };
+        let (at, added) = self.append(handle)?;
+        IndexMut::init_root(&mut root, &format, seed, (self.ino(), parent), info, at);
+        super::split::put(&added, handle, &leaf, Role::DirLeaf(self.ino()))?;
+        super::split::put(&block, handle, &root, Role::DirRoot(self.ino()))?;
+        self.body.disk.flags |= InodeFlags::INDEX;
+        self.body.moves.note(LogicalBlock(0), at);
         Ok(())
     }
 
     /// Moves an inline directory into its first block.
     ///
     /// Errors: `NoSpace`, `Corrupt`. After an error nothing has changed.
-    pub(super) fn inline_dir_to_block(
-        &self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
-    ) -> Result<()> {
-        let dir = self.dir(ino, body)?;
+    pub(super) fn inline_to_block(&mut self, handle: &Handle<'_>) -> Result<()> {
+        let dir = self.volume.file(self.body).dir()?;
         let (format, seed, site) = (dir.format, dir.seed.unwrap_or(0), dir.site());
-        let mut first = vec![0; self.block_size().bytes()];
+        let mut first = vec![0; self.volume.block_size().bytes()];
         {
             let inline = dir.inline()?;
             let mut packer = DirPacker::new(DirBlockMut::new(&mut first, format, seed, site));
-            packer.push(b".", ino, EntryKind::Directory, None);
+            packer.push(b".", self.ino(), EntryKind::Directory, None);
             packer.push(b"..", inline.parent()?, EntryKind::Directory, None);
             for entry in inline.entries() {
                 let entry = entry?;
@@ -104,38 +94,38 @@ impl Volume {
             }
             packer.finish();
         }
-        let saved = body.clone();
-        self.inline_end(ino, body)?;
-        let appended = self.dir_append(handle, ino, body);
+        let saved = self.body.clone();
+        self.volume.inline_mut(self.body).end()?;
+        let appended = self.append(handle);
         let (_, block) = match appended {
             Ok(appended) => appended,
             Err(error) => {
-                *body = saved;
+                *self.body = saved;
                 return Err(error);
             }
         };
-        super::split::put(&block, handle, &first, Role::DirLeaf(ino))
+        super::split::put(&block, handle, &first, Role::DirLeaf(self.ino()))
     }
 
     /// Grows the attribute of an inline directory as far as the inode has free space. Returns
     /// `false` if the space does not suffice for another name.
-    pub(super) fn inline_dir_grow(&self, ino: Ino, body: &mut Body) -> Result<bool> {
-        let old = self.inline_value_range(ino, body)?.len();
-        let most = self.inline_value_max(ino, body)?;
+    pub(super) fn grow_inline(&mut self) -> Result<bool> {
+        let old = self.volume.file(self.body).inline_value_range()?.len();
+        let most = self.volume.file(self.body).inline_value_max()?;
         if most < old + DirFormat::need_plain(1) {
             return Ok(false);
         }
-        let saved = body.clone();
-        self.inline_value_resize(ino, body, most)?;
-        let format = self.dir_format(body);
-        let range = self.inline_value_range(ino, body)?;
-        let site = Site::of_ino(ino);
-        let (i_block, value) = (&mut body.disk.i_block, &mut body.raw[range]);
+        let saved = self.body.clone();
+        self.volume.inline_mut(self.body).resize_value(most)?;
+        let format = self.volume.file(self.body).dir_format();
+        let range = self.volume.file(self.body).inline_value_range()?;
+        let site = Site::of_ino(self.ino());
+        let (i_block, value) = (&mut self.body.disk.i_block, &mut self.body.raw[range]);
         if let Err(error) = InlineDirMut::new(i_block, value, format, site).value_grown(old) {
-            *body = saved;
+            *self.body = saved;
             return Err(error);
         }
-        body.disk.size = (BLOCK_AREA_LEN + most) as u64;
+        self.body.disk.size = (BLOCK_AREA_LEN + most) as u64;
         Ok(true)
     }
 }

@@ -6,8 +6,7 @@
 //! ```
 
 use crate::inodes::map::Target;
-use crate::state::inode::Body;
-use crate::volume::Volume;
+use crate::tree::dir::DirMut;
 use extant_base::{Error, Ino, LogicalBlock, Result, Site, What};
 use extant_journal::{Handle, Ineligible, MetaBlock};
 use extant_ondisk::dirent::DirBlockMut;
@@ -22,35 +21,30 @@ use crate::context::role::Role;
 /// The largest directory without `large_dir`, in bytes.
 const SIZE_MAX: u64 = (1 << 31) - 1;
 
-impl Volume {
+impl DirMut<'_> {
     /// Makes a new directory empty: in the inode if the volume has `inline_data` and the inode has
     /// enough space, otherwise in one block.
     ///
     /// The caller stores the inode. Errors: `NoSpace` (body unchanged), `Device`. Locks: the caller
     /// holds the inode's; takes `Group`.
-    pub(crate) fn dir_init(
-        &self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
-        parent: Ino,
-    ) -> Result<()> {
-        self.context().require_full_commit(handle, Ineligible::Directory);
-        let flags = body.disk.flags;
-        if !flags.contains(InodeFlags::ENCRYPT) && self.inline_begin(ino, body)? {
-            let format = self.dir_format(body);
-            let at = Site::of_ino(ino);
-            InlineDirMut::new(&mut body.disk.i_block, &mut [], format, at).init(parent);
-            body.disk.size = BLOCK_AREA_LEN as u64;
+    pub(crate) fn init(&mut self, handle: &Handle<'_>, parent: Ino) -> Result<()> {
+        self.volume.context().require_full_commit(handle, Ineligible::Directory);
+        let flags = self.body.disk.flags;
+        if !flags.contains(InodeFlags::ENCRYPT) && self.volume.inline_mut(self.body).begin()? {
+            let format = self.volume.file(self.body).dir_format();
+            let at = Site::of_ino(self.ino());
+            InlineDirMut::new(&mut self.body.disk.i_block, &mut [], format, at).init(parent);
+            self.body.disk.size = BLOCK_AREA_LEN as u64;
             return Ok(());
         }
-        let (_, block) = self.dir_append(handle, ino, body)?;
-        let format = self.dir_format(body);
-        let seed = body.seed(self.context()).unwrap_or(0);
-        let site = Site::of_ino(ino).block(block.nr());
+        let (_, block) = self.append(handle)?;
+        let format = self.volume.file(self.body).dir_format();
+        let seed = self.body.seed(self.volume.context()).unwrap_or(0);
+        let site = Site::of_ino(self.ino()).block(block.nr());
         let block_mut = block.write(handle)?;
-        DirBlockMut::new(&mut block_mut.bytes_mut(), format, seed, site).init_first(ino, parent);
-        block.set_verified_as(Role::DirLeaf(ino).kind());
+        DirBlockMut::new(&mut block_mut.bytes_mut(), format, seed, site)
+            .init_first(self.ino(), parent);
+        block.set_verified_as(Role::DirLeaf(self.ino()).kind());
         Ok(())
     }
 
@@ -58,33 +52,33 @@ impl Volume {
     ///
     /// The caller fills the whole block. Errors: `NoSpace`, also if the directory may not grow
     /// (body unchanged); `Corrupt`; `Device`.
-    pub(crate) fn dir_append(
-        &self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
-    ) -> Result<(LogicalBlock, MetaBlock)> {
-        let size = self.block_size();
-        let at = u32::try_from(body.disk.size >> size.log2()).unwrap_or(u32::MAX);
+    pub(crate) fn append(&mut self, handle: &Handle<'_>) -> Result<(LogicalBlock, MetaBlock)> {
+        let size = self.volume.block_size();
+        let at = u32::try_from(self.body.disk.size >> size.log2()).unwrap_or(u32::MAX);
         self.check_dir_blocks(u64::from(at) + 1)?;
-        self.context().require_full_commit(handle, Ineligible::DirectoryGrew);
+        self.volume.context().require_full_commit(handle, Ineligible::DirectoryGrew);
         let mut nr = None;
-        self.fill(ino, body, handle, at..at + 1, ExtentState::Written, &mut |run| {
-            if let Target::Written(first) = run.target {
-                nr = Some(first);
-            }
-            Ok(())
-        })?;
-        let nr = nr.ok_or_else(|| Site::of_ino(ino).corrupt(What::ExtentUnwritten))?;
-        let block = self.journal().cache().get_new(nr)?;
-        body.disk.size = u64::from(at + 1) << size.log2();
+        self.volume.file_mut(self.body).fill(
+            handle,
+            at..at + 1,
+            ExtentState::Written,
+            &mut |run| {
+                if let Target::Written(first) = run.target {
+                    nr = Some(first);
+                }
+                Ok(())
+            },
+        )?;
+        let nr = nr.ok_or_else(|| Site::of_ino(self.ino()).corrupt(What::ExtentUnwritten))?;
+        let block = self.volume.journal().cache().get_new(nr)?;
+        self.body.disk.size = u64::from(at + 1) << size.log2();
         Ok((LogicalBlock(at), block))
     }
 
     /// `NoSpace` if a directory may not have this many blocks.
     pub(super) fn check_dir_blocks(&self, blocks: u64) -> Result<()> {
-        let bytes = blocks.saturating_mul(self.block_size().bytes() as u64);
-        let large = self.has_incompat(Incompat::LARGEDIR);
+        let bytes = blocks.saturating_mul(self.volume.block_size().bytes() as u64);
+        let large = self.volume.has_incompat(Incompat::LARGEDIR);
         if blocks > u64::from(BLOCKS_MAX) || (!large && bytes > SIZE_MAX) {
             return Err(Error::NoSpace);
         }

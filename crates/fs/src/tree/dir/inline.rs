@@ -18,9 +18,9 @@ use extant_ondisk::inline_dir::InlineDir;
 impl<'a> Dir<'a> {
     /// Both areas of an inline directory.
     ///
-    /// Errors: those of [`Volume::inline_parts`](crate::volume::Volume::inline_parts).
+    /// Errors: those of [`FileRef::inline_parts`](crate::inodes::file::FileRef::inline_parts).
     pub(crate) fn inline(&self) -> Result<InlineDir<'a>> {
-        let parts = self.volume.inline_parts(self.ino, self.body)?;
+        let parts = self.volume.file(self.body).inline_parts()?;
         Ok(InlineDir::new(parts.head, parts.tail, self.format, self.site()))
     }
 }

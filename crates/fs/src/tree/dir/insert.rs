@@ -14,8 +14,8 @@ use super::fold::Wanted;
 use super::linear::Names;
 use super::{Dir, Form};
 use crate::context::role::Role;
-use crate::state::inode::Body;
-use crate::volume::Volume;
+use crate::inodes::file::FileRef;
+use crate::tree::dir::DirMut;
 use extant_base::{Error, Ino, LogicalBlock, Result, Site, What};
 use extant_journal::{Handle, MetaBlock};
 use extant_ondisk::dirent::{DirBlock, DirBlockMut, EntryKind, NAME_MAX, name_is_legal};
@@ -34,7 +34,7 @@ pub(super) struct NewName<'a> {
     pub(super) kind: EntryKind,
 }
 
-impl Volume {
+impl DirMut<'_> {
     /// Inserts `name` for inode `target` into directory `ino`.
     ///
     /// The caller stores the inode, sets its times, and counts links. If the call fails after it
@@ -42,34 +42,26 @@ impl Volume {
     /// `NameTooLong`, `NameNotUtf8`, `Invalid` for a name that is not allowed; `Encrypted` if names
     /// can be added only with a key; `Corrupt`; `Device`. Locks: the caller holds the inode's;
     /// takes `Group`.
-    pub(crate) fn dir_insert(
-        &self,
+    pub(crate) fn insert(
+        &mut self,
         handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
         name: &[u8],
         target: Ino,
         kind: EntryKind,
     ) -> Result<()> {
-        body.moves.change();
-        let before = (body.disk.size, body.disk.sectors, body.disk.flags);
+        self.body.moves.change();
+        let before = (self.body.disk.size, self.body.disk.sectors, self.body.disk.flags);
         let new = NewName { name, target, kind };
-        let done = self.insert_name(handle, ino, body, new);
-        let after = (body.disk.size, body.disk.sectors, body.disk.flags);
+        let done = self.insert_name(handle, new);
+        let after = (self.body.disk.size, self.body.disk.sectors, self.body.disk.flags);
         if done.is_err() && before != after {
-            body.store(self, handle)?;
+            self.body.store(self.volume, handle)?;
         }
         done
     }
 
-    fn insert_name(
-        &self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
-        new: NewName<'_>,
-    ) -> Result<()> {
-        let dir = self.dir(ino, body)?;
+    fn insert_name(&mut self, handle: &Handle<'_>, new: NewName<'_>) -> Result<()> {
+        let dir = self.volume.file(self.body).dir()?;
         if dir.is_encrypted() {
             return Err(Error::Encrypted);
         }
@@ -79,36 +71,33 @@ impl Volume {
             if dir.find(new.name)?.is_some() {
                 return Err(Error::Exists);
             }
-            if self.insert_inline(ino, body, new)? {
+            if self.insert_inline(new)? {
                 return Ok(());
             }
-            self.inline_dir_to_block(handle, ino, body)?;
+            self.inline_to_block(handle)?;
         }
-        if self.dir(ino, body)?.form == Form::Indexed {
-            match self.insert_indexed(handle, ino, body, &wanted, new) {
+        if self.volume.file(self.body).dir()?.form == Form::Indexed {
+            match self.insert_indexed(handle, &wanted, new) {
                 // Without checksums, an index block looks like an empty leaf, so the directory can
                 // continue as linear.
-                Err(error) if is_bad_index(&error) && self.checksums().seed().is_none() => {
-                    self.context().note_error(&error);
-                    body.disk.flags.remove(InodeFlags::INDEX);
+                Err(error) if is_bad_index(&error) && self.volume.checksums().seed().is_none() => {
+                    self.volume.context().note_error(&error);
+                    self.body.disk.flags.remove(InodeFlags::INDEX);
                 }
                 done => return done,
             }
         }
-        self.insert_linear(handle, ino, body, &wanted, new)
+        self.insert_linear(handle, &wanted, new)
     }
+}
 
+impl FileRef<'_> {
     /// Finds where `name` can be inserted in directory `ino`, which must not have the name.
     ///
     /// The result is valid while the directory's lock is held. Errors: `Exists`; those of
-    /// [`Volume::dir_insert`].
-    pub(crate) fn dir_insert_place(
-        &self,
-        ino: Ino,
-        body: &Body,
-        name: &[u8],
-    ) -> Result<InsertPlace> {
-        let dir = self.dir(ino, body)?;
+    /// [`DirMut::insert`].
+    pub(crate) fn dir_insert_place(self, name: &[u8]) -> Result<InsertPlace> {
+        let dir = self.dir()?;
         let free = |found: Option<super::Found>| match found {
             Some(_) => Err(Error::Exists),
             None => Ok(()),
@@ -125,7 +114,7 @@ impl Volume {
             }
             Form::Linear => dir.find_space(&wanted, name)?,
             Form::Indexed => match dir.find_indexed_space(&wanted, name) {
-                Err(error) if is_bad_index(&error) && self.checksums().seed().is_none() => {
+                Err(error) if is_bad_index(&error) && self.volume.checksums().seed().is_none() => {
                     free(dir.find(name)?)?;
                     None
                 }
@@ -134,75 +123,73 @@ impl Volume {
         };
         Ok(space.map_or(InsertPlace::Search, InsertPlace::Entry))
     }
+}
 
-    /// As [`Volume::dir_insert`], at the place that [`Volume::dir_insert_place`] found under the
+impl DirMut<'_> {
+    /// As [`DirMut::insert`], at the place that [`FileRef::dir_insert_place`] found under the
     /// same lock.
     #[allow(clippy::too_many_arguments)]
-    pub(crate) fn dir_insert_at(
-        &self,
+    pub(crate) fn insert_at(
+        &mut self,
         handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
         place: InsertPlace,
         name: &[u8],
         target: Ino,
         kind: EntryKind,
     ) -> Result<()> {
-        body.moves.change();
+        self.body.moves.change();
         match place {
-            InsertPlace::Entry(space) => {
-                self.dir(ino, body)?.insert_at(handle, space, NewName { name, target, kind })
-            }
-            InsertPlace::Search => self.dir_insert(handle, ino, body, name, target, kind),
+            InsertPlace::Entry(space) => self.volume.file(self.body).dir()?.insert_at(
+                handle,
+                space,
+                NewName { name, target, kind },
+            ),
+            InsertPlace::Search => self.insert(handle, name, target, kind),
         }
     }
 
     fn insert_linear(
-        &self,
+        &mut self,
         handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
         wanted: &Wanted<'_>,
         new: NewName<'_>,
     ) -> Result<()> {
-        let dir = self.dir(ino, body)?;
+        let dir = self.volume.file(self.body).dir()?;
         if dir.blocks == 0 {
             return Err(dir.site().corrupt(What::DirectorySize));
         }
         if let Some(space) = dir.find_space(wanted, new.name)? {
             return dir.insert_at(handle, space, new);
         }
-        if dir.blocks == 1 && self.has_compat(Compat::DIR_INDEX) {
-            self.linear_to_htree(handle, ino, body)?;
-            return self.insert_indexed(handle, ino, body, wanted, new);
+        if dir.blocks == 1 && self.volume.has_compat(Compat::DIR_INDEX) {
+            self.linear_to_htree(handle)?;
+            return self.insert_indexed(handle, wanted, new);
         }
-        let (_, block) = self.dir_append(handle, ino, body)?;
-        let dir = self.dir(ino, body)?;
+        let (_, block) = self.append(handle)?;
+        let dir = self.volume.file(self.body).dir()?;
         {
             let block_mut = block.write(handle)?;
             let seed = dir.seed.unwrap_or(0);
             let mut bytes = block_mut.bytes_mut();
             DirBlockMut::new(&mut bytes, dir.format, seed, dir.site_of(&block)).init_empty();
         }
-        block.set_verified_as(Role::DirLeaf(ino).kind());
+        block.set_verified_as(Role::DirLeaf(self.ino()).kind());
         dir.insert_at(handle, EntrySpace { block, offset: 0 }, new)
     }
 
     fn insert_indexed(
-        &self,
+        &mut self,
         handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
         wanted: &Wanted<'_>,
         new: NewName<'_>,
     ) -> Result<()> {
         for _ in 0..STEPS_MAX {
-            let dir = self.dir(ino, body)?;
+            let dir = self.volume.file(self.body).dir()?;
             let probe = match dir.find_indexed_space(wanted, new.name)? {
                 (Some(space), _) => return dir.insert_at(handle, space, new),
                 (None, probe) => probe,
             };
-            self.htree_split(handle, ino, body, &probe)?;
+            self.split(handle, &probe)?;
         }
         Err(Error::NoSpace)
     }
@@ -346,21 +333,22 @@ impl Dir<'_> {
     }
 }
 
-impl Volume {
+impl DirMut<'_> {
     /// Inserts the name into an inline directory, whose attribute grows as far as the inode allows.
     /// Returns `false` if the name does not fit.
-    fn insert_inline(&self, ino: Ino, body: &mut Body, new: NewName<'_>) -> Result<bool> {
+    fn insert_inline(&mut self, new: NewName<'_>) -> Result<bool> {
         for grown in [false, true] {
-            if grown && !self.inline_dir_grow(ino, body)? {
+            if grown && !self.grow_inline()? {
                 return Ok(false);
             }
-            let format = self.dir_format(body);
-            let range = self.inline_value_range(ino, body)?;
+            let format = self.volume.file(self.body).dir_format();
+            let range = self.volume.file(self.body).inline_value_range()?;
+            let at = Site::of_ino(self.ino());
             let mut dir = extant_ondisk::inline_dir::InlineDirMut::new(
-                &mut body.disk.i_block,
-                &mut body.raw[range],
+                &mut self.body.disk.i_block,
+                &mut self.body.raw[range],
                 format,
-                Site::of_ino(ino),
+                at,
             );
             if dir.insert(new.name, new.target, new.kind)?.is_some() {
                 return Ok(true);

@@ -181,7 +181,7 @@ pub(super) fn find(dir: &Dir<'_>, wanted: &Wanted<'_>) -> Result<Option<Found>> 
 impl Dir<'_> {
     /// The first block after the hole at `at`.
     pub(super) fn after_hole(&self, at: LogicalBlock) -> Result<u32> {
-        let run = self.volume.map(self.ino, self.body, at, self.blocks - at.0)?;
+        let run = self.volume.file(self.body).map(at, self.blocks - at.0)?;
         Ok(run.end().0)
     }
 }

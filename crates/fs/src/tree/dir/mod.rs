@@ -26,6 +26,7 @@ pub(crate) mod read;
 mod remove;
 mod split;
 
+use crate::inodes::file::FileRef;
 use crate::inodes::map::Target;
 use crate::state::inode::Body;
 use crate::volume::Volume;
@@ -35,6 +36,28 @@ use extant_ondisk::dirent::{DirFormat, Dirent, EntryKind};
 use extant_ondisk::features::{Incompat, RoCompat};
 use extant_ondisk::inode::{FileKind, InodeFlags};
 use fold::Wanted;
+
+/// One directory, to change its entries.
+pub(crate) struct DirMut<'a> {
+    /// The volume.
+    pub(crate) volume: &'a Volume,
+    /// The inode's content. The caller holds the inode's lock, exclusively.
+    pub(crate) body: &'a mut Body,
+}
+
+impl Volume {
+    /// The directory with this content, to change it.
+    pub(crate) fn dir_mut<'a>(&'a self, body: &'a mut Body) -> DirMut<'a> {
+        DirMut { volume: self, body }
+    }
+}
+
+impl DirMut<'_> {
+    /// The inode's number.
+    fn ino(&self) -> Ino {
+        self.body.ino()
+    }
+}
 
 /// How a directory's entries are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,20 +128,21 @@ pub(crate) struct Dir<'a> {
     pub(crate) blocks: u32,
 }
 
-impl Volume {
+impl<'a> FileRef<'a> {
     /// The directory `ino`. The caller holds its lock.
     ///
     /// Errors: `NotADirectory`; `DirectorySize` for a size that is impossible on this volume.
-    pub(crate) fn dir<'a>(&'a self, ino: Ino, body: &'a Body) -> Result<Dir<'a>> {
-        if body.file_kind() != FileKind::Directory {
+    pub(crate) fn dir(self) -> Result<Dir<'a>> {
+        if self.body.file_kind() != FileKind::Directory {
             return Err(Error::NotADirectory);
         }
-        let flags = body.disk.flags;
-        let inline = body.disk.has_inline_data();
-        let blocks = if inline { 0 } else { body.disk.size >> self.block_size().log2() };
+        let flags = self.body.disk.flags;
+        let inline = self.body.disk.has_inline_data();
+        let blocks =
+            if inline { 0 } else { self.body.disk.size >> self.volume.block_size().log2() };
         // A directory has no holes, so it cannot have more blocks than the volume.
-        if blocks > self.geometry().blocks_count() || blocks > u64::from(u32::MAX - 1) {
-            return Err(Site::of_ino(ino).offset(4).corrupt(What::DirectorySize));
+        if blocks > self.volume.geometry().blocks_count() || blocks > u64::from(u32::MAX - 1) {
+            return Err(Site::of_ino(self.ino()).offset(4).corrupt(What::DirectorySize));
         }
         let form = match inline {
             true => Form::Inline,
@@ -126,28 +150,28 @@ impl Volume {
             false => Form::Linear,
         };
         Ok(Dir {
-            volume: self,
-            ino,
-            body,
+            volume: self.volume,
+            ino: self.ino(),
+            body: self.body,
             form,
-            format: self.dir_format(body),
-            seed: body.seed(self.context()),
+            format: self.dir_format(),
+            seed: self.body.seed(self.volume.context()),
             blocks: blocks as u32,
         })
     }
 }
 
-impl Volume {
+impl FileRef<'_> {
     /// How the blocks of a directory are laid out.
-    pub(crate) fn dir_format(&self, body: &Body) -> DirFormat {
-        let flags = body.disk.flags;
+    pub(crate) fn dir_format(self) -> DirFormat {
+        let flags = self.body.disk.flags;
         let encrypted = flags.contains(InodeFlags::ENCRYPT);
         DirFormat {
-            filetype: self.has_incompat(Incompat::FILETYPE),
-            checksums: self.has_ro_compat(RoCompat::METADATA_CSUM),
+            filetype: self.volume.has_incompat(Incompat::FILETYPE),
+            checksums: self.volume.has_ro_compat(RoCompat::METADATA_CSUM),
             hash_words: encrypted && flags.contains(InodeFlags::CASEFOLD),
             opaque_names: encrypted,
-            inodes_count: self.geometry().inodes_count(),
+            inodes_count: self.volume.geometry().inodes_count(),
         }
     }
 }
@@ -195,7 +219,7 @@ impl<'a> Dir<'a> {
     ///
     /// Errors: `ExtentUnwritten`; those of the map; `Device`.
     pub(crate) fn block(&self, at: LogicalBlock) -> Result<Option<MetaBlock>> {
-        self.volume.content_block(self.ino, self.body, at)
+        self.volume.file(self.body).content_block(at)
     }
 
     /// Reads up to `most` neighbouring blocks from `at` on into the cache, in one read.
@@ -205,7 +229,7 @@ impl<'a> Dir<'a> {
             return;
         }
         // Only a hint: an error recurs when the block itself is read.
-        if let Ok(run) = self.volume.map(self.ino, self.body, at, limit)
+        if let Ok(run) = self.volume.file(self.body).map(at, limit)
             && let Target::Written(first) = run.target
             && run.len > 1
         {

@@ -17,8 +17,8 @@ use super::Dir;
 use super::insert::check_new_name;
 use crate::context::role::Role;
 use crate::inodes::map::Target;
-use crate::state::inode::Body;
-use crate::volume::Volume;
+use crate::tree::dir::DirMut;
+use crate::tree::dir::convert::new_hash_version;
 use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site};
 use extant_journal::{Handle, Ineligible};
 use extant_ondisk::casefold::CaseFold;
@@ -59,7 +59,7 @@ type WriteBlock<'a> = dyn FnMut(u32, &mut [u8], Site, u32) -> Role + 'a;
 /// A name's position in the order: hash and minor hash, and its index in the entries.
 type Ranked = (u64, u32);
 
-impl Volume {
+impl DirMut<'_> {
     /// Makes directory `ino` hold exactly `entries`, plus "." and ".." (`parent`).
     ///
     /// The former content is lost; its blocks are reused. The caller stores the inode and sets its
@@ -67,17 +67,15 @@ impl Volume {
     /// after folding); `NameTooLong`, `NameNotUtf8`, `Invalid` for names that are not allowed;
     /// `Encrypted`; `NoSpace`; after these the directory is unchanged, or empty and without blocks.
     /// `Device`. Locks: the caller holds the inode's; takes `Group`.
-    pub(crate) fn dir_pack(
-        &self,
+    pub(crate) fn pack(
+        &mut self,
         handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
         parent: Ino,
         entries: &[PackEntry<'_>],
     ) -> Result<()> {
-        self.context().require_full_commit(handle, Ineligible::Directory);
-        body.moves.change();
-        let dir = self.dir(ino, body)?;
+        self.volume.context().require_full_commit(handle, Ineligible::Directory);
+        self.body.moves.change();
+        let dir = self.volume.file(self.body).dir()?;
         if dir.is_encrypted() {
             return Err(Error::Encrypted);
         }
@@ -87,34 +85,32 @@ impl Volume {
             check_new_name(entry.name)?;
             bytes += format.need(entry.name);
         }
-        let capacity = format.entries_end(self.block_size().bytes());
-        if bytes + DOTS_LEN > capacity && self.has_compat(Compat::DIR_INDEX) {
-            return self.pack_htree(handle, ino, body, parent, entries);
+        let capacity = format.entries_end(self.volume.block_size().bytes());
+        if bytes + DOTS_LEN > capacity && self.volume.has_compat(Compat::DIR_INDEX) {
+            return self.pack_htree(handle, parent, entries);
         }
         let order = dir.by_name(entries)?;
-        if self.pack_inline(ino, body, parent, entries, &order, bytes)? {
+        if self.pack_inline(parent, entries, &order, bytes)? {
             return Ok(());
         }
-        self.pack_linear(handle, ino, body, parent, entries, &order)
+        self.pack_linear(handle, parent, entries, &order)
     }
 
     /// Puts the names into the inode. Returns `false`, without a change, if they do not fit.
     fn pack_inline(
-        &self,
-        ino: Ino,
-        body: &mut Body,
+        &mut self,
         parent: Ino,
         entries: &[PackEntry<'_>],
         order: &[u32],
         bytes: usize,
     ) -> Result<bool> {
-        if !self.has_incompat(Incompat::INLINE_DATA)
-            || (body.disk.size > 0 && !body.disk.has_inline_data())
+        if !self.volume.has_incompat(Incompat::INLINE_DATA)
+            || (self.body.disk.size > 0 && !self.body.disk.has_inline_data())
         {
             return Ok(false);
         }
-        let format = self.dir_format(body);
-        let most = self.inline_value_max(ino, body)?;
+        let format = self.volume.file(self.body).dir_format();
+        let most = self.volume.file(self.body).inline_value_max()?;
         if bytes > BLOCK_AREA_LEN - PARENT_LEN + most {
             return Ok(false);
         }
@@ -130,17 +126,17 @@ impl Volume {
         if second > most {
             return Ok(false);
         }
-        let mut fresh = body.clone();
+        let mut fresh = self.body.clone();
         if fresh.disk.has_inline_data() {
-            self.inline_end(ino, &mut fresh)?;
+            self.volume.inline_mut(&mut fresh).end()?;
         }
-        if !self.inline_begin(ino, &mut fresh)? {
+        if !self.volume.inline_mut(&mut fresh).begin()? {
             return Ok(false);
         }
-        self.inline_value_resize(ino, &mut fresh, second)?;
-        let range = self.inline_value_range(ino, &fresh)?;
+        self.volume.inline_mut(&mut fresh).resize_value(second)?;
+        let range = self.volume.file(&fresh).inline_value_range()?;
         let (i_block, value) = (&mut fresh.disk.i_block, &mut fresh.raw[range]);
-        let mut dir = InlineDirMut::new(i_block, value, format, Site::of_ino(ino));
+        let mut dir = InlineDirMut::new(i_block, value, format, Site::of_ino(self.ino()));
         dir.init(parent);
         for n in order {
             let entry = entries[*n as usize];
@@ -149,22 +145,20 @@ impl Volume {
             }
         }
         fresh.disk.size = (BLOCK_AREA_LEN + second) as u64;
-        *body = fresh;
+        *self.body = fresh;
         Ok(true)
     }
 
     /// Puts the names into linear blocks.
     fn pack_linear(
-        &self,
+        &mut self,
         handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
         parent: Ino,
         entries: &[PackEntry<'_>],
         order: &[u32],
     ) -> Result<()> {
-        let format = self.dir_format(body);
-        let capacity = format.entries_end(self.block_size().bytes());
+        let format = self.volume.file(self.body).dir_format();
+        let capacity = format.entries_end(self.volume.block_size().bytes());
         let mut cuts = vec![0_usize];
         let mut used = DOTS_LEN;
         for (n, index) in order.iter().enumerate() {
@@ -177,7 +171,8 @@ impl Volume {
         }
         cuts.push(order.len());
         let blocks = cuts.len() - 1;
-        self.dir_fill(handle, ino, body, blocks as u64, &mut |at, bytes, site, seed| {
+        let ino = self.ino();
+        self.fill_blocks(handle, blocks as u64, &mut |at, bytes, site, seed| {
             let mut packer = DirPacker::new(DirBlockMut::new(bytes, format, seed, site));
             if at == 0 {
                 packer.push(b".", ino, EntryKind::Directory, None);
@@ -193,24 +188,23 @@ impl Volume {
 
     /// Builds leaves in order of hashes and the index above them.
     fn pack_htree(
-        &self,
+        &mut self,
         handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
         parent: Ino,
         entries: &[PackEntry<'_>],
     ) -> Result<()> {
-        let dir = self.dir(ino, body)?;
+        let dir = self.volume.file(self.body).dir()?;
         let format = dir.format;
-        let hash_version = self.new_hash_version();
+        let hash_version = new_hash_version(self.volume);
         let order = dir.by_hash(entries)?;
-        let leaves = cut_leaves(&format, self.block_size().bytes(), entries, &order);
-        let levels_max = levels_max(self.has_incompat(Incompat::LARGEDIR));
-        let shape = Shape::of(leaves.len(), self.block_size().bytes(), &format, levels_max)
+        let leaves = cut_leaves(&format, self.volume.block_size().bytes(), entries, &order);
+        let levels_max = levels_max(self.volume.has_incompat(Incompat::LARGEDIR));
+        let shape = Shape::of(leaves.len(), self.volume.block_size().bytes(), &format, levels_max)
             .ok_or(Error::NoSpace)?;
         let info = RootInfo { hash_version, levels: shape.levels() };
         let blocks = 1 + shape.nodes() as u64 + leaves.len() as u64;
-        self.dir_fill(handle, ino, body, blocks, &mut |at, bytes, site, seed| {
+        let ino = self.ino();
+        self.fill_blocks(handle, blocks, &mut |at, bytes, site, seed| {
             let at = at as usize;
             if at == 0 {
                 let list = shape.children_of_root();
@@ -235,53 +229,53 @@ impl Volume {
                 Role::DirLeaf(ino)
             }
         })?;
-        body.disk.flags |= InodeFlags::INDEX;
+        self.body.disk.flags |= InodeFlags::INDEX;
         Ok(())
     }
 
     /// Gives the directory exactly `blocks` blocks, and calls `each` to write them in order.
-    fn dir_fill(
-        &self,
+    fn fill_blocks(
+        &mut self,
         handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
         blocks: u64,
         each: &mut WriteBlock<'_>,
     ) -> Result<()> {
         self.check_dir_blocks(blocks)?;
         let blocks = blocks as u32; // fewer than 2^28
-        let size = self.block_size();
-        if body.disk.has_inline_data() {
-            self.inline_end(ino, body)?;
+        let size = self.volume.block_size();
+        if self.body.disk.has_inline_data() {
+            self.volume.inline_mut(self.body).end()?;
         }
-        body.disk.flags.remove(InodeFlags::INDEX);
-        let seed = body.seed(self.context()).unwrap_or(0);
-        let old = u32::try_from(body.disk.size >> size.log2()).unwrap_or(u32::MAX);
+        self.body.disk.flags.remove(InodeFlags::INDEX);
+        let seed = self.body.seed(self.volume.context()).unwrap_or(0);
+        let old = u32::try_from(self.body.disk.size >> size.log2()).unwrap_or(u32::MAX);
         if old > blocks {
-            self.unmap_content(handle, ino, body, blocks)?;
+            self.volume.file_mut(self.body).unmap_content(handle, blocks)?;
         }
-        let filled = self.fill(ino, body, handle, 0..blocks, ExtentState::Written, &mut |run| {
-            let Target::Written(first) = run.target else {
-                return Err(Error::Invalid("a directory's blocks are written"));
-            };
-            for n in 0..run.len {
-                let nr = BlockNr(first.0 + u64::from(n));
-                let block = self.journal().cache().get_new(nr)?;
-                let site = Site::of_ino(ino).block(nr);
-                let role = {
-                    let block = block.write(handle)?;
-                    each(run.logical.0 + n, &mut block.bytes_mut(), site, seed)
+        let (volume, ino) = (self.volume, self.ino());
+        let filled =
+            volume.file_mut(self.body).fill(handle, 0..blocks, ExtentState::Written, &mut |run| {
+                let Target::Written(first) = run.target else {
+                    return Err(Error::Invalid("a directory's blocks are written"));
                 };
-                block.set_verified_as(role.kind());
-            }
-            Ok(())
-        });
+                for n in 0..run.len {
+                    let nr = BlockNr(first.0 + u64::from(n));
+                    let block = volume.journal().cache().get_new(nr)?;
+                    let site = Site::of_ino(ino).block(nr);
+                    let role = {
+                        let block = block.write(handle)?;
+                        each(run.logical.0 + n, &mut block.bytes_mut(), site, seed)
+                    };
+                    block.set_verified_as(role.kind());
+                }
+                Ok(())
+            });
         if let Err(error) = filled {
-            self.unmap_content(handle, ino, body, 0)?;
-            body.disk.size = 0;
+            self.volume.file_mut(self.body).unmap_content(handle, 0)?;
+            self.body.disk.size = 0;
             return Err(error);
         }
-        body.disk.size = u64::from(blocks) << size.log2();
+        self.body.disk.size = u64::from(blocks) << size.log2();
         Ok(())
     }
 }
@@ -330,7 +324,7 @@ impl Dir<'_> {
     ///
     /// Errors: `Exists` for a name that appears twice.
     fn by_hash(&self, entries: &[PackEntry<'_>]) -> Result<Vec<Ranked>> {
-        let version = self.volume.new_hash_version();
+        let version = new_hash_version(self.volume);
         let hasher = self.hasher(version);
         let mut order: Vec<Ranked> = Vec::with_capacity(entries.len());
         for (n, entry) in entries.iter().enumerate() {

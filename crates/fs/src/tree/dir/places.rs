@@ -23,6 +23,7 @@ use super::linear::{Names, SCAN_AHEAD};
 use super::nokey::NoKey;
 use super::read::Entry;
 use super::{Dir, Form};
+use crate::tree::dir::convert::new_hash_version;
 use extant_base::{Error, LogicalBlock, Result, What};
 use extant_ondisk::dirent::{DirBlock, Dirent};
 use extant_ondisk::features::Compat;
@@ -66,7 +67,7 @@ impl Dir<'_> {
     /// The order of the listing. It stays the same while the directory is in use, except after
     /// damage.
     pub(crate) fn order(&self) -> Order {
-        let by_default = || Order::Hash(self.volume.new_hash_version());
+        let by_default = || Order::Hash(new_hash_version(self.volume));
         let folds = self.folds() && self.hashed(b"a").is_err();
         if !self.volume.has_compat(Compat::DIR_INDEX) || folds {
             return Order::Byte;

@@ -8,8 +8,8 @@
 
 use super::linear::Names;
 use super::{Form, Found, Place};
-use crate::state::inode::Body;
-use crate::volume::Volume;
+use crate::inodes::file::FileRef;
+use crate::tree::dir::DirMut;
 use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
 use extant_journal::{Handle, Ineligible};
 use extant_ondisk::dirent::{DirBlockMut, EntryKind};
@@ -20,49 +20,35 @@ use extant_ondisk::inline_dir::InlineDirMut;
 /// Where the ".." entry of block 0 starts.
 const DOTDOT_OFFSET: usize = 12;
 
-impl Volume {
+impl DirMut<'_> {
     /// Removes `name` from directory `ino`. Returns the inode of the name.
     ///
     /// The caller stores the inode, sets its times, and counts links. Errors: `NotFound`; `Invalid`
     /// for "." and ".."; `Corrupt`; `Device`. Locks: the caller holds the inode's; takes `Leaf`.
-    pub(crate) fn dir_remove(
-        &self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
-        name: &[u8],
-    ) -> Result<Ino> {
-        let found = self.find_to_change(ino, body, name)?;
-        self.dir_remove_found(handle, ino, body, found)?;
+    pub(crate) fn remove(&mut self, handle: &Handle<'_>, name: &[u8]) -> Result<Ino> {
+        let found = self.volume.file(self.body).find_to_change(name)?;
+        self.remove_found(handle, found)?;
         Ok(found.ino)
     }
 
-    /// As [`Volume::dir_remove`], for an entry that the caller has just found.
-    pub(crate) fn dir_remove_found(
-        &self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
-        found: Found,
-    ) -> Result<()> {
-        self.edit_entry(handle, ino, body, found, |edit, offset| match edit {
+    /// As [`DirMut::remove`], for an entry that the caller has just found.
+    pub(crate) fn remove_found(&mut self, handle: &Handle<'_>, found: Found) -> Result<()> {
+        self.edit_entry(handle, found, |edit, offset| match edit {
             Edit::Block(block) => block.remove(offset),
             Edit::Inline(inline) => inline.remove(offset),
         })
     }
 
     /// Makes an entry that the caller has just found point to `target`. Otherwise as
-    /// [`Volume::dir_remove`].
-    pub(crate) fn dir_set_found(
-        &self,
+    /// [`DirMut::remove`].
+    pub(crate) fn set_found(
+        &mut self,
         handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
         found: Found,
         target: Ino,
         kind: EntryKind,
     ) -> Result<()> {
-        self.edit_entry(handle, ino, body, found, |edit, offset| match edit {
+        self.edit_entry(handle, found, |edit, offset| match edit {
             Edit::Block(block) => block.set_inode(offset, target, kind),
             Edit::Inline(inline) => inline.set_inode(offset, target, kind),
         })
@@ -70,30 +56,30 @@ impl Volume {
 
     /// Makes `name` in directory `ino` point to `target`. Returns the name's former inode.
     ///
-    /// Otherwise as [`Volume::dir_remove`].
+    /// Otherwise as [`DirMut::remove`].
     #[cfg(test)]
-    pub(crate) fn dir_set(
-        &self,
+    pub(crate) fn set(
+        &mut self,
         handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
         name: &[u8],
         target: Ino,
         kind: EntryKind,
     ) -> Result<Ino> {
-        let found = self.find_to_change(ino, body, name)?;
-        self.dir_set_found(handle, ino, body, found, target, kind)?;
+        let found = self.volume.file(self.body).find_to_change(name)?;
+        self.set_found(handle, found, target, kind)?;
         Ok(found.ino)
     }
+}
 
+impl FileRef<'_> {
     /// Checks that ".." of directory `ino` is at its fixed offset and points to `parent`. A move
     /// calls this before it changes anything.
     ///
     /// Errors: `DirentDot`, `DirectoryParent`; `Corrupt`; `Device`.
-    pub(crate) fn dir_check_parent(&self, ino: Ino, body: &Body, parent: Ino) -> Result<()> {
-        let dir = self.dir(ino, body)?;
+    pub(crate) fn dir_check_parent(self, parent: Ino) -> Result<()> {
+        let dir = self.dir()?;
         let found = dir.find(b"..")?;
-        let mut site = Site::of_ino(ino);
+        let mut site = Site::of_ino(self.ino());
         if dir.form != Form::Inline {
             let block = dir.mapped_block(LogicalBlock(0))?;
             site = dir.site_of(&block).offset(DOTDOT_OFFSET);
@@ -108,25 +94,22 @@ impl Volume {
             false => Err(site.corrupt(What::DirectoryParent)),
         }
     }
+}
 
+impl DirMut<'_> {
     /// Makes ".." of directory `ino` point to `parent`.
     ///
     /// The caller stores the inode. Errors: `DirentDot` if block 0 has no ".."; `Corrupt`;
     /// `Device`.
-    pub(crate) fn dir_set_parent(
-        &self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
-        parent: Ino,
-    ) -> Result<()> {
-        self.context().require_full_commit(handle, Ineligible::RenameDir);
-        let dir = self.dir(ino, body)?;
+    pub(crate) fn set_parent(&mut self, handle: &Handle<'_>, parent: Ino) -> Result<()> {
+        self.volume.context().require_full_commit(handle, Ineligible::RenameDir);
+        let dir = self.volume.file(self.body).dir()?;
         if dir.form == Form::Inline {
             let format = dir.format;
-            let range = self.inline_value_range(ino, body)?;
-            let (i_block, value) = (&mut body.disk.i_block, &mut body.raw[range]);
-            InlineDirMut::new(i_block, value, format, Site::of_ino(ino)).set_parent(parent);
+            let range = self.volume.file(self.body).inline_value_range()?;
+            let at = Site::of_ino(self.ino());
+            let (i_block, value) = (&mut self.body.disk.i_block, &mut self.body.raw[range]);
+            InlineDirMut::new(i_block, value, format, at).set_parent(parent);
             return Ok(());
         }
         let block = dir.mapped_block(LogicalBlock(0))?;
@@ -140,7 +123,7 @@ impl Volume {
         let block = block.write(handle)?;
         let mut bytes = block.bytes_mut();
         if names == Names::Root {
-            let levels = levels_max(self.has_incompat(Incompat::LARGEDIR));
+            let levels = levels_max(self.volume.has_incompat(Incompat::LARGEDIR));
             IndexMut::root(&mut bytes, &dir.format, levels, seed, site)?.set_parent(parent);
             return Ok(());
         }
@@ -150,37 +133,39 @@ impl Volume {
             EntryKind::Directory,
         )
     }
+}
 
-    fn find_to_change(&self, ino: Ino, body: &Body, name: &[u8]) -> Result<Found> {
+impl FileRef<'_> {
+    fn find_to_change(self, name: &[u8]) -> Result<Found> {
         if matches!(name, b"." | b"..") {
             return Err(Error::Invalid("\".\" and \"..\" stay"));
         }
-        self.dir(ino, body)?.lookup(name)
+        self.dir()?.lookup(name)
     }
+}
 
+impl DirMut<'_> {
     fn edit_entry(
-        &self,
+        &mut self,
         handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
         found: Found,
         edit: impl FnOnce(Edit<'_, '_>, usize) -> Result<()>,
     ) -> Result<()> {
-        body.moves.change();
-        let dir = self.dir(ino, body)?;
+        self.body.moves.change();
+        let dir = self.volume.file(self.body).dir()?;
         let (format, seed) = (dir.format, dir.seed.unwrap_or(0));
         match found.place {
             Place::Block { nr, offset, .. } => {
-                let block = self.journal().cache().get(nr)?;
+                let block = self.volume.journal().cache().get(nr)?;
                 let block = block.write(handle)?;
                 let mut bytes = block.bytes_mut();
-                let site = site(ino, nr);
+                let site = site(self.ino(), nr);
                 edit(Edit::Block(&mut DirBlockMut::new(&mut bytes, format, seed, site)), offset)
             }
             Place::Inline { offset } => {
-                let range = self.inline_value_range(ino, body)?;
-                let (i_block, value) = (&mut body.disk.i_block, &mut body.raw[range]);
-                let at = Site::of_ino(ino);
+                let at = Site::of_ino(self.ino());
+                let range = self.volume.file(self.body).inline_value_range()?;
+                let (i_block, value) = (&mut self.body.disk.i_block, &mut self.body.raw[range]);
                 edit(Edit::Inline(&mut InlineDirMut::new(i_block, value, format, at)), offset)
             }
             Place::Implied => Err(Error::Invalid("\".\" and \"..\" stay")),

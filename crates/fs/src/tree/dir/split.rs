@@ -13,9 +13,8 @@
 use super::Dir;
 use super::htree::{Probe, Step};
 use crate::context::role::Role;
-use crate::state::inode::Body;
-use crate::volume::Volume;
-use extant_base::{Error, Ino, LogicalBlock, Result, What};
+use crate::tree::dir::DirMut;
+use extant_base::{Error, LogicalBlock, Result, What};
 use extant_journal::{Handle, MetaBlock};
 use extant_ondisk::casefold::CaseFold;
 use extant_ondisk::dirent::DirBlockMut;
@@ -24,42 +23,27 @@ use extant_ondisk::hash::{HashVersion, NameHash};
 use extant_ondisk::htree::{IndexMut, levels_max, limit_node, limit_root, split_leaf};
 use std::borrow::Cow;
 
-impl Volume {
+impl DirMut<'_> {
     /// Takes one step towards free space in the leaf of `probe`.
     ///
     /// Errors: `NoSpace` if no block or no level is left; `Corrupt`; `Device`.
-    pub(super) fn htree_split(
-        &self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
-        probe: &Probe,
-    ) -> Result<()> {
-        let dir = self.dir(ino, body)?;
+    pub(super) fn split(&mut self, handle: &Handle<'_>, probe: &Probe) -> Result<()> {
+        let dir = self.volume.file(self.body).dir()?;
         let steps = probe.steps();
         match (0..steps.len()).rev().find(|level| !dir.is_full(*level, &steps[*level])) {
-            Some(level) if level + 1 == steps.len() => {
-                self.split_leaf(handle, ino, body, probe, level)
-            }
-            Some(level) => self.split_node(handle, ino, body, steps, level),
-            None if probe.info.levels < self.levels_max() => self.push_down(handle, ino, body),
+            Some(level) if level + 1 == steps.len() => self.split_leaf(handle, probe, level),
+            Some(level) => self.split_node(handle, steps, level),
+            None if probe.info.levels < self.levels_max() => self.push_down(handle),
             None => Err(Error::NoSpace),
         }
     }
 
     fn levels_max(&self) -> u8 {
-        levels_max(self.has_incompat(Incompat::LARGEDIR))
+        levels_max(self.volume.has_incompat(Incompat::LARGEDIR))
     }
 
-    fn split_leaf(
-        &self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
-        probe: &Probe,
-        level: usize,
-    ) -> Result<()> {
-        let dir = self.dir(ino, body)?;
+    fn split_leaf(&mut self, handle: &Handle<'_>, probe: &Probe, level: usize) -> Result<()> {
+        let dir = self.volume.file(self.body).dir()?;
         let block = dir.mapped_block(probe.leaf)?;
         let (site, seed) = (dir.site_of(&block), dir.seed.unwrap_or(0));
         let mut old = block.read().to_vec();
@@ -69,34 +53,27 @@ impl Volume {
             DirBlockMut::new(&mut new, dir.format, seed, site),
             |name| dir.hash_stored(probe.info.hash_version, name),
         )?;
-        let (at, added) = self.dir_append(handle, ino, body)?;
-        put(&added, handle, &new, Role::DirLeaf(ino))?;
-        put(&block, handle, &old, Role::DirLeaf(ino))?;
-        body.moves.note(probe.leaf, at);
-        let dir = self.dir(ino, body)?;
+        let (at, added) = self.append(handle)?;
+        put(&added, handle, &new, Role::DirLeaf(self.ino()))?;
+        put(&block, handle, &old, Role::DirLeaf(self.ino()))?;
+        self.body.moves.note(probe.leaf, at);
+        let dir = self.volume.file(self.body).dir()?;
         self.list(handle, &dir, level, &probe.steps()[level], key, at)
     }
 
     /// Splits the node below `steps[level]`. The node of that step has space for one more entry.
-    fn split_node(
-        &self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
-        steps: &[Step],
-        level: usize,
-    ) -> Result<()> {
-        let dir = self.dir(ino, body)?;
+    fn split_node(&mut self, handle: &Handle<'_>, steps: &[Step], level: usize) -> Result<()> {
+        let dir = self.volume.file(self.body).dir()?;
         let block = dir.mapped_block(steps[level + 1].block)?;
         let (site, seed) = (dir.site_of(&block), dir.seed.unwrap_or(0));
         let mut old = block.read().to_vec();
         let mut new = vec![0; old.len()];
         let key =
             IndexMut::node(&mut old, &dir.format, seed, site)?.split_into(&mut new, &dir.format);
-        let (at, added) = self.dir_append(handle, ino, body)?;
-        put(&added, handle, &new, Role::DirNode(ino))?;
-        put(&block, handle, &old, Role::DirNode(ino))?;
-        let dir = self.dir(ino, body)?;
+        let (at, added) = self.append(handle)?;
+        put(&added, handle, &new, Role::DirNode(self.ino()))?;
+        put(&block, handle, &old, Role::DirNode(self.ino()))?;
+        let dir = self.volume.file(self.body).dir()?;
         self.list(handle, &dir, level, &steps[level], key, at)
     }
 
@@ -125,9 +102,9 @@ impl Volume {
     }
 
     /// Adds one level to the tree, below the root.
-    fn push_down(&self, handle: &Handle<'_>, ino: Ino, body: &mut Body) -> Result<()> {
-        let (at, added) = self.dir_append(handle, ino, body)?;
-        let dir = self.dir(ino, body)?;
+    fn push_down(&mut self, handle: &Handle<'_>) -> Result<()> {
+        let (at, added) = self.append(handle)?;
+        let dir = self.volume.file(self.body).dir()?;
         let block = dir.mapped_block(LogicalBlock(0))?;
         let (site, seed) = (dir.site_of(&block), dir.seed.unwrap_or(0));
         let mut root = block.read().to_vec();
@@ -137,8 +114,8 @@ impl Volume {
             &dir.format,
             at,
         );
-        put(&added, handle, &node, Role::DirNode(ino))?;
-        put(&block, handle, &root, Role::DirRoot(ino))
+        put(&added, handle, &node, Role::DirNode(self.ino()))?;
+        put(&block, handle, &root, Role::DirRoot(self.ino()))
     }
 }
 

@@ -12,6 +12,7 @@ use crate::inodes::create::NewInode;
 use crate::inodes::fast_commit::Named;
 use crate::state::inode::{Body, Inode};
 use crate::tree::dir::insert::InsertPlace;
+use crate::tree::names::Names;
 use crate::volume::Volume;
 use extant_base::{Error, Ino, Result};
 use extant_journal::{Handle, Ineligible};
@@ -104,7 +105,7 @@ impl Content<'_> {
     }
 }
 
-impl Volume {
+impl<'a> Names<'a> {
     /// Creates a file called `name` in directory `dir`.
     ///
     /// Errors: `Exists`, `NameTooLong`, `NotADirectory`; `NotFound` in a removed directory;
@@ -112,45 +113,54 @@ impl Volume {
     /// `Invalid` for a device file without a device number; `Corrupt`, `Device`. After an error
     /// nothing has changed. Locks: takes `Inode` of the directory, then a handle.
     pub(crate) fn create(
-        &self,
+        self,
         dir: &Inode,
         name: &[u8],
         content: Content<'_>,
         new: &NewFile,
-    ) -> Result<Held<'_>> {
-        let made = self.space().with_space_retry(|| self.create_once(dir, name, content, new))?;
-        self.sync_names_if_flagged(&[dir])?;
+    ) -> Result<Held<'a>> {
+        let made =
+            self.volume.space().with_space_retry(|| self.create_once(dir, name, content, new))?;
+        self.volume.mount_state().sync_names_if_flagged(&[dir])?;
         Ok(made)
     }
 
     fn create_once(
-        &self,
+        self,
         dir: &Inode,
         name: &[u8],
         content: Content<'_>,
         new: &NewFile,
-    ) -> Result<Held<'_>> {
-        content.check(self)?;
+    ) -> Result<Held<'a>> {
+        content.check(self.volume)?;
         check_name(name)?;
         let mut body = dir.write();
         let place = self.insert_place(dir, &body, name)?;
-        self.context().check_writable()?;
+        self.volume.context().check_writable()?;
         body.check_accepts_names()?;
         let directory = content.kind() == FileKind::Directory;
         if directory {
             self.check_subdirectory(&body)?;
         }
-        let now = new.time.unwrap_or_else(|| self.environment().now());
+        let now = new.time.unwrap_or_else(|| self.volume.environment().now());
         let plan = self.inherit(dir.ino, &body, content.kind(), new, now)?;
-        self.quota_prepare(plan.inode.uid, plan.inode.gid, plan.inode.projid)?;
-        let handle =
-            self.journal().start(self.create_credits(&body, content, &plan.lists, Some(&place)))?;
+        self.volume.quota_accounting().prepare(
+            plan.inode.uid,
+            plan.inode.gid,
+            plan.inode.projid,
+        )?;
+        let handle = self.volume.journal().start(self.volume.credits().create(
+            &body,
+            content,
+            &plan.lists,
+            Some(&place),
+        ))?;
         let (ino, made) = self.make(&handle, dir.ino, content, &plan.inode, &plan.lists)?;
         let inode = Arc::new(Inode::new(made));
         let mut made = inode.body.write_unshared();
-        self.inodes().put(ino, &inode);
+        self.volume.inode_table().put(ino, &inode);
         let done = made
-            .store(self, &handle)
+            .store(self.volume, &handle)
             .and_then(|()| self.insert_at(&handle, dir.ino, &mut body, place, name, ino, content));
         if let Err(error) = done {
             self.unmake(&handle, ino, &mut made);
@@ -159,40 +169,51 @@ impl Volume {
         }
         body.names_changed(now);
         let named = Named { parent: dir.ino, name, ino };
-        self.note_named(&handle, &body, content.kind(), true, named);
+        self.volume.notes().note_named(&handle, &body, content.kind(), true, named);
         if directory {
-            body.add_subdirectory(self)?;
+            body.add_subdirectory(self.volume)?;
         }
-        body.store(self, &handle)?;
+        body.store(self.volume, &handle)?;
         handle.stop()?;
         drop(made);
-        Ok(Held::new(self, inode))
+        Ok(Held::new(self.volume, inode))
     }
 
     /// Creates a file without a name near directory `dir`. Unless it gets a name, it is released
     /// when its last holder drops it.
     ///
-    /// Errors: as [`Volume::create`], without those of the name.
-    pub(crate) fn create_unnamed(&self, dir: &Inode, new: &NewFile) -> Result<Held<'_>> {
-        self.context().check_writable()?;
+    /// Errors: as [`Names::create`], without those of the name.
+    pub(crate) fn create_unnamed(self, dir: &Inode, new: &NewFile) -> Result<Held<'a>> {
+        self.volume.context().check_writable()?;
         let content = Content::Empty(FileKind::Regular);
-        let now = new.time.unwrap_or_else(|| self.environment().now());
+        let now = new.time.unwrap_or_else(|| self.volume.environment().now());
         let body = dir.write();
         body.check_directory()?;
         body.check_accepts_names()?;
         let plan = self.inherit(dir.ino, &body, FileKind::Regular, new, now)?;
-        self.quota_prepare(plan.inode.uid, plan.inode.gid, plan.inode.projid)?;
-        let handle =
-            self.journal().start(self.create_credits(&body, content, &plan.lists, None))?;
+        self.volume.quota_accounting().prepare(
+            plan.inode.uid,
+            plan.inode.gid,
+            plan.inode.projid,
+        )?;
+        let handle = self.volume.journal().start(self.volume.credits().create(
+            &body,
+            content,
+            &plan.lists,
+            None,
+        ))?;
         let (ino, made) = self.make(&handle, dir.ino, content, &plan.inode, &plan.lists)?;
         let inode = Arc::new(Inode::new(made));
         inode.unlinked.store(true, Ordering::Release);
         inode.nameable.store(true, Ordering::Release);
         let mut made = inode.body.write_unshared();
         made.disk.links = 0;
-        self.inodes().put(ino, &inode);
-        let done =
-            self.orphan_add(&handle, ino, &mut made).and_then(|()| made.store(self, &handle));
+        self.volume.inode_table().put(ino, &inode);
+        let done = self
+            .volume
+            .file_mut(&mut made)
+            .orphan_add(&handle)
+            .and_then(|()| made.store(self.volume, &handle));
         if let Err(error) = done {
             self.unmake(&handle, ino, &mut made);
             handle.stop()?;
@@ -200,15 +221,15 @@ impl Volume {
         }
         handle.stop()?;
         drop(made);
-        Ok(Held::new(self, inode))
+        Ok(Held::new(self.volume, inode))
     }
 
     /// Where `name` can be inserted in directory `dir`.
     ///
     /// Errors: `Exists`; `NotFound` in a removed directory; `Encrypted`.
     pub(super) fn insert_place(
-        &self,
-        dir: &Inode,
+        self,
+        _dir: &Inode,
         body: &Body,
         name: &[u8],
     ) -> Result<InsertPlace> {
@@ -216,32 +237,34 @@ impl Volume {
         if matches!(name, b"." | b"..") {
             return Err(Error::Exists);
         }
-        self.dir_insert_place(dir.ino, body, name)
+        self.volume.file(body).dir_insert_place(name)
     }
 
     /// `LinkLimit` if the directory's link count cannot grow by a subdirectory.
-    pub(super) fn check_subdirectory(&self, body: &Body) -> Result<()> {
-        body.clone().add_subdirectory(self)
+    pub(super) fn check_subdirectory(self, body: &Body) -> Result<()> {
+        body.clone().add_subdirectory(self.volume)
     }
 
     /// A new inode with its content and access lists, not stored yet. After an error nothing is
     /// left of it.
     pub(super) fn make(
-        &self,
+        self,
         handle: &Handle<'_>,
         parent: Ino,
         content: Content<'_>,
         new: &NewInode,
         lists: &[super::inherit::List],
     ) -> Result<(Ino, Body)> {
-        let (ino, mut body) = self.new_inode(handle, *new)?;
+        let (ino, mut body) = self.volume.inodes().allocate(handle, *new)?;
         let filled = match content {
             Content::Empty(_) => Ok(()),
-            Content::Directory => self.dir_init(handle, ino, &mut body, parent),
-            Content::Symlink(target) => self.symlink_write(handle, ino, &mut body, target),
+            Content::Directory => self.volume.dir_mut(&mut body).init(handle, parent),
+            Content::Symlink(target) => {
+                self.volume.file_mut(&mut body).symlink_write(handle, target)
+            }
         };
         let lists: Vec<_> = lists.iter().map(super::inherit::List::attribute).collect();
-        let done = filled.and_then(|()| self.xattr_set_all(handle, ino, &mut body, &lists));
+        let done = filled.and_then(|()| self.volume.xattrs_mut(&mut body).set_all(handle, &lists));
         match done {
             Ok(()) => Ok((ino, body)),
             Err(error) => {
@@ -252,29 +275,31 @@ impl Volume {
     }
 
     /// Releases an inode that never got a name.
-    pub(super) fn unmake(&self, handle: &Handle<'_>, ino: Ino, body: &mut Body) {
-        self.context().require_full_commit(handle, Ineligible::LastLink);
+    pub(super) fn unmake(self, handle: &Handle<'_>, _ino: Ino, body: &mut Body) {
+        self.volume.context().require_full_commit(handle, Ineligible::LastLink);
         let undone = self
-            .orphan_remove(handle, ino, body)
-            .and_then(|()| self.release_inode(handle, ino, body));
+            .volume
+            .file_mut(body)
+            .orphan_remove(handle)
+            .and_then(|()| self.volume.file_mut(body).release_inode(handle));
         if let Err(error) = undone {
             // The caller gets the first error; this one is only recorded.
-            self.context().note_error(&error);
+            self.volume.context().note_error(&error);
         }
     }
 
     /// Inserts the name of a new inode at the place that was found for it.
     #[allow(clippy::too_many_arguments)]
     fn insert_at(
-        &self,
+        self,
         handle: &Handle<'_>,
-        dir: Ino,
+        _dir: Ino,
         body: &mut Body,
         place: InsertPlace,
         name: &[u8],
         ino: Ino,
         content: Content<'_>,
     ) -> Result<()> {
-        self.dir_insert_at(handle, dir, body, place, name, ino, entry_kind(content.kind()))
+        self.volume.dir_mut(body).insert_at(handle, place, name, ino, entry_kind(content.kind()))
     }
 }

@@ -12,10 +12,11 @@
 
 use super::create::Content;
 use super::inherit::List;
+use crate::inodes::map::credits::{FileCredits, VolumeCredits};
 use crate::inodes::orphan::ORPHAN_CREDITS;
 use crate::state::inode::Body;
 use crate::tree::dir::insert::InsertPlace;
-use crate::volume::Volume;
+use crate::tree::names::Names;
 use extant_journal::Credits;
 use extant_ondisk::extent::ExtentNode;
 use extant_ondisk::features::Incompat;
@@ -39,62 +40,64 @@ pub(super) const LINK: u32 = 1 + ORPHAN_CREDITS;
 /// Two entries, two "..", four slots.
 pub(super) const EXCHANGE: Credits = Credits::blocks(8);
 
-impl Volume {
+impl FileCredits<'_> {
     /// Credits for adding a name to a directory, including the directory's slot.
-    pub(super) fn insert_credits(&self, body: &Body, place: &InsertPlace) -> u32 {
+    pub(super) fn insert(self, place: &InsertPlace) -> u32 {
         match place {
             InsertPlace::Entry(_) => 2,
-            InsertPlace::Search => 5 + APPENDS * BLOCK + self.map_growth(body),
+            InsertPlace::Search => 5 + APPENDS * BLOCK + self.map_growth(),
         }
     }
 
     /// How many index or indirect blocks change when a file grows by blocks at its end.
-    fn map_growth(&self, body: &Body) -> u32 {
-        if body.disk.has_extents() {
-            let depth = self.extent_depth(body);
+    fn map_growth(self) -> u32 {
+        if self.body.disk.has_extents() {
+            let depth = self.extent_depth();
             return 4 * depth + 3;
         }
-        match self.has_incompat(Incompat::EXTENTS) {
+        match self.volume.has_incompat(Incompat::EXTENTS) {
             // Inline or empty: the first map consists of a root only.
             true => 3,
             false => 12,
         }
     }
 
-    fn extent_depth(&self, body: &Body) -> u32 {
+    fn extent_depth(self) -> u32 {
         let at = extant_base::Site::NOWHERE;
         // If the root is malformed, the operation itself fails.
-        ExtentNode::trusted(&body.disk.i_block, at).map_or(0, |root| u32::from(root.depth()))
+        ExtentNode::trusted(&self.body.disk.i_block, at).map_or(0, |root| u32::from(root.depth()))
     }
+}
 
+impl VolumeCredits<'_> {
     /// Credits for creating a file.
-    pub(super) fn create_credits(
-        &self,
+    pub(super) fn create(
+        self,
         dir: &Body,
         content: Content<'_>,
         lists: &[List],
         place: Option<&InsertPlace>,
     ) -> Credits {
-        let name = place.map_or(ORPHAN_CREDITS, |place| self.insert_credits(dir, place));
+        let name = place.map_or(ORPHAN_CREDITS, |place| self.volume.credits_of(dir).insert(place));
         let content = match content {
             Content::Empty(_) => 0,
             Content::Directory => BLOCK,
             Content::Symlink(_) => BLOCK,
         };
-        let attributes = self.list_credits(lists);
+        let attributes = self.list(lists);
         // An undo frees metadata blocks: content, attribute block, values. Each needs a revoke.
         let revokes = content + attributes;
-        let quota = self.quota_credits(2);
+        let quota = self.volume.quota_accounting().credits(2);
         Credits { blocks: name + NEW_INODE + content + attributes + quota, revokes }
     }
 
     /// Credits for the access lists of a new inode.
-    fn list_credits(&self, lists: &[List]) -> u32 {
+    fn list(self, lists: &[List]) -> u32 {
         // One block for all lists, or one that becomes shared; large values in inodes of their own.
         let mut attributes = if lists.is_empty() { 0 } else { BLOCK + 1 };
-        if self.has_incompat(Incompat::EA_INODE) {
+        if self.volume.has_incompat(Incompat::EA_INODE) {
             for list in lists {
-                let blocks = self.block_size().blocks_for(list.len() as u64) as u32;
+                let blocks = self.volume.block_size().blocks_for(list.len() as u64) as u32;
                 attributes += NEW_INODE + blocks * BLOCK + 3;
             }
         }
@@ -103,34 +106,39 @@ impl Volume {
 
     /// Credits for removing a name: the entry, two slots, and the orphan record or release of the
     /// file.
-    pub(super) fn unlink_credits(&self, target: &Body) -> Credits {
-        let end = self.end_credits(target);
-        Credits { blocks: 3 + end.blocks + self.quota_credits(1), revokes: end.revokes }
+    pub(super) fn unlink(self, target: &Body) -> Credits {
+        let end = self.volume.credits_of(target).end();
+        Credits {
+            blocks: 3 + end.blocks + self.volume.quota_accounting().credits(1),
+            revokes: end.revokes,
+        }
     }
 
     /// Credits for renaming over `victim`: an insert, the old entry, two slots, "..", a whiteout
     /// with access `lists`, and the victim's slot and its orphan record or release.
-    pub(super) fn rename_credits(
-        &self,
+    pub(super) fn rename(
+        self,
         new_dir: &Body,
         place: Option<&InsertPlace>,
         victim: Option<&Body>,
         lists: &[List],
     ) -> Credits {
-        let insert = place.map_or(2, |place| self.insert_credits(new_dir, place));
-        let end = victim.map_or(Credits::default(), |victim| self.end_credits(victim));
-        let own = 1 + 2 + 1 + NEW_INODE + 1 + self.quota_credits(3);
-        let attributes = self.list_credits(lists);
+        let insert = place.map_or(2, |place| self.volume.credits_of(new_dir).insert(place));
+        let end = victim.map_or(Credits::default(), |victim| self.volume.credits_of(victim).end());
+        let own = 1 + 2 + 1 + NEW_INODE + 1 + self.volume.quota_accounting().credits(3);
+        let attributes = self.list(lists);
         let blocks = insert + own + end.blocks + attributes;
         Credits { blocks, revokes: end.revokes + attributes }
     }
+}
 
+impl FileCredits<'_> {
     /// Credits for an orphan record, or for a release if that takes little work.
-    fn end_credits(&self, body: &Body) -> Credits {
-        if !self.is_quick_to_release(body) {
+    fn end(self) -> Credits {
+        if !self.volume.names().is_quick_to_release(self.body) {
             return Credits::blocks(ORPHAN_CREDITS);
         }
-        let runs = match (self.has_map(body), body.disk.has_extents()) {
+        let runs = match (self.volume.file(self.body).has_map(), self.body.disk.has_extents()) {
             (false, _) => 0,
             (true, true) => 4,
             (true, false) => 12,
@@ -138,38 +146,42 @@ impl Volume {
         // A run may extend into a second group.
         Credits { blocks: ORPHAN_CREDITS + FREE_INODE + runs * 4, revokes: QUICK_BLOCKS as u32 }
     }
+}
 
+impl Names<'_> {
     /// Whether one small handle can free all that an inode holds: a map without blocks of its own,
     /// and no attributes outside the inode.
-    pub(super) fn is_quick_to_release(&self, body: &Body) -> bool {
+    pub(super) fn is_quick_to_release(self, body: &Body) -> bool {
         if body.disk.file_acl.is_some()
             || body.disk.translator.is_some()
             || body.disk.flags.contains(InodeFlags::JOURNAL_DATA)
-            || self.journals_data(body)
-            || (self.has_incompat(Incompat::EA_INODE) && self.may_have_xattrs(body))
+            || self.volume.file(body).journals_data()
+            || (self.volume.has_incompat(Incompat::EA_INODE) && self.may_have_xattrs(body))
         {
             return false;
         }
-        if !self.has_map(body) {
+        if !self.volume.file(body).has_map() {
             return true;
         }
-        let blocks = body.disk.sectors >> (self.block_size().log2() - 9);
+        let blocks = body.disk.sectors >> (self.volume.block_size().log2() - 9);
         if body.file_kind() != FileKind::Regular && blocks > QUICK_BLOCKS {
             return false;
         }
         match body.disk.has_extents() {
-            true => self.extent_depth(body) == 0,
+            true => self.volume.credits_of(body).extent_depth() == 0,
             // True without an indirect block.
             false => body.disk.i_block[48..60] == [0; 12],
         }
     }
+}
 
+impl VolumeCredits<'_> {
     /// Credits for the end of an orphan's release, after its blocks and values are freed:
     /// attributes, record, slot and number.
-    pub(crate) fn release_end_credits(&self) -> Credits {
-        let own = self.store_credits() + FREE_INODE + 2 * ORPHAN_CREDITS;
+    pub(crate) fn release_end(self) -> Credits {
+        let own = self.store() + FREE_INODE + 2 * ORPHAN_CREDITS;
         // The GNU Hurd's translator block, with bitmap and descriptor.
         let translator = Credits { blocks: 3, revokes: 1 };
-        self.xattr_release_credits().plus(translator).plus(Credits::blocks(own))
+        self.volume.xattr_store().release_credits().plus(translator).plus(Credits::blocks(own))
     }
 }

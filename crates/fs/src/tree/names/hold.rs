@@ -12,6 +12,7 @@
 //! no thread can start to hold an inode after its last holder has decided to release it.
 
 use crate::state::inode::Inode;
+use crate::tree::names::Names;
 use crate::volume::Volume;
 use extant_base::{Error, Ino, Result};
 use std::ops::Deref;
@@ -65,36 +66,37 @@ impl Drop for Held<'_> {
         // A thread that panics may hold any lock, so the release is left to recovery: the orphan
         // record stays.
         if self.inode.release_hold() && !std::thread::panicking() {
-            self.volume.orphan_finish(&self.inode);
+            self.volume.orphan_records().orphan_finish(&self.inode);
         }
     }
 }
 
-impl Volume {
+impl<'a> Names<'a> {
     /// Looks up `name` in directory `dir`.
     ///
     /// Errors: `NotFound`; `NotADirectory`; those of reading. Locks: takes `Inode` (shared).
-    pub(crate) fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Held<'_>> {
+    pub(crate) fn lookup(self, dir: &Inode, name: &[u8]) -> Result<Held<'a>> {
         let body = dir.read();
-        let view = self.dir(dir.ino, &body)?;
+        let view = self.volume.file(&body).dir()?;
         if body.disk.links == 0 && name != b"." {
             return Err(Error::NotFound);
         }
         let found = view.lookup(name)?;
-        Ok(Held::new(self, self.inode(found.ino)?))
+        Ok(Held::new(self.volume, self.volume.inodes().get(found.ino)?))
     }
 
     /// The inode `ino`, which must have a name.
     ///
     /// Errors: `Corrupt` naming the inode if it is not in use; `NotFound` if it has lost its last
     /// name. Locks: takes `Inode` (shared).
-    pub(crate) fn hold_ino(&self, ino: Ino) -> Result<Held<'_>> {
-        let inode = self.inode(ino).map_err(|error| self.stale(error))?;
+    pub(crate) fn hold_ino(self, ino: Ino) -> Result<Held<'a>> {
+        let inode =
+            self.volume.inodes().get(ino).map_err(|error| self.volume.inodes().stale(error))?;
         let body = inode.read();
         if body.disk.links == 0 {
             return Err(Error::NotFound);
         }
-        let held = Held::new(self, Arc::clone(&inode));
+        let held = Held::new(self.volume, Arc::clone(&inode));
         drop(body);
         Ok(held)
     }

@@ -11,8 +11,8 @@ use super::create::NewFile;
 use crate::inodes::create::NewInode;
 use crate::space::inodes::InodeGoal;
 use crate::state::inode::Body;
+use crate::tree::names::Names;
 use crate::tree::xattr::change::NewAttribute;
-use crate::volume::Volume;
 use extant_base::{Error, Ino, Result};
 use extant_ondisk::acl::Acl;
 use extant_ondisk::inode::{FileKind, InodeFlags};
@@ -45,13 +45,13 @@ impl List {
     }
 }
 
-impl Volume {
+impl Names<'_> {
     /// The plan for a new inode of `kind` in directory `dir`.
     ///
     /// Errors: `Corrupt` if the directory's default list is malformed; `Encrypted` in an encrypted
     /// directory, because its key is not known.
     pub(super) fn inherit(
-        &self,
+        self,
         dir: Ino,
         body: &Body,
         kind: FileKind,
@@ -93,8 +93,8 @@ impl Volume {
     /// The access lists that follow from the directory's default list, which also reduces `mode`.
     /// Without a default list, `umask` reduces `mode`.
     fn inherited_lists(
-        &self,
-        dir: Ino,
+        self,
+        _dir: Ino,
         body: &Body,
         kind: FileKind,
         umask: u16,
@@ -104,7 +104,7 @@ impl Volume {
             return Ok(Vec::new());
         }
         let value = match self.may_have_xattrs(body) {
-            true => self.xattr(dir, body, DEFAULT_LIST)?,
+            true => self.volume.xattrs(body).get(DEFAULT_LIST)?,
             false => None,
         };
         let Some(value) = value else {
@@ -125,8 +125,8 @@ impl Volume {
     }
 
     /// Whether an inode may have attributes. Cheap, because most inodes have none.
-    pub(super) fn may_have_xattrs(&self, body: &Body) -> bool {
-        let tail = body.xattr_tail(self.context());
+    pub(super) fn may_have_xattrs(self, body: &Body) -> bool {
+        let tail = body.xattr_tail(self.volume.context());
         body.disk.file_acl.is_some()
             || tail.first_chunk::<4>().is_some_and(|magic| *magic != [0; 4])
     }

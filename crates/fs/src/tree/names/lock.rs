@@ -12,7 +12,7 @@
 use super::hold::Held;
 use crate::state::inode::{Body, Inode};
 use crate::tree::dir::Found;
-use crate::volume::Volume;
+use crate::tree::names::Names;
 use extant_base::lock::WriteGuard;
 use extant_base::{Error, Result, Site, What};
 
@@ -39,13 +39,13 @@ pub(super) fn lock_two<'a>(
     }
 }
 
-impl Volume {
+impl Names<'_> {
     /// Runs `act` with directory `dir` and the inode that `name` belongs to locked.
     ///
     /// Errors: `NotFound`; `NotADirectory`; `DirectoryLoop` if the entry `name` points to its own
     /// directory; those of `act`. Locks: takes `Inode` of both.
     pub(super) fn with_entry<T>(
-        &self,
+        self,
         dir: &Inode,
         name: &[u8],
         act: impl FnOnce(Entry<'_>) -> Result<T>,
@@ -63,7 +63,8 @@ impl Volume {
                     }
                 };
                 dir_body.check_directory()?;
-                let found = self.dir(dir.ino, &dir_body)?.find(name)?.ok_or(Error::NotFound)?;
+                let found =
+                    self.volume.file(&dir_body).dir()?.find(name)?.ok_or(Error::NotFound)?;
                 if found.ino == dir.ino {
                     return Err(Site::of_ino(dir.ino).corrupt(What::DirectoryLoop));
                 }
@@ -72,7 +73,7 @@ impl Volume {
                 {
                     return act(Entry { dir, dir_body, found, target, target_body });
                 }
-                held = Held::new(self, self.inode(found.ino)?);
+                held = Held::new(self.volume, self.volume.inodes().get(found.ino)?);
                 if let Some(target_body) = held.body.try_write_second() {
                     return act(Entry { dir, dir_body, found, target: &held, target_body });
                 }

@@ -22,6 +22,7 @@ pub(crate) mod lock;
 pub(crate) mod rename;
 pub(crate) mod unlink;
 
+use crate::volume::Volume;
 pub use create::NewFile;
 
 use crate::state::inode::Body;
@@ -29,6 +30,19 @@ use extant_base::{Error, Result};
 use extant_ondisk::dirent::EntryKind;
 use extant_ondisk::inode::{FileKind, InodeFlags};
 use extant_ondisk::time::Timestamp;
+
+/// The names of a volume: paths, lookup, creation, links, removal, renames.
+#[derive(Clone, Copy)]
+pub(crate) struct Names<'a> {
+    pub(in crate::tree) volume: &'a Volume,
+}
+
+impl Volume {
+    /// The names of this volume.
+    pub(crate) fn names(&self) -> Names<'_> {
+        Names { volume: self }
+    }
+}
 
 /// The kind of file that a directory entry records.
 pub(crate) fn entry_kind(kind: FileKind) -> EntryKind {

@@ -17,6 +17,7 @@ use crate::inodes::fast_commit::Named;
 use crate::state::inode::{Body, Inode};
 use crate::tree::dir::Found;
 use crate::tree::dir::insert::InsertPlace;
+use crate::tree::names::Names;
 use crate::tree::names::create::Content;
 use crate::tree::names::inherit::Plan;
 use crate::volume::Volume;
@@ -79,7 +80,7 @@ struct Victim<'a> {
     found: Found,
 }
 
-impl Volume {
+impl Names<'_> {
     /// Moves `old_name` in `old_dir` to `new_name` in `new_dir`.
     ///
     /// Errors: `Invalid` for flags that exclude each other, and for moving a directory below
@@ -89,7 +90,7 @@ impl Volume {
     /// `Device`. After an error nothing has changed. Locks: takes `Rename` if a directory changes
     /// its parent, `Inode` of up to four inodes, then a handle.
     pub(crate) fn rename(
-        &self,
+        self,
         old_dir: &Inode,
         old_name: &[u8],
         new_dir: &Inode,
@@ -106,15 +107,15 @@ impl Volume {
         if dots(new_name) {
             return Err(if flags.no_replace { Error::Exists } else { Error::Busy });
         }
-        self.context().check_writable()?;
+        self.volume.context().check_writable()?;
         check_name(old_name)?;
         let old = Name { dir: old_dir, name: old_name };
         let new = Name { dir: new_dir, name: new_name };
-        self.space().with_space_retry(|| self.rename_once(old, new, flags))?;
-        self.sync_names_if_flagged(&[old_dir, new_dir])
+        self.volume.space().with_space_retry(|| self.rename_once(old, new, flags))?;
+        self.volume.mount_state().sync_names_if_flagged(&[old_dir, new_dir])
     }
 
-    fn rename_once(&self, old: Name<'_>, new: Name<'_>, flags: RenameFlags) -> Result<()> {
+    fn rename_once(self, old: Name<'_>, new: Name<'_>, flags: RenameFlags) -> Result<()> {
         loop {
             let source = self.lookup(old.dir, old.name)?;
             check_name(new.name)?;
@@ -131,12 +132,12 @@ impl Volume {
             if victim.is_some() && !flags.exchange && source.is_dirty() {
                 // The new content must be on the device when the old one is gone: programs that
                 // replace a file by renaming often do not sync it.
-                self.write_back_file(&source)?;
+                self.volume.io(&source).write_back_file()?;
             }
             let is_dir = |inode: &Held<'_>| inode.read().file_kind() == FileKind::Directory;
             let moves_directory = old.dir.ino != new.dir.ino
                 && (is_dir(&source) || victim.as_ref().is_some_and(is_dir));
-            let _order = moves_directory.then(|| self.rename_lock().lock());
+            let _order = moves_directory.then(|| self.volume.rename_lock().lock());
             if moves_directory {
                 self.check_loops(old, new, &source, victim.as_deref(), flags)?;
             }
@@ -157,7 +158,7 @@ impl Volume {
     /// `Invalid` or `NotEmpty` if a directory would be moved below itself. The caller holds
     /// `Rename`.
     fn check_loops(
-        &self,
+        self,
         old: Name<'_>,
         new: Name<'_>,
         source: &Inode,
@@ -179,20 +180,20 @@ impl Volume {
     }
 
     /// Whether `above` is directory `dir` or one of its ancestors.
-    fn is_at_or_above(&self, above: Ino, dir: &Inode) -> Result<bool> {
+    fn is_at_or_above(self, above: Ino, dir: &Inode) -> Result<bool> {
         let mut at = dir.ino;
         let mut seen = HashSet::new();
         while at != above && at != Ino::ROOT {
             if !seen.insert(at) {
                 return Err(Site::of_ino(at).corrupt(What::DirectoryLoop));
             }
-            let inode = self.inode_as(at, crate::inodes::lookup::Lookup::Orphan)?;
+            let inode = self.volume.inodes().get_as(at, crate::inodes::lookup::Lookup::Orphan)?;
             let body = inode.read();
             if body.disk.links == 0 {
                 // Removed: it has no ancestors, and nothing can be moved into it.
                 return Err(Error::NotFound);
             }
-            at = self.dir(at, &body)?.lookup(b"..")?.ino;
+            at = self.volume.file(&body).dir()?.lookup(b"..")?.ino;
         }
         Ok(at == above)
     }
@@ -200,7 +201,7 @@ impl Volume {
     /// Locks all four inodes in order of numbers and finds the names again. `None` if a name
     /// belongs to another inode by now.
     fn lock_rename<'a>(
-        &self,
+        self,
         old: Name<'a>,
         new: Name<'a>,
         source: &'a Inode,
@@ -227,8 +228,8 @@ impl Volume {
         old_body.check_directory()?;
         let in_new = new_body.as_ref().unwrap_or(&old_body);
         in_new.check_directory()?;
-        let source_found = self.dir(old.dir.ino, &old_body)?.find(old.name)?;
-        let victim_found = self.dir(new.dir.ino, in_new)?.find(new.name)?;
+        let source_found = self.volume.file(&old_body).dir()?.find(old.name)?;
+        let victim_found = self.volume.file(in_new).dir()?.find(new.name)?;
         let Some(source_found) = source_found.filter(|found| found.ino == source.ino) else {
             return Ok(None);
         };
@@ -242,51 +243,58 @@ impl Volume {
         Ok(Some(Locked { old, new, old_body, new_body, source, source_body, source_found, victim }))
     }
 
-    fn replace(&self, locked: Locked<'_>, whiteout: bool) -> Result<()> {
-        locked.check_replace(self)?;
+    fn replace(self, locked: Locked<'_>, whiteout: bool) -> Result<()> {
+        locked.check_replace(self.volume)?;
         let Locked { old, new, mut old_body, mut new_body, source, mut source_body, .. } = locked;
         let (source_found, mut victim) = (locked.source_found, locked.victim);
-        let now = self.environment().now();
+        let now = self.volume.environment().now();
         let directory = source_body.file_kind() == FileKind::Directory;
         let kind = entry_kind(source_body.file_kind());
         let moved = new_body.is_some();
         if directory && moved {
-            self.dir_check_parent(source.ino, &source_body, old.dir.ino)?;
+            self.volume.file(&source_body).dir_check_parent(old.dir.ino)?;
         }
         let place = match &victim {
             Some(_) => None,
-            None => Some(self.dir_insert_place(
-                new.dir.ino,
-                new_body.as_ref().unwrap_or(&old_body),
-                new.name,
-            )?),
+            None => Some(
+                self.volume
+                    .file(new_body.as_ref().unwrap_or(&old_body))
+                    .dir_insert_place(new.name)?,
+            ),
         };
         let plan = match whiteout {
             true => Some(self.whiteout_plan(old.dir.ino, &old_body, now)?),
             false => None,
         };
         let slots = (
-            self.inode_slot(source.ino)?,
-            victim.as_ref().map(|victim| self.inode_slot(victim.inode.ino)).transpose()?,
+            self.volume.inodes().slot(source.ino)?,
+            victim
+                .as_ref()
+                .map(|victim| self.volume.inodes().slot(victim.inode.ino))
+                .transpose()?,
         );
         if let Some(plan) = &plan {
-            self.quota_prepare(plan.inode.uid, plan.inode.gid, plan.inode.projid)?;
+            self.volume.quota_accounting().prepare(
+                plan.inode.uid,
+                plan.inode.gid,
+                plan.inode.projid,
+            )?;
         }
-        let credits = self.rename_credits(
+        let credits = self.volume.credits().rename(
             new_body.as_ref().unwrap_or(&old_body),
             place.as_ref(),
             victim.as_ref().map(|victim| &*victim.body),
             plan.as_ref().map_or(&[], |plan| &plan.lists),
         );
-        let handle = self.journal().start(credits)?;
+        let handle = self.volume.journal().start(credits)?;
         let whiteout =
             plan.map(|plan| self.new_whiteout(&handle, old.dir.ino, &plan)).transpose()?;
         let mut made = whiteout.as_deref().map(|inode| (inode.ino, inode.body.write_unshared()));
         if let Some(inode) = &whiteout {
-            self.inodes().put(inode.ino, inode);
+            self.volume.inode_table().put(inode.ino, inode);
         }
         let stored = match &mut made {
-            Some((_, body)) => body.store(self, &handle),
+            Some((_, body)) => body.store(self.volume, &handle),
             None => Ok(()),
         };
         let entered =
@@ -303,45 +311,45 @@ impl Volume {
         // Adding the new name to the same directory may have moved the old one.
         let source_found = match moved || victim.is_some() {
             true => source_found,
-            false => self.dir(old.dir.ino, &old_body)?.lookup(old.name)?,
+            false => self.volume.file(&old_body).dir()?.lookup(old.name)?,
         };
         match &made {
             Some((ino, _)) => {
                 let kind = entry_kind(FileKind::CharDevice);
-                self.dir_set_found(&handle, old.dir.ino, &mut old_body, source_found, *ino, kind)?;
+                self.volume.dir_mut(&mut old_body).set_found(&handle, source_found, *ino, kind)?;
             }
-            None => self.dir_remove_found(&handle, old.dir.ino, &mut old_body, source_found)?,
+            None => self.volume.dir_mut(&mut old_body).remove_found(&handle, source_found)?,
         }
         if directory && moved {
-            self.dir_set_parent(&handle, source.ino, &mut source_body, new.dir.ino)?;
+            self.volume.dir_mut(&mut source_body).set_parent(&handle, new.dir.ino)?;
             old_body.drop_subdirectory();
         }
         let in_new = new_body.as_mut().unwrap_or(&mut old_body);
         if let Some(victim) = &victim {
             let named = Named { parent: new.dir.ino, name: new.name, ino: victim.inode.ino };
-            self.note_unnamed(&handle, in_new, victim.body.file_kind(), named);
+            self.volume.notes().note_unnamed(&handle, in_new, victim.body.file_kind(), named);
         }
         let named = Named { parent: new.dir.ino, name: new.name, ino: source.ino };
-        self.note_named(&handle, in_new, source_body.file_kind(), false, named);
+        self.volume.notes().note_named(&handle, in_new, source_body.file_kind(), false, named);
         if directory && moved && victim.is_none() {
-            in_new.add_subdirectory(self)?;
+            in_new.add_subdirectory(self.volume)?;
         }
         if directory && !moved && victim.is_some() {
             in_new.drop_subdirectory();
         }
         let named = Named { parent: old.dir.ino, name: old.name, ino: source.ino };
-        self.note_unnamed(&handle, &old_body, source_body.file_kind(), named);
+        self.volume.notes().note_unnamed(&handle, &old_body, source_body.file_kind(), named);
         if directory {
-            self.context().require_full_commit(&handle, Ineligible::RenameDir);
+            self.volume.context().require_full_commit(&handle, Ineligible::RenameDir);
         }
         source_body.disk.ctime = now;
-        source_body.store_in(self, &handle, &slots.0)?;
+        source_body.store_in(self.volume, &handle, &slots.0)?;
         if let Some(new_body) = &mut new_body {
             new_body.names_changed(now);
-            new_body.store(self, &handle)?;
+            new_body.store(self.volume, &handle)?;
         }
         old_body.names_changed(now);
-        old_body.store(self, &handle)?;
+        old_body.store(self.volume, &handle)?;
         if let (Some(victim), Some(slot)) = (&mut victim, &slots.1) {
             self.lose_link(&handle, victim.inode, &mut victim.body, slot, now)?;
         }
@@ -351,7 +359,7 @@ impl Volume {
     /// Makes the new name point to the source: in the victim's entry, or at the place that was
     /// found.
     fn enter_new(
-        &self,
+        self,
         handle: &Handle<'_>,
         new: Name<'_>,
         body: &mut Body,
@@ -359,27 +367,27 @@ impl Volume {
     ) -> Result<()> {
         let Entered { source, kind, victim, place } = entered;
         match (victim, place) {
-            (Some(found), _) => self.dir_set_found(handle, new.dir.ino, body, found, source, kind),
+            (Some(found), _) => self.volume.dir_mut(body).set_found(handle, found, source, kind),
             (None, Some(place)) => {
-                self.dir_insert_at(handle, new.dir.ino, body, place, new.name, source, kind)
+                self.volume.dir_mut(body).insert_at(handle, place, new.name, source, kind)
             }
             (None, None) => Err(Error::Invalid("a new name without its place in the directory")),
         }
     }
 
-    fn whiteout_plan(&self, dir: Ino, body: &Body, now: Timestamp) -> Result<Plan> {
+    fn whiteout_plan(self, dir: Ino, body: &Body, now: Timestamp) -> Result<Plan> {
         let rdev = Some(DeviceNumber { major: 0, minor: 0 });
         let new = super::NewFile { mode: 0, rdev, ..super::NewFile::default() };
         self.inherit(dir, body, FileKind::CharDevice, &new, now)
     }
 
-    fn new_whiteout(&self, handle: &Handle<'_>, dir: Ino, plan: &Plan) -> Result<Arc<Inode>> {
+    fn new_whiteout(self, handle: &Handle<'_>, dir: Ino, plan: &Plan) -> Result<Arc<Inode>> {
         let content = Content::Empty(FileKind::CharDevice);
         let (_, body) = self.make(handle, dir, content, &plan.inode, &plan.lists)?;
         Ok(Arc::new(Inode::new(body)))
     }
 
-    fn exchange(&self, locked: Locked<'_>) -> Result<()> {
+    fn exchange(self, locked: Locked<'_>) -> Result<()> {
         let Some(mut victim) = locked.victim else { return Err(Error::NotFound) };
         let (mut old_body, mut new_body) = (locked.old_body, locked.new_body);
         let mut source_body = locked.source_body;
@@ -392,10 +400,10 @@ impl Volume {
             check_project(new_body, &source_body)?;
             check_project(&old_body, &victim.body)?;
             if is_dir(&source_body) {
-                self.dir_check_parent(source.ino, &source_body, old.dir.ino)?;
+                self.volume.file(&source_body).dir_check_parent(old.dir.ino)?;
             }
             if is_dir(&victim.body) {
-                self.dir_check_parent(victim.inode.ino, &victim.body, new.dir.ino)?;
+                self.volume.file(&victim.body).dir_check_parent(new.dir.ino)?;
             }
             match (is_dir(&source_body), is_dir(&victim.body)) {
                 (true, false) => self.check_subdirectory(new_body)?,
@@ -403,43 +411,44 @@ impl Volume {
                 _ => {}
             }
         }
-        let now = self.environment().now();
-        let slots = (self.inode_slot(source.ino)?, self.inode_slot(victim.inode.ino)?);
-        let handle = self.journal().start(super::credits::EXCHANGE)?;
-        self.context().require_full_commit(&handle, Ineligible::CrossRename);
+        let now = self.volume.environment().now();
+        let slots =
+            (self.volume.inodes().slot(source.ino)?, self.volume.inodes().slot(victim.inode.ino)?);
+        let handle = self.volume.journal().start(super::credits::EXCHANGE)?;
+        self.volume.context().require_full_commit(&handle, Ineligible::CrossRename);
         let kind = entry_kind(victim.body.file_kind());
         let found = locked.source_found;
-        self.dir_set_found(&handle, old.dir.ino, &mut old_body, found, victim.inode.ino, kind)?;
+        self.volume.dir_mut(&mut old_body).set_found(&handle, found, victim.inode.ino, kind)?;
         let in_new = new_body.as_mut().unwrap_or(&mut old_body);
         let kind = entry_kind(source_body.file_kind());
-        self.dir_set_found(&handle, new.dir.ino, in_new, victim.found, source.ino, kind)?;
+        self.volume.dir_mut(in_new).set_found(&handle, victim.found, source.ino, kind)?;
         if let Some(new_body) = &mut new_body {
             if is_dir(&source_body) {
-                self.dir_set_parent(&handle, source.ino, &mut source_body, new.dir.ino)?;
+                self.volume.dir_mut(&mut source_body).set_parent(&handle, new.dir.ino)?;
             }
             if is_dir(&victim.body) {
-                self.dir_set_parent(&handle, victim.inode.ino, &mut victim.body, old.dir.ino)?;
+                self.volume.dir_mut(&mut victim.body).set_parent(&handle, old.dir.ino)?;
             }
             match (is_dir(&source_body), is_dir(&victim.body)) {
                 (true, false) => {
                     old_body.drop_subdirectory();
-                    new_body.add_subdirectory(self)?;
+                    new_body.add_subdirectory(self.volume)?;
                 }
                 (false, true) => {
                     new_body.drop_subdirectory();
-                    old_body.add_subdirectory(self)?;
+                    old_body.add_subdirectory(self.volume)?;
                 }
                 _ => {}
             }
             new_body.names_changed(now);
-            new_body.store(self, &handle)?;
+            new_body.store(self.volume, &handle)?;
         }
         old_body.names_changed(now);
-        old_body.store(self, &handle)?;
+        old_body.store(self.volume, &handle)?;
         source_body.disk.ctime = now;
-        source_body.store_in(self, &handle, &slots.0)?;
+        source_body.store_in(self.volume, &handle, &slots.0)?;
         victim.body.disk.ctime = now;
-        victim.body.store_in(self, &handle, &slots.1)?;
+        victim.body.store_in(self.volume, &handle, &slots.1)?;
         handle.stop()
     }
 }
@@ -494,10 +503,8 @@ impl Locked<'_> {
             return Ok(());
         }
         match &self.victim {
-            Some(victim) if !volume.dir(victim.inode.ino, &victim.body)?.is_empty()? => {
-                Err(Error::NotEmpty)
-            }
-            None if self.new_body.is_some() => volume.check_subdirectory(new_body),
+            Some(victim) if !volume.file(&victim.body).dir()?.is_empty()? => Err(Error::NotEmpty),
+            None if self.new_body.is_some() => volume.names().check_subdirectory(new_body),
             _ => Ok(()),
         }
     }

@@ -11,21 +11,21 @@ use super::lock::Entry;
 use crate::inodes::fast_commit::Named;
 use crate::inodes::lookup::Slot;
 use crate::state::inode::{Body, Inode};
-use crate::volume::Volume;
+use crate::tree::names::Names;
 use extant_base::{Error, Result};
 use extant_journal::Handle;
 use extant_ondisk::inode::FileKind;
 use extant_ondisk::time::Timestamp;
 use std::sync::atomic::Ordering;
 
-impl Volume {
+impl Names<'_> {
     /// Removes `name`, which must not be a directory's, from directory `dir`.
     ///
     /// Errors: `ReadOnly`; `NameTooLong`, `NotFound`, `NotADirectory`; `IsADirectory`;
     /// `NotPermitted` if a flag forbids it; `Corrupt`, `Device`. After an error nothing has
     /// changed. Locks: takes `Inode` of the directory and the file, then a handle.
-    pub(crate) fn unlink(&self, dir: &Inode, name: &[u8]) -> Result<()> {
-        self.context().check_writable()?;
+    pub(crate) fn unlink(self, dir: &Inode, name: &[u8]) -> Result<()> {
+        self.volume.context().check_writable()?;
         check_name(name)?;
         if matches!(name, b"." | b"..") {
             return Err(Error::IsADirectory);
@@ -37,15 +37,15 @@ impl Volume {
             }
             self.remove_entry(entry, name)
         })?;
-        self.sync_names_if_flagged(&[dir])
+        self.volume.mount_state().sync_names_if_flagged(&[dir])
     }
 
     /// Removes `name` of an empty directory from directory `dir`.
     ///
-    /// Errors: as [`Volume::unlink`], but `NotADirectory` for other kinds of file; `NotEmpty`, also
+    /// Errors: as [`Names::unlink`], but `NotADirectory` for other kinds of file; `NotEmpty`, also
     /// for ".."; `Invalid` for ".".
-    pub(crate) fn rmdir(&self, dir: &Inode, name: &[u8]) -> Result<()> {
-        self.context().check_writable()?;
+    pub(crate) fn rmdir(self, dir: &Inode, name: &[u8]) -> Result<()> {
+        self.volume.context().check_writable()?;
         check_name(name)?;
         match name {
             b"." => return Err(Error::Invalid("\".\" cannot be removed")),
@@ -60,27 +60,27 @@ impl Volume {
             if entry.target.ino == extant_base::Ino::ROOT {
                 return Err(Error::Busy);
             }
-            if !self.dir(entry.target.ino, &entry.target_body)?.is_empty()? {
+            if !self.volume.file(&entry.target_body).dir()?.is_empty()? {
                 return Err(Error::NotEmpty);
             }
             self.remove_entry(entry, name)
         })?;
-        self.sync_names_if_flagged(&[dir])
+        self.volume.mount_state().sync_names_if_flagged(&[dir])
     }
 
-    fn remove_entry(&self, entry: Entry<'_>, name: &[u8]) -> Result<()> {
+    fn remove_entry(self, entry: Entry<'_>, name: &[u8]) -> Result<()> {
         let Entry { dir, mut dir_body, found, target, mut target_body } = entry;
-        let now = self.environment().now();
-        let slots = (self.inode_slot(dir.ino)?, self.inode_slot(target.ino)?);
-        let handle = self.journal().start(self.unlink_credits(&target_body))?;
-        self.dir_remove_found(&handle, dir.ino, &mut dir_body, found)?;
+        let now = self.volume.environment().now();
+        let slots = (self.volume.inodes().slot(dir.ino)?, self.volume.inodes().slot(target.ino)?);
+        let handle = self.volume.journal().start(self.volume.credits().unlink(&target_body))?;
+        self.volume.dir_mut(&mut dir_body).remove_found(&handle, found)?;
         let named = Named { parent: dir.ino, name, ino: target.ino };
-        self.note_unnamed(&handle, &dir_body, target_body.file_kind(), named);
+        self.volume.notes().note_unnamed(&handle, &dir_body, target_body.file_kind(), named);
         if target_body.file_kind() == FileKind::Directory {
             dir_body.drop_subdirectory();
         }
         dir_body.names_changed(now);
-        dir_body.store_in(self, &handle, &slots.0)?;
+        dir_body.store_in(self.volume, &handle, &slots.0)?;
         self.lose_link(&handle, target, &mut target_body, &slots.1, now)?;
         handle.stop()
     }
@@ -89,7 +89,7 @@ impl Volume {
     /// zero, the inode is freed if that takes little work and only the caller holds it; otherwise
     /// it is recorded as an orphan.
     pub(super) fn lose_link(
-        &self,
+        self,
         handle: &Handle<'_>,
         target: &Inode,
         body: &mut Body,
@@ -102,7 +102,7 @@ impl Volume {
             _ => body.disk.links.saturating_sub(1),
         };
         if body.disk.links > 0 {
-            return body.store_in(self, handle, slot);
+            return body.store_in(self.volume, handle, slot);
         }
         // While a write of its data is in flight, the inode keeps its blocks.
         let still = target.writing_back.try_lock();
@@ -110,15 +110,15 @@ impl Volume {
             && still.is_some()
             && self.is_quick_to_release(body)
         {
-            self.drop_folios(target, body);
-            match self.release_inode(handle, target.ino, body) {
+            self.volume.io(target).drop_folios(body);
+            match self.volume.file_mut(body).release_inode(handle) {
                 Ok(()) => return Ok(()),
                 // What remains of it becomes an orphan.
-                Err(error) => self.context().note_error(&error),
+                Err(error) => self.volume.context().note_error(&error),
             }
         }
         target.unlinked.store(true, Ordering::Release);
-        self.orphan_add(handle, target.ino, body)?;
-        body.store_in(self, handle, slot)
+        self.volume.file_mut(body).orphan_add(handle)?;
+        body.store_in(self.volume, handle, slot)
     }
 }

@@ -19,21 +19,34 @@ use extant_journal::{Handle, MetaBlock};
 use extant_ondisk::extent::ExtentState;
 use extant_ondisk::inode::{Inode as DiskInode, InodeFlags};
 
+/// The charging of usage to users, groups and projects.
+#[derive(Clone, Copy)]
+pub(crate) struct QuotaAccounting<'a> {
+    volume: &'a Volume,
+}
+
+impl Volume {
+    /// The accounting of usage on this volume.
+    pub(crate) fn quota_accounting(&self) -> QuotaAccounting<'_> {
+        QuotaAccounting { volume: self }
+    }
+}
+
 impl QuotaHost for Volume {
     fn context(&self) -> &Context {
         self.context()
     }
 
     fn read_inode(&self, ino: Ino) -> Result<Body> {
-        self.read_inode(ino)
+        self.inodes().read(ino)
     }
 
     fn has_map(&self, body: &Body) -> bool {
-        self.has_map(body)
+        self.file(body).has_map()
     }
 
-    fn content_block(&self, ino: Ino, body: &Body, at: LogicalBlock) -> Result<Option<MetaBlock>> {
-        self.content_block(ino, body, at)
+    fn content_block(&self, body: &Body, at: LogicalBlock) -> Result<Option<MetaBlock>> {
+        self.file(body).content_block(at)
     }
 
     fn is_system(&self, block: BlockNr) -> bool {
@@ -42,14 +55,13 @@ impl QuotaHost for Volume {
 
     fn add_block(
         &self,
-        ino: Ino,
         body: &mut Body,
         handle: &Handle<'_>,
         at: LogicalBlock,
     ) -> Result<Option<BlockNr>> {
         let mut new = None;
         let range = at.0..at.0.saturating_add(1);
-        self.fill(ino, body, handle, range, ExtentState::Written, &mut |run| {
+        self.file_mut(body).fill(handle, range, ExtentState::Written, &mut |run| {
             new = run.target.block();
             Ok(())
         })?;
@@ -61,34 +73,34 @@ impl QuotaHost for Volume {
     }
 }
 
-impl Volume {
+impl<'a> QuotaAccounting<'a> {
     /// Metadata blocks that a step dirties in quota files when it changes the usage of `inodes`
     /// inodes whose owners stay the same. The caller adds them to the step's credits. 0 if usage is
     /// not counted.
-    pub(crate) fn quota_credits(&self, inodes: u32) -> u32 {
-        self.quota().map_or(0, |quota| quota.len() * inodes)
+    pub(crate) fn credits(self, inodes: u32) -> u32 {
+        self.volume.quota().map_or(0, |quota| quota.len() * inodes)
     }
 
     /// Makes sure that owner, group and project have entries, before a handle starts that charges
     /// them.
     ///
     /// Errors: `NoSpace`, `Device`, `Aborted`. Locks: the caller holds no handle.
-    pub(crate) fn quota_prepare(&self, uid: u32, gid: u32, projid: u32) -> Result<()> {
-        let Some(quota) = self.quota() else { return Ok(()) };
-        quota.prepare(self, &Holding::of_ids(uid, gid, projid))
+    pub(crate) fn prepare(self, uid: u32, gid: u32, projid: u32) -> Result<()> {
+        let Some(quota) = self.volume.quota() else { return Ok(()) };
+        quota.prepare(self.volume, &Holding::of_ids(uid, gid, projid))
     }
 
     /// Charges the difference between a stored inode and `held`, the content of its slot before.
     ///
     /// Errors: `Device`, `Aborted`. Locks: takes `Quota`.
-    pub(crate) fn quota_stored(
-        &self,
+    pub(crate) fn stored(
+        self,
         handle: &Handle<'_>,
         ino: Ino,
         body: &mut Body,
         held: Option<Holding>,
     ) -> Result<()> {
-        let Some(quota) = self.quota().filter(|_| self.counts(ino, body)) else {
+        let Some(quota) = self.volume.quota().filter(|_| self.counts(ino, body)) else {
             return Ok(());
         };
         let from = held.filter(|_| matches!(body.counted, Counted::Kept | Counted::Released));
@@ -107,29 +119,29 @@ impl Volume {
         // names them.
         let moves = from.zip(to).is_some_and(|(from, to)| !from.has_ids_of(&to));
         let values = if moves { self.count_value_inodes(ino, body)? } else { 0 };
-        quota.transfer(self, handle, from, to, values)
+        quota.transfer(self.volume, handle, from, to, values)
     }
 
     /// Charges `inodes` value inodes that the attributes of an inode name in addition; negative:
     /// fewer.
-    pub(crate) fn quota_values(
-        &self,
+    pub(crate) fn values(
+        self,
         handle: &Handle<'_>,
         ino: Ino,
         body: &Body,
         inodes: i64,
     ) -> Result<()> {
-        let Some(quota) = self.quota().filter(|_| self.counts(ino, body)) else {
+        let Some(quota) = self.volume.quota().filter(|_| self.counts(ino, body)) else {
             return Ok(());
         };
-        quota.add_inodes(self, handle, &Holding::of(&body.disk), inodes)
+        quota.add_inodes(self.volume, handle, &Holding::of(&body.disk), inodes)
     }
 
     /// Checks that the owner, group and project of an inode may use `sectors` more. Always passes
     /// unless the volume was opened to enforce limits.
     ///
     /// Errors: `QuotaExceeded`, `Device`. Locks: takes `Quota`.
-    pub(crate) fn quota_check(&self, ino: Ino, body: &Body, sectors: u64) -> Result<()> {
+    pub(crate) fn check(self, ino: Ino, body: &Body, sectors: u64) -> Result<()> {
         if self.enforced().is_none() || !self.counts(ino, body) {
             return Ok(());
         }
@@ -137,8 +149,8 @@ impl Volume {
         let stored = match body.counted {
             Counted::New | Counted::Never => 0,
             _ => {
-                let (block, place) = self.inode_slot(ino)?;
-                let held = Holding::of_slot(&block.read()[place], ino, self.inode_format());
+                let (block, place) = self.volume.inodes().slot(ino)?;
+                let held = Holding::of_slot(&block.read()[place], ino, self.volume.inode_format());
                 held.map_or(0, |held| held.sectors())
             }
         };
@@ -149,32 +161,32 @@ impl Volume {
 
     /// Checks that the owner, group and project of a new inode may have one more inode.
     ///
-    /// Errors and locks as [`Volume::quota_check`].
-    pub(crate) fn quota_check_new(&self, disk: &DiskInode) -> Result<()> {
+    /// Errors and locks as [`QuotaAccounting::check`].
+    pub(crate) fn check_new(self, disk: &DiskInode) -> Result<()> {
         match disk.flags.contains(InodeFlags::EA_INODE) {
             true => Ok(()),
             false => self.check_limits(disk, Wanted { bytes: 0, inodes: 1 }),
         }
     }
 
-    fn check_limits(&self, disk: &DiskInode, wanted: Wanted) -> Result<()> {
+    fn check_limits(self, disk: &DiskInode, wanted: Wanted) -> Result<()> {
         let Some(quota) = self.enforced() else { return Ok(()) };
-        quota.check(self, &Holding::of(disk), wanted)
+        quota.check(self.volume, &Holding::of(disk), wanted)
     }
 
-    fn enforced(&self) -> Option<&Quota> {
-        self.quota().filter(|quota| quota.is_enforced())
+    fn enforced(self) -> Option<&'a Quota> {
+        self.volume.quota().filter(|quota| quota.is_enforced())
     }
 
     /// Removes idle entries, at close.
     ///
     /// Errors: `Device`, `Aborted`. Locks: the caller holds no handle.
-    pub(crate) fn quota_sweep(&self) -> Result<()> {
-        let Some(quota) = self.quota() else { return Ok(()) };
-        quota.sweep(self)
+    pub(crate) fn sweep(self) -> Result<()> {
+        let Some(quota) = self.volume.quota() else { return Ok(()) };
+        quota.sweep(self.volume)
     }
 
-    fn counts(&self, ino: Ino, body: &Body) -> bool {
-        !self.is_hidden(ino) && !body.disk.flags.contains(InodeFlags::EA_INODE)
+    fn counts(self, ino: Ino, body: &Body) -> bool {
+        !self.volume.inodes().is_hidden(ino) && !body.disk.flags.contains(InodeFlags::EA_INODE)
     }
 }

@@ -6,11 +6,12 @@
 //!
 //! For a bulk load, which counts usage at its end, and for recovery, which counts it again.
 
+use crate::inodes::file::FileRef;
 use crate::inodes::map::Target;
 use crate::state::inode::Body;
 use crate::state::quota::quota_inodes;
+use crate::tree::usage::QuotaAccounting;
 use crate::tree::xattr::list::Stored;
-use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Ino, Result};
 use extant_journal::{Credits, Handle};
 use extant_ondisk::extent::ExtentState;
@@ -35,13 +36,14 @@ pub(crate) struct Usage {
 
 impl Usage {
     /// Counts `ino`, whose body is final. Malformed attributes do not count. Errors: `Device`.
-    pub(crate) fn charge(&mut self, volume: &Volume, ino: Ino, body: &Body) -> Result<()> {
-        let inodes = 1 + volume.count_value_inodes(ino, body)?;
-        let bytes = body.disk.sectors.saturating_mul(512);
+    pub(crate) fn charge(&mut self, file: FileRef<'_>) -> Result<()> {
+        let inodes =
+            1 + file.volume.quota_accounting().count_value_inodes(file.ino(), file.body)?;
+        let bytes = file.body.disk.sectors.saturating_mul(512);
         for (totals, id) in [
-            (&mut self.by_user, body.disk.uid),
-            (&mut self.by_group, body.disk.gid),
-            (&mut self.by_project, body.disk.projid),
+            (&mut self.by_user, file.body.disk.uid),
+            (&mut self.by_group, file.body.disk.gid),
+            (&mut self.by_project, file.body.disk.projid),
         ] {
             let total = totals.entry(id).or_default();
             total.inodes = total.inodes.saturating_add(inodes);
@@ -71,26 +73,26 @@ impl Usage {
     }
 }
 
-impl Volume {
+impl QuotaAccounting<'_> {
     /// Whether the volume has quota files.
-    pub(crate) fn has_quota(&self) -> bool {
-        self.has_ro_compat(RoCompat::QUOTA)
+    pub(crate) fn has_quota(self) -> bool {
+        self.volume.has_ro_compat(RoCompat::QUOTA)
     }
 
     /// Rewrites all quota files, for a volume without limits.
     ///
     /// Errors: `NoSpace`, `Corrupt`, `Device`.
-    pub(crate) fn write_quota_files(&self, usage: &Usage) -> Result<()> {
-        let superblock = self.context().superblock().read().clone();
+    pub(crate) fn write_quota_files(self, usage: &Usage) -> Result<()> {
+        let superblock = self.volume.context().superblock().read().clone();
         for (kind, ino) in quota_inodes(&superblock) {
             let content = usage.file(kind);
-            let blocks = self.block_size().blocks_for(content.len() as u64);
+            let blocks = self.volume.block_size().blocks_for(content.len() as u64);
             let blocks = u32::try_from(blocks).map_err(|_| Error::FileTooLarge)?;
-            let handle = self.journal().start(Credits::blocks(64 + blocks))?;
-            let mut body = self.read_inode(ino)?;
+            let handle = self.volume.journal().start(Credits::blocks(64 + blocks))?;
+            let mut body = self.volume.inodes().read(ino)?;
             self.rewrite(&handle, ino, &mut body, &content, blocks)?;
             body.disk.size = body.disk.size.max(content.len() as u64);
-            body.store(self, &handle)?;
+            body.store(self.volume, &handle)?;
             handle.stop()?;
         }
         Ok(())
@@ -98,42 +100,45 @@ impl Volume {
 
     /// Puts `content` into the first `blocks` blocks of an inode whose data is metadata.
     fn rewrite(
-        &self,
+        self,
         handle: &Handle<'_>,
-        ino: Ino,
+        _ino: Ino,
         body: &mut Body,
         content: &[u8],
         blocks: u32,
     ) -> Result<()> {
-        let bs = self.block_size().bytes();
+        let bs = self.volume.block_size().bytes();
         let put = |run: crate::inodes::map::Run| {
             let Target::Written(first) = run.target else { return Ok(()) };
             for n in 0..run.len {
                 let bytes = content.chunks(bs).nth((run.logical.0 + n) as usize);
                 let bytes = bytes.unwrap_or_default();
-                let block = self.journal().cache().get_new(BlockNr(first.0 + u64::from(n)))?;
+                let block =
+                    self.volume.journal().cache().get_new(BlockNr(first.0 + u64::from(n)))?;
                 block.write(handle)?.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
             }
             Ok(())
         };
-        self.fill(ino, body, handle, 0..blocks, ExtentState::Written, &mut { put })
+        self.volume.file_mut(body).fill(handle, 0..blocks, ExtentState::Written, &mut { put })
     }
 
     /// Attributes of an inode whose values live in inodes of their own; 0 where they are malformed.
-    pub(super) fn count_value_inodes(&self, ino: Ino, body: &Body) -> Result<u64> {
-        if !self.has_incompat(Incompat::EA_INODE) {
+    pub(super) fn count_value_inodes(self, _ino: Ino, body: &Body) -> Result<u64> {
+        if !self.volume.has_incompat(Incompat::EA_INODE) {
             return Ok(0);
         }
         let lists = self
-            .xattr_tail_list(ino, body)
-            .and_then(|tail| Ok((tail, self.xattr_block_list(ino, body)?)));
+            .volume
+            .xattrs(body)
+            .tail_list()
+            .and_then(|tail| Ok((tail, self.volume.xattrs(body).block_list()?)));
         match lists {
             Ok((tail, block)) => {
                 let all = tail.iter().chain(&block);
                 Ok(all.filter(|a| matches!(a.value, Stored::InInode { .. })).count() as u64)
             }
             Err(error @ Error::Corrupt { .. }) => {
-                self.context().note_error(&error);
+                self.volume.context().note_error(&error);
                 Ok(0)
             }
             Err(error) => Err(error),

@@ -16,8 +16,7 @@
 use super::list::{Attribute, Stored};
 use crate::context::role::Role;
 use crate::space::reservations::Allowance;
-use crate::state::inode::Body;
-use crate::volume::Volume;
+use crate::tree::xattr::{XattrStore, XattrsMut};
 use extant_base::{BlockNr, Ino, Result, Site};
 use extant_journal::{Handle, Ineligible, MetaBlock, MetaMut};
 use extant_ondisk::features::Compat;
@@ -26,87 +25,94 @@ use extant_ondisk::xattr::{BLOCK_HEADER_LEN, BlockHeader, REFCOUNT_MAX, encode_b
 /// Memory for the known blocks, in bytes.
 const KNOWN_BYTES: usize = 4 << 20;
 
-impl Volume {
+impl XattrsMut<'_> {
     /// Makes `list` the content of the inode's attribute block. With an empty list, the inode loses
     /// its block.
     ///
     /// Entries of `list` that were already in the old block get references of their own where they
     /// need them; new entries come with theirs. Errors: `NoSpace` (nothing changed), `Corrupt`,
     /// `Device`.
-    pub(super) fn xattr_store_block(
-        &self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
-        list: &[Attribute],
-    ) -> Result<()> {
-        let old = self.xattr_block_list(ino, body)?;
+    pub(super) fn store_block(&mut self, handle: &Handle<'_>, list: &[Attribute]) -> Result<()> {
+        let old = self.as_ref().block_list()?;
         if list.is_empty() {
-            return match body.disk.file_acl {
-                Some(nr) => self.leave_block(handle, ino, body, nr, &old),
+            return match self.body.disk.file_acl {
+                Some(nr) => self.leave_block(handle, nr, &old),
                 None => Ok(()),
             };
         }
         let new: Vec<_> = list.iter().map(Attribute::to_new).collect();
-        let content = encode_block(&new, self.block_size().bytes())?;
-        let hash = BlockHeader::read(&content, Site::of_ino(ino))?.hash;
+        let content = encode_block(&new, self.volume.block_size().bytes())?;
+        let hash = BlockHeader::read(&content, Site::of_ino(self.ino()))?.hash;
 
         // This is done before the first change, so that nothing after that can fail because of it.
-        self.context().add_compat(handle, Compat::EXT_ATTR)?;
+        self.volume.context().add_compat(handle, Compat::EXT_ATTR)?;
         // From here on this call owns one reference for each value that `list` names.
         let mut added = Vec::new();
         for attribute in list.iter().filter(|attribute| !attribute.fresh) {
             if let Stored::InInode { ino: value, .. } = attribute.value {
-                self.value_add(handle, value)?;
+                self.volume.xattr_store().value_add(handle, value)?;
                 added.push(value);
             }
         }
-        let own = body.disk.file_acl;
-        if let Some(nr) = self.join_block(handle, hash, &content, own)? {
+        let own = self.body.disk.file_acl;
+        if let Some(nr) = self.volume.xattr_store().join_block(handle, hash, &content, own)? {
             if own != Some(nr) {
                 if let Some(own) = own {
-                    self.leave_block(handle, ino, body, own, &old)?;
+                    self.leave_block(handle, own, &old)?;
                 }
-                body.disk.file_acl = Some(nr);
-                body.disk.sectors +=
-                    self.context().sectors(u64::from(self.geometry().cluster_ratio()));
+                self.body.disk.file_acl = Some(nr);
+                self.body.disk.sectors += self
+                    .volume
+                    .context()
+                    .sectors(u64::from(self.volume.geometry().cluster_ratio()));
             }
             // The joined block already has its own references.
-            return values(list).try_for_each(|value| self.value_drop(handle, ino, body, value));
+            return values(list).try_for_each(|value| {
+                self.volume.xattr_store().value_drop(handle, self.ino(), self.body, value)
+            });
         }
         if let Some(nr) = own
-            && let Some(block) = self.rewrite_block(handle, ino, nr, &content)?
+            && let Some(block) =
+                self.volume.xattr_store().rewrite_block(handle, self.ino(), nr, &content)?
         {
-            self.note_block(hash, block);
-            return values(&old).try_for_each(|value| self.value_drop(handle, ino, body, value));
+            self.volume.xattr_store().note_block(hash, block);
+            return values(&old).try_for_each(|value| {
+                self.volume.xattr_store().value_drop(handle, self.ino(), self.body, value)
+            });
         }
-        let goal = self.space().group_start(ino);
+        let goal = self.volume.space().group_start(self.ino());
         // No space is reserved for attributes: they must not use clusters that are reserved for
         // data.
-        let nr = match self.allocate_metadata(ino, body, handle, goal, Allowance::Data) {
+        let nr = match self.volume.file_mut(self.body).allocate_metadata(
+            handle,
+            goal,
+            Allowance::Data,
+        ) {
             Ok(nr) => nr,
             Err(error) => {
                 for value in added {
-                    self.value_drop(handle, ino, body, value)?;
+                    self.volume.xattr_store().value_drop(handle, self.ino(), self.body, value)?;
                 }
                 return Err(error);
             }
         };
-        let block = self.journal().cache().get_new(nr)?;
-        self.write_block(handle, &block, &content)?;
+        let block = self.volume.journal().cache().get_new(nr)?;
+        self.volume.xattr_store().write_block(handle, &block, &content)?;
         block.set_verified_as(Role::Xattrs.kind());
         if let Some(own) = own {
-            self.leave_block(handle, ino, body, own, &old)?;
+            self.leave_block(handle, own, &old)?;
         }
-        body.disk.file_acl = Some(nr);
-        self.note_block(hash, block);
+        self.body.disk.file_acl = Some(nr);
+        self.volume.xattr_store().note_block(hash, block);
         Ok(())
     }
+}
 
+impl XattrStore<'_> {
     /// Takes a reference on a known block with this content (not if it is `own`). `None` if there
     /// is no such block.
     fn join_block(
-        &self,
+        self,
         handle: &Handle<'_>,
         hash: u32,
         content: &[u8],
@@ -115,7 +121,9 @@ impl Volume {
         if hash == 0 {
             return Ok(None);
         }
-        let Some(block) = self.shared_xattrs().blocks().lock().find(hash) else { return Ok(None) };
+        let Some(block) = self.volume.shared_xattrs().blocks().lock().find(hash) else {
+            return Ok(None);
+        };
         let count = share_count(&block.read(), content);
         let Some(count) = count else { return Ok(None) };
         if own == Some(block.nr()) {
@@ -139,19 +147,19 @@ impl Volume {
 
     /// Writes new content over a block that no other inode shares; `None` if one does.
     fn rewrite_block(
-        &self,
+        self,
         handle: &Handle<'_>,
         ino: Ino,
         nr: BlockNr,
         content: &[u8],
     ) -> Result<Option<MetaBlock>> {
-        let block = self.xattr_block(ino, nr)?;
+        let block = self.block(ino, nr)?;
         let at = Site::of_ino(ino).block(nr);
         let before = BlockHeader::read(&block.read(), at)?;
         if before.refcount > 1 {
             return Ok(None);
         }
-        self.shared_xattrs().blocks().lock().drop_block(before.hash, nr);
+        self.volume.shared_xattrs().blocks().lock().drop_block(before.hash, nr);
         {
             let block_mut = self.change_block(handle, &block)?;
             let mut bytes = block_mut.bytes_mut();
@@ -163,54 +171,48 @@ impl Volume {
         }
         Ok(Some(block))
     }
+}
 
+impl XattrsMut<'_> {
     /// Drops the inode's reference on block `nr`, which holds `list`. Dropping the last one frees
     /// the block.
-    fn leave_block(
-        &self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
-        nr: BlockNr,
-        list: &[Attribute],
-    ) -> Result<()> {
-        let block = self.xattr_block(ino, nr)?;
+    fn leave_block(&mut self, handle: &Handle<'_>, nr: BlockNr, list: &[Attribute]) -> Result<()> {
+        let block = self.volume.xattr_store().block(self.ino(), nr)?;
         let before = {
-            let block_mut = self.change_block(handle, &block)?;
+            let block_mut = self.volume.xattr_store().change_block(handle, &block)?;
             let mut bytes = block_mut.bytes_mut();
-            let before = BlockHeader::read(&bytes, Site::of_ino(ino).block(nr))?;
+            let before = BlockHeader::read(&bytes, Site::of_ino(self.ino()).block(nr))?;
             if before.refcount > 1 {
                 BlockHeader::set_refcount(&mut bytes, before.refcount - 1);
-                self.update_checksum(&mut bytes, nr);
+                self.volume.xattr_store().update_checksum(&mut bytes, nr);
             } else {
                 bytes[..4].fill(0); // the magic
             }
             before
         };
-        body.disk.file_acl = None;
+        self.body.disk.file_acl = None;
         if before.refcount > 1 {
-            let sectors = self.context().sectors(u64::from(self.geometry().cluster_ratio()));
-            body.disk.sectors = body.disk.sectors.saturating_sub(sectors);
+            let sectors =
+                self.volume.context().sectors(u64::from(self.volume.geometry().cluster_ratio()));
+            self.body.disk.sectors = self.body.disk.sectors.saturating_sub(sectors);
             return Ok(());
         }
-        self.shared_xattrs().blocks().lock().drop_block(before.hash, nr);
+        self.volume.shared_xattrs().blocks().lock().drop_block(before.hash, nr);
         for value in values(list) {
-            self.value_drop(handle, ino, body, value)?;
+            self.volume.xattr_store().value_drop(handle, self.ino(), self.body, value)?;
         }
-        self.free_metadata(ino, body, handle, nr)
+        self.volume.file_mut(self.body).free_metadata(handle, nr)
     }
+}
 
+impl XattrStore<'_> {
     /// Permission to change an attribute block. No fast commit can record this change.
-    fn change_block<'m>(
-        &self,
-        handle: &'m Handle<'_>,
-        block: &'m MetaBlock,
-    ) -> Result<MetaMut<'m>> {
-        self.context().require_full_commit(handle, Ineligible::Xattr);
+    fn change_block<'m>(self, handle: &'m Handle<'_>, block: &'m MetaBlock) -> Result<MetaMut<'m>> {
+        self.volume.context().require_full_commit(handle, Ineligible::Xattr);
         block.write(handle)
     }
 
-    fn write_block(&self, handle: &Handle<'_>, block: &MetaBlock, content: &[u8]) -> Result<()> {
+    fn write_block(self, handle: &Handle<'_>, block: &MetaBlock, content: &[u8]) -> Result<()> {
         let block_mut = self.change_block(handle, block)?;
         let mut bytes = block_mut.bytes_mut();
         bytes.copy_from_slice(content);
@@ -218,16 +220,16 @@ impl Volume {
         Ok(())
     }
 
-    fn update_checksum(&self, bytes: &mut [u8], nr: BlockNr) {
-        if let Some(seed) = self.checksums().seed() {
+    fn update_checksum(self, bytes: &mut [u8], nr: BlockNr) {
+        if let Some(seed) = self.volume.checksums().seed() {
             BlockHeader::set_checksum(bytes, seed, nr);
         }
     }
 
-    fn note_block(&self, hash: u32, block: MetaBlock) {
+    fn note_block(self, hash: u32, block: MetaBlock) {
         if hash != 0 {
-            let most = (KNOWN_BYTES >> self.block_size().log2()).max(16);
-            self.shared_xattrs().blocks().lock().note(hash, block, most);
+            let most = (KNOWN_BYTES >> self.volume.block_size().log2()).max(16);
+            self.volume.shared_xattrs().blocks().lock().note(hash, block, most);
         }
     }
 }

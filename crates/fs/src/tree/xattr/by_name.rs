@@ -9,8 +9,8 @@
 //! Source: xattr(7), setxattr(2).
 
 use crate::state::inode::{Body, Inode};
-use crate::volume::Volume;
-use extant_base::{Error, Ino, Result};
+use crate::tree::xattr::{XattrStore, XattrsMut};
+use extant_base::{Error, Result};
 use extant_ondisk::inode::{FileKind, InodeFlags};
 use extant_ondisk::xattr::NameIndex;
 
@@ -31,19 +31,19 @@ pub enum XattrMode {
     Replace,
 }
 
-impl Volume {
+impl XattrStore<'_> {
     /// Sets the attribute with this full name, or removes it if `value` is `None`.
     ///
     /// Errors: as [`Filesystem::set_xattr`](crate::Filesystem::set_xattr). Locks: takes `Inode`,
     /// then a handle.
     pub(crate) fn set_xattr(
-        &self,
+        self,
         inode: &Inode,
         full: &[u8],
         value: Option<&[u8]>,
         mode: XattrMode,
     ) -> Result<()> {
-        self.context().check_writable()?;
+        self.volume.context().check_writable()?;
         let (index, name) = split_name(full)?;
         if value.is_some_and(|value| value.len() > VALUE_MAX) {
             return Err(Error::TooBig);
@@ -52,42 +52,43 @@ impl Volume {
         let body = &mut *locked;
         check_attribute(body, index)?;
         body.no_capability = false;
-        self.space()
-            .with_space_retry(|| self.change_xattr(inode.ino, body, (index, name), value, mode))?;
+        self.volume.space().with_space_retry(|| {
+            self.volume.xattrs_mut(body).change_xattr((index, name), value, mode)
+        })?;
         drop(locked);
-        self.sync_if_flagged(inode)
+        self.volume.io(inode).sync_if_flagged()
     }
+}
 
+impl XattrsMut<'_> {
     /// Removes the capabilities of a file whose content is about to change, as Linux does.
     ///
     /// Errors: `Corrupt`, `Device`. Locks: the caller holds the inode's, and no handle.
-    pub(crate) fn drop_capability(&self, ino: Ino, body: &mut Body) -> Result<()> {
-        if body.no_capability {
+    pub(crate) fn drop_capability(&mut self) -> Result<()> {
+        if self.body.no_capability {
             return Ok(());
         }
         let name = (NameIndex::SECURITY, &b"capability"[..]);
-        if self.stored_xattr(ino, body, name.0, name.1)?.is_some() {
-            self.change_xattr(ino, body, name, None, XattrMode::Any)?;
+        if self.as_ref().stored(name.0, name.1)?.is_some() {
+            self.change_xattr(name, None, XattrMode::Any)?;
         }
-        body.no_capability = true;
+        self.body.no_capability = true;
         Ok(())
     }
 
     fn change_xattr(
-        &self,
-        ino: Ino,
-        body: &mut Body,
+        &mut self,
         (index, name): (NameIndex, &[u8]),
         value: Option<&[u8]>,
         mode: XattrMode,
     ) -> Result<()> {
         let len = value.map_or(0, <[u8]>::len);
-        let handle = self.journal().start(self.xattr_credits(ino, body, len)?)?;
-        let done = self.xattr_set(&handle, ino, body, index, name, value, mode);
+        let handle = self.volume.journal().start(self.as_ref().credits(len)?)?;
+        let done = self.set(&handle, index, name, value, mode);
         if done.is_ok() {
-            body.ctime = self.environment().now();
+            self.body.ctime = self.volume.environment().now();
         }
-        body.store(self, &handle)?;
+        self.body.store(self.volume, &handle)?;
         handle.stop()?;
         match done {
             // A missing list means the mode, so removing it is not an error.

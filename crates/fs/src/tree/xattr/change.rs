@@ -20,7 +20,7 @@ use super::list::{Attribute, Stored};
 use crate::inodes::inline::INLINE_NAME;
 use crate::state::inode::Body;
 use crate::tree::xattr::by_name::XattrMode;
-use crate::volume::Volume;
+use crate::tree::xattr::{XattrStore, Xattrs, XattrsMut};
 use extant_base::{Error, Ino, Result};
 use extant_journal::Handle;
 use extant_ondisk::acl::Acl;
@@ -35,7 +35,7 @@ const CALL_MAX: usize = 65536;
 /// An access control list without entries, in the format of the system calls: only the version.
 const EMPTY_ACL: [u8; 4] = [2, 0, 0, 0];
 
-/// One attribute for [`Volume::xattr_set_all`]: prefix, name without it, value.
+/// One attribute for [`XattrsMut::set_all`]: prefix, name without it, value.
 pub(crate) type NewAttribute<'a> = (NameIndex, &'a [u8], &'a [u8]);
 
 /// The attributes of an inode, from both places, while they are changed.
@@ -49,7 +49,7 @@ struct Homes {
     made: Vec<Ino>,
 }
 
-impl Volume {
+impl XattrsMut<'_> {
     /// Sets the attribute, or removes it if `value` is `None`.
     ///
     /// The caller stores the inode and sets its ctime. Errors: `Exists` or `NoAttribute` as `mode`
@@ -59,25 +59,25 @@ impl Volume {
     /// `Corrupt`, `Device`. After an error the body is unchanged. Locks: the caller holds the
     /// inode's; takes `Shared`, `Group`.
     #[allow(clippy::too_many_arguments)]
-    pub(crate) fn xattr_set(
-        &self,
+    pub(crate) fn set(
+        &mut self,
         handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
         index: NameIndex,
         name: &[u8],
         value: Option<&[u8]>,
         mode: XattrMode,
     ) -> Result<()> {
-        self.change_xattrs(handle, ino, body, |homes, body| {
+        self.change_xattrs(handle, |homes, body| {
             let there = homes.has(index, name);
             match (mode, there) {
                 (XattrMode::Create, true) => return Err(Error::Exists),
                 (XattrMode::Replace, false) => return Err(Error::NoAttribute),
                 _ => {}
             }
-            match self.as_stored(body, index, name, value)? {
-                Some(value) => self.put_attribute(handle, ino, body, homes, (index, name, &value)),
+            match self.volume.xattrs_mut(body).as_stored(index, name, value)? {
+                Some(value) => {
+                    self.volume.xattrs(body).put_attribute(handle, homes, (index, name, &value))
+                }
                 // A list that was stored in the mode alone is no attribute, so removing it is not
                 // an error.
                 None if !there && value.is_none() => Err(Error::NoAttribute),
@@ -89,23 +89,25 @@ impl Volume {
         })
     }
 
-    /// Sets many attributes at once, each as [`Volume::xattr_set`] would with `XattrMode::Any`. For
+    /// Sets many attributes at once, each as [`XattrsMut::set`] would with `XattrMode::Any`. For
     /// new inodes.
-    pub(crate) fn xattr_set_all(
-        &self,
+    pub(crate) fn set_all(
+        &mut self,
         handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
         attributes: &[NewAttribute<'_>],
     ) -> Result<()> {
         if attributes.is_empty() {
             return Ok(());
         }
-        self.change_xattrs(handle, ino, body, |homes, body| {
+        self.change_xattrs(handle, |homes, body| {
             for (index, name, value) in attributes {
-                match self.as_stored(body, *index, name, Some(value))? {
+                match self.volume.xattrs_mut(body).as_stored(*index, name, Some(value))? {
                     Some(value) => {
-                        self.put_attribute(handle, ino, body, homes, (*index, name, &value))?;
+                        self.volume.xattrs(body).put_attribute(
+                            handle,
+                            homes,
+                            (*index, name, &value),
+                        )?;
                     }
                     None => homes.remove(*index, name),
                 }
@@ -115,22 +117,23 @@ impl Volume {
     }
 
     /// Frees everything that the attributes of an inode hold outside the inode.
-    pub(crate) fn xattr_release_all(
-        &self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
-    ) -> Result<()> {
-        let tail = self.xattr_tail_list(ino, body)?;
-        let block = self.xattr_block_list(ino, body)?;
-        let charged = self.charge(&tail) + self.charge(&block);
-        body.disk.sectors = body.disk.sectors.saturating_sub(charged);
-        self.quota_values(handle, ino, body, -(values(&tail) + values(&block)))?;
-        self.xattr_store_block(handle, ino, body, &[])?;
-        self.xattr_store_tail(body, &[])?;
+    pub(crate) fn release_all(&mut self, handle: &Handle<'_>) -> Result<()> {
+        let tail = self.as_ref().tail_list()?;
+        let block = self.as_ref().block_list()?;
+        let charged =
+            self.volume.xattr_store().charge(&tail) + self.volume.xattr_store().charge(&block);
+        self.body.disk.sectors = self.body.disk.sectors.saturating_sub(charged);
+        self.volume.quota_accounting().values(
+            handle,
+            self.ino(),
+            self.body,
+            -(values(&tail) + values(&block)),
+        )?;
+        self.store_block(handle, &[])?;
+        self.store_tail(&[])?;
         for attribute in tail {
             if let Stored::InInode { ino: value, .. } = attribute.value {
-                self.value_drop(handle, ino, body, value)?;
+                self.volume.xattr_store().value_drop(handle, self.ino(), self.body, value)?;
             }
         }
         Ok(())
@@ -138,68 +141,79 @@ impl Volume {
 
     /// Reads the attributes of both places, lets `edit` change them, and stores them again.
     fn change_xattrs(
-        &self,
+        &mut self,
         handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
         edit: impl FnOnce(&mut Homes, &mut Body) -> Result<()>,
     ) -> Result<()> {
         let mut homes = Homes {
-            tail: self.xattr_tail_list(ino, body)?,
-            block: self.xattr_block_list(ino, body)?,
+            tail: self.as_ref().tail_list()?,
+            block: self.as_ref().block_list()?,
             block_changed: false,
             gone: Vec::new(),
             made: Vec::new(),
         };
-        let saved = body.clone();
-        let before = self.charge(&homes.tail) + self.charge(&homes.block);
+        let saved = self.body.clone();
+        let before = self.volume.xattr_store().charge(&homes.tail)
+            + self.volume.xattr_store().charge(&homes.block);
         let values_before = values(&homes.tail) + values(&homes.block);
-        let done = edit(&mut homes, body)
+        let done = edit(&mut homes, self.body)
             .map(|()| {
-                if body.disk.is_fast_symlink(self.inode_format()) && homes.block.is_empty() {
+                if self.body.disk.is_fast_symlink(self.volume.inode_format())
+                    && homes.block.is_empty()
+                {
                     homes.move_values_to_block();
                 }
             })
-            .and_then(|()| self.xattr_store_tail(body, &homes.tail))
+            .and_then(|()| self.store_tail(&homes.tail))
             .and_then(|()| match homes.block_changed {
-                true => self.xattr_store_block(handle, ino, body, &homes.block),
+                true => self.store_block(handle, &homes.block),
                 false => Ok(()),
             });
         let drop_now = match done {
             Ok(()) => {
-                let after = self.charge(&homes.tail) + self.charge(&homes.block);
-                body.disk.sectors = (body.disk.sectors + after).saturating_sub(before);
+                let after = self.volume.xattr_store().charge(&homes.tail)
+                    + self.volume.xattr_store().charge(&homes.block);
+                self.body.disk.sectors = (self.body.disk.sectors + after).saturating_sub(before);
                 let values_after = values(&homes.tail) + values(&homes.block);
-                self.quota_values(handle, ino, body, values_after - values_before)?;
+                self.volume.quota_accounting().values(
+                    handle,
+                    self.ino(),
+                    self.body,
+                    values_after - values_before,
+                )?;
                 homes.gone
             }
             Err(_) => {
-                *body = saved;
+                *self.body = saved;
                 homes.made
             }
         };
         for value in drop_now {
-            self.value_drop(handle, ino, body, value)?;
+            self.volume.xattr_store().value_drop(handle, self.ino(), self.body, value)?;
         }
         done
     }
+}
 
+impl XattrStore<'_> {
     /// How many sectors the value inodes add to their owner's count: whole clusters for each entry,
     /// however many inodes share the value.
-    fn charge(&self, list: &[Attribute]) -> u64 {
-        let cluster = u64::from(self.geometry().cluster_ratio()) << self.block_size().log2();
+    fn charge(self, list: &[Attribute]) -> u64 {
+        let cluster =
+            u64::from(self.volume.geometry().cluster_ratio()) << self.volume.block_size().log2();
         let sizes = list.iter().filter_map(|attribute| match attribute.value {
             Stored::InInode { size, .. } => Some(u64::from(size)),
             Stored::Here(_) => None,
         });
         sizes.map(|size| size.next_multiple_of(cluster) >> 9).sum()
     }
+}
 
+impl XattrsMut<'_> {
     /// The bytes to store for a caller's value; `None` if nothing is to be stored. An access list
     /// also sets the mode.
     fn as_stored(
-        &self,
-        body: &mut Body,
+        &mut self,
         index: NameIndex,
         name: &[u8],
         value: Option<&[u8]>,
@@ -214,7 +228,7 @@ impl Volume {
         if !matches!(index, NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT) {
             return Ok(Some(value.to_vec()));
         }
-        match body.file_kind() {
+        match self.body.file_kind() {
             FileKind::Symlink => return Err(Error::NotSupported("a symlink has no access list")),
             _ if value == EMPTY_ACL => return Ok(None),
             FileKind::Directory => {}
@@ -226,31 +240,31 @@ impl Volume {
         let acl = Acl::from_call(value).ok_or(Error::Invalid("malformed access control list"))?;
         if index == NameIndex::ACL_ACCESS {
             let (mode, whole) = acl.to_mode();
-            body.disk.mode = body.disk.mode & !0o777 | mode;
+            self.body.disk.mode = self.body.disk.mode & !0o777 | mode;
             if whole {
                 return Ok(None);
             }
         }
         Ok(Some(acl.to_disk()))
     }
+}
 
+impl Xattrs<'_> {
     /// Finds the place for one attribute and puts it there.
     fn put_attribute(
-        &self,
+        self,
         handle: &Handle<'_>,
-        ino: Ino,
-        body: &Body,
         homes: &mut Homes,
         (index, name, value): NewAttribute<'_>,
     ) -> Result<()> {
         if value.len() > CALL_MAX {
             return Err(Error::NoSpace);
         }
-        let block_size = self.block_size().bytes();
-        let ea_inode = self.has_incompat(Incompat::EA_INODE);
+        let block_size = self.volume.block_size().bytes();
+        let ea_inode = self.volume.has_incompat(Incompat::EA_INODE);
         let most = block_size - BLOCK_HEADER_LEN - TERMINATOR_LEN - 20;
         let attribute = |value| Attribute { index, name: name.to_vec(), value, fresh: true };
-        let tail_len = body.xattr_tail(self.context()).len();
+        let tail_len = self.body.xattr_tail(self.volume.context()).len();
         let mut block_most = block_size;
         if !ea_inode || value.len().next_multiple_of(4) <= most {
             if ea_inode {
@@ -264,7 +278,7 @@ impl Volume {
                 return Err(Error::NoSpace);
             }
         }
-        let stored = self.value_make(handle, ino, body, value)?;
+        let stored = self.volume.xattr_store().value_make(handle, self.ino(), self.body, value)?;
         if let Stored::InInode { ino, .. } = stored {
             homes.made.push(ino);
         }

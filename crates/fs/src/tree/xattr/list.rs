@@ -4,8 +4,7 @@
 //!   inode tail or block ──► Vec<Attribute> ── edit ──► encoded again, without gaps
 //! ```
 
-use crate::state::inode::Body;
-use crate::volume::Volume;
+use crate::tree::xattr::{Xattrs, XattrsMut};
 use extant_base::{Ino, Result, Site};
 use extant_ondisk::features::Incompat;
 use extant_ondisk::xattr::{
@@ -74,34 +73,39 @@ impl Attribute {
     }
 }
 
-impl Volume {
+impl Xattrs<'_> {
     /// The attributes in the inode's tail, in stored order.
     ///
     /// Errors: `Corrupt` if the tail is malformed.
-    pub(crate) fn xattr_tail_list(&self, ino: Ino, body: &Body) -> Result<Vec<Attribute>> {
-        let ea_inode = self.has_incompat(Incompat::EA_INODE);
-        let area =
-            XattrArea::in_inode(body.xattr_tail(self.context()), ea_inode, Site::of_ino(ino))?;
+    pub(crate) fn tail_list(self) -> Result<Vec<Attribute>> {
+        let ea_inode = self.volume.has_incompat(Incompat::EA_INODE);
+        let area = XattrArea::in_inode(
+            self.body.xattr_tail(self.volume.context()),
+            ea_inode,
+            Site::of_ino(self.ino()),
+        )?;
         Ok(area.map_or(Vec::new(), |area| area.entries().map(|e| Attribute::of(&e)).collect()))
     }
 
     /// The attributes in the inode's block, in stored order.
     ///
     /// Errors: `Corrupt` if the block is malformed; `Device`.
-    pub(crate) fn xattr_block_list(&self, ino: Ino, body: &Body) -> Result<Vec<Attribute>> {
-        let Some(nr) = body.disk.file_acl else { return Ok(Vec::new()) };
-        let block = self.xattr_block(ino, nr)?;
+    pub(crate) fn block_list(self) -> Result<Vec<Attribute>> {
+        let Some(nr) = self.body.disk.file_acl else { return Ok(Vec::new()) };
+        let block = self.volume.xattr_store().block(self.ino(), nr)?;
         let bytes = block.read();
-        let ea_inode = self.has_incompat(Incompat::EA_INODE);
-        let (_, area) = XattrArea::in_block(&bytes, ea_inode, Site::of_ino(ino).block(nr))?;
+        let ea_inode = self.volume.has_incompat(Incompat::EA_INODE);
+        let (_, area) = XattrArea::in_block(&bytes, ea_inode, Site::of_ino(self.ino()).block(nr))?;
         Ok(area.entries().map(|entry| Attribute::of(&entry)).collect())
     }
+}
 
+impl XattrsMut<'_> {
     /// Encodes `list` into the inode's tail.
     ///
     /// Errors: `NoSpace` (the tail is unchanged).
-    pub(crate) fn xattr_store_tail(&self, body: &mut Body, list: &[Attribute]) -> Result<()> {
+    pub(crate) fn store_tail(&mut self, list: &[Attribute]) -> Result<()> {
         let new: Vec<_> = list.iter().map(Attribute::to_new).collect();
-        encode_in_inode(&new, body.xattr_tail_mut(self.context()))
+        encode_in_inode(&new, self.body.xattr_tail_mut(self.volume.context()))
     }
 }

@@ -11,8 +11,7 @@
 
 use crate::context::role::Role;
 use crate::inodes::inline::INLINE_NAME;
-use crate::state::inode::Body;
-use crate::volume::Volume;
+use crate::tree::xattr::{XattrStore, Xattrs};
 use extant_base::{BlockNr, Ino, LogicalBlock, Result, Site, What};
 use extant_journal::MetaBlock;
 use extant_ondisk::acl::Acl;
@@ -39,15 +38,15 @@ impl Value {
     }
 }
 
-impl Volume {
+impl Xattrs<'_> {
     /// The full names of all visible attributes: first those in the inode's tail, then those in the
     /// block.
     ///
     /// Errors: `Corrupt` if tail or block is malformed; `Device`. Locks: the caller holds the
     /// inode's; takes `Leaf`.
-    pub(crate) fn xattr_names(&self, ino: Ino, body: &Body) -> Result<Vec<Vec<u8>>> {
+    pub(crate) fn names(self) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
-        self.each_xattr(ino, body, |entry| {
+        self.each(|entry| {
             let hidden = entry.index == NameIndex::SYSTEM && entry.name == INLINE_NAME;
             if let Some(prefix) = entry.index.prefix().filter(|_| !hidden) {
                 names.push([prefix.as_bytes(), entry.name].concat());
@@ -59,29 +58,23 @@ impl Volume {
     /// The value of the attribute with this full name; `None` if there is none, or if no attribute
     /// can have the name. Access control lists are returned in the format of the system calls.
     ///
-    /// Errors: as [`Volume::xattr_names`]; `XattrInode`, `XattrHash` for a bad value inode; `Acl`.
-    pub(crate) fn xattr(&self, ino: Ino, body: &Body, full: &[u8]) -> Result<Option<Vec<u8>>> {
+    /// Errors: as [`Xattrs::names`]; `XattrInode`, `XattrHash` for a bad value inode; `Acl`.
+    pub(crate) fn get(self, full: &[u8]) -> Result<Option<Vec<u8>>> {
         let Some((index, name)) = NameIndex::split(full) else { return Ok(None) };
         if index == NameIndex::SYSTEM && name == INLINE_NAME {
             return Ok(None);
         }
-        let Some(value) = self.stored_xattr(ino, body, index, name)? else { return Ok(None) };
+        let Some(value) = self.stored(index, name)? else { return Ok(None) };
         if matches!(index, NameIndex::ACL_ACCESS | NameIndex::ACL_DEFAULT) {
-            return Ok(Some(Acl::from_disk(&value, Site::of_ino(ino))?.to_call()));
+            return Ok(Some(Acl::from_disk(&value, Site::of_ino(self.ino()))?.to_call()));
         }
         Ok(Some(value))
     }
 
     /// The value of an attribute as it is stored, by prefix index and stored name.
-    pub(crate) fn stored_xattr(
-        &self,
-        ino: Ino,
-        body: &Body,
-        index: NameIndex,
-        name: &[u8],
-    ) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn stored(self, index: NameIndex, name: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut found = None;
-        self.each_xattr(ino, body, |entry| {
+        self.each(|entry| {
             if found.is_none() && entry.index == index && entry.name == name {
                 found = Some(Value::of(entry));
             }
@@ -89,47 +82,50 @@ impl Volume {
         match found {
             None => Ok(None),
             Some(Value::Bytes(bytes)) => Ok(Some(bytes)),
-            Some(Value::InInode { ino: value, size, name, hash }) => {
-                self.inode_value(Site::of_ino(ino), value, size, &name, hash).map(Some)
-            }
+            Some(Value::InInode { ino: value, size, name, hash }) => self
+                .volume
+                .xattr_store()
+                .inode_value(Site::of_ino(self.ino()), value, size, &name, hash)
+                .map(Some),
         }
     }
 
     /// Calls `visit` with every attribute of both places, including hidden ones.
     ///
     /// `visit` must not take locks: the lock on a block's bytes is held during the call.
-    pub(crate) fn each_xattr(
-        &self,
-        ino: Ino,
-        body: &Body,
-        mut visit: impl FnMut(&XattrEntry<'_>),
-    ) -> Result<()> {
-        let at = Site::of_ino(ino);
-        let ea_inode = self.has_incompat(Incompat::EA_INODE);
-        if let Some(area) = XattrArea::in_inode(body.xattr_tail(self.context()), ea_inode, at)? {
+    pub(crate) fn each(self, mut visit: impl FnMut(&XattrEntry<'_>)) -> Result<()> {
+        let at = Site::of_ino(self.ino());
+        let ea_inode = self.volume.has_incompat(Incompat::EA_INODE);
+        if let Some(area) =
+            XattrArea::in_inode(self.body.xattr_tail(self.volume.context()), ea_inode, at)?
+        {
             area.entries().for_each(|entry| visit(&entry));
         }
-        if let Some(nr) = body.disk.file_acl {
-            let block = self.xattr_block(ino, nr)?;
+        if let Some(nr) = self.body.disk.file_acl {
+            let block = self.volume.xattr_store().block(self.ino(), nr)?;
             let bytes = block.read();
             let (_, area) = XattrArea::in_block(&bytes, ea_inode, at.block(nr))?;
             area.entries().for_each(|entry| visit(&entry));
         }
         Ok(())
     }
+}
 
+impl XattrStore<'_> {
     /// The attribute block `nr`. Its checksum is verified when the block enters the cache.
     ///
     /// Errors: `XattrMagic`, `XattrHeader`, `XattrChecksum`; `Device`. `ino` is the inode named in
     /// them.
-    pub(crate) fn xattr_block(&self, ino: Ino, nr: BlockNr) -> Result<MetaBlock> {
-        let block = self.journal().cache().get(nr)?;
+    pub(crate) fn block(self, ino: Ino, nr: BlockNr) -> Result<MetaBlock> {
+        let block = self.volume.journal().cache().get(nr)?;
         let kind = Role::Xattrs.kind();
         if !block.is_verified_as(kind) {
             let at = Site::of_ino(ino).block(nr);
-            self.journal().cache().checked(&block, |bytes| match self.checksums().seed() {
-                Some(seed) => BlockHeader::verify_checksum(bytes, seed, nr, at),
-                None => BlockHeader::read(bytes, at).map(drop),
+            self.volume.journal().cache().checked(&block, |bytes| {
+                match self.volume.checksums().seed() {
+                    Some(seed) => BlockHeader::verify_checksum(bytes, seed, nr, at),
+                    None => BlockHeader::read(bytes, at).map(drop),
+                }
             })?;
             block.set_verified_as(kind);
         }
@@ -138,14 +134,14 @@ impl Volume {
 
     /// The value in inode `value`, checked against the entry that points to it.
     fn inode_value(
-        &self,
+        self,
         at: Site,
         value: Ino,
         size: u32,
         name: &[u8],
         hash: u32,
     ) -> Result<Vec<u8>> {
-        let body = self.value_inode(value)?;
+        let body = self.volume.inodes().value(value)?;
         let site = Site::of_ino(value);
         if body.file_kind() != FileKind::Regular || body.disk.size != u64::from(size) {
             return Err(site.corrupt(What::XattrInode));
@@ -155,13 +151,13 @@ impl Volume {
         let mut bytes = Vec::new();
         let mut block = 0;
         while bytes.len() < size as usize {
-            let part = self.content_block(value, &body, LogicalBlock(block))?;
+            let part = self.volume.file(&body).content_block(LogicalBlock(block))?;
             let part = part.ok_or_else(|| site.corrupt(What::XattrInode))?;
-            let left = (size as usize - bytes.len()).min(self.block_size().bytes());
+            let left = (size as usize - bytes.len()).min(self.volume.block_size().bytes());
             bytes.extend_from_slice(&part.read()[..left]);
             block += 1;
         }
-        let crc = extant_crc32c::crc32c(self.checksum_seed(), &bytes);
+        let crc = extant_crc32c::crc32c(self.volume.checksum_seed(), &bytes);
         // An old style stores the owner's number and generation instead of the crc and the count.
         let old_style = at.ino.is_some_and(|owner| body.disk.mtime.sec as u32 == owner.get())
             && body.disk.atime.sec as u32 != crc;

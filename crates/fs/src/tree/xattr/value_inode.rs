@@ -16,7 +16,7 @@ use super::list::Stored;
 use crate::inodes::create::NewInode;
 use crate::space::inodes::InodeGoal;
 use crate::state::inode::Body;
-use crate::volume::Volume;
+use crate::tree::xattr::{XattrStore, Xattrs, XattrsMut};
 use extant_base::{Ino, LogicalBlock, Result, Site, What};
 use extant_crc32c::crc32c;
 use extant_journal::Handle;
@@ -36,31 +36,31 @@ fn crc_of(body: &Body) -> u32 {
     body.disk.atime.sec as u32
 }
 
-impl Volume {
+impl XattrStore<'_> {
     /// A value inode with this value, with one more reference for an attribute of `owner`: an
     /// existing inode with the value, or a new one.
     ///
     /// `value` must not be empty. Errors: `NoSpace`, `Device`, `Corrupt`. Locks: takes `Shared`,
     /// `Group`.
     pub(super) fn value_make(
-        &self,
+        self,
         handle: &Handle<'_>,
         owner: Ino,
         owner_body: &Body,
         value: &[u8],
     ) -> Result<Stored> {
-        let crc = crc32c(self.checksum_seed(), value);
+        let crc = crc32c(self.volume.checksum_seed(), value);
         let size = u32::try_from(value.len()).map_err(|_| extant_base::Error::NoSpace)?;
-        let mut known = self.shared_xattrs().values().lock();
+        let mut known = self.volume.shared_xattrs().values().lock();
         if let Some(ino) = known.find((crc, size)) {
-            let mut body = self.read_inode(ino)?;
-            if crc_of(&body) == crc && count(&body) > 0 && self.holds(ino, &body, value)? {
+            let mut body = self.volume.inodes().read(ino)?;
+            if crc_of(&body) == crc && count(&body) > 0 && self.volume.xattrs(&body).holds(value)? {
                 let more = count(&body) + 1;
-                self.store_count(handle, ino, &mut body, more)?;
+                self.volume.xattrs_mut(&mut body).store_count(handle, more)?;
                 return Ok(Stored::InInode { ino, size, crc });
             }
         }
-        let goal = match self.space().bulk().is_on() {
+        let goal = match self.volume.space().bulk().is_on() {
             true => InodeGoal::InOrder,
             false => InodeGoal::Other { parent: owner },
         };
@@ -68,16 +68,16 @@ impl Volume {
             uid: owner_body.disk.uid,
             gid: owner_body.disk.gid,
             flags: InodeFlags::EA_INODE,
-            ..NewInode::at(goal, 0o100_600, self.environment().now())
+            ..NewInode::at(goal, 0o100_600, self.volume.environment().now())
         };
-        let (ino, mut body) = self.new_inode(handle, new)?;
-        if let Err(error) = self.write_content(handle, ino, &mut body, value) {
-            self.space().free_inode(handle, ino, false)?;
+        let (ino, mut body) = self.volume.inodes().allocate(handle, new)?;
+        if let Err(error) = self.volume.file_mut(&mut body).write_content(handle, value) {
+            self.volume.space().free_inode(handle, ino, false)?;
             return Err(error);
         }
         body.disk.size = u64::from(size);
         body.disk.atime = Timestamp { sec: i64::from(crc as i32), nsec: 0 };
-        self.store_count(handle, ino, &mut body, 1)?;
+        self.volume.xattrs_mut(&mut body).store_count(handle, 1)?;
         known.note((crc, size), ino);
         Ok(Stored::InInode { ino, size, crc })
     }
@@ -85,67 +85,65 @@ impl Volume {
     /// Adds a reference to a value inode.
     ///
     /// Errors: `XattrInode` if `value` is not a value inode; `Corrupt`, `Device`.
-    pub(super) fn value_add(&self, handle: &Handle<'_>, value: Ino) -> Result<()> {
-        let _known = self.shared_xattrs().values().lock();
+    pub(super) fn value_add(self, handle: &Handle<'_>, value: Ino) -> Result<()> {
+        let _known = self.volume.shared_xattrs().values().lock();
         let mut body = self.value_body(value)?;
         let more = count(&body).saturating_add(1);
-        self.store_count(handle, value, &mut body, more)
+        self.volume.xattrs_mut(&mut body).store_count(handle, more)
     }
 
     /// Drops a reference of `owner` to a value inode, and frees the inode with its last reference.
     ///
     /// Errors: `XattrInode` if `value` is not a value inode; `Corrupt`, `Device`.
     pub(super) fn value_drop(
-        &self,
+        self,
         handle: &Handle<'_>,
         owner: Ino,
         owner_body: &Body,
         value: Ino,
     ) -> Result<()> {
-        let mut known = self.shared_xattrs().values().lock();
+        let mut known = self.volume.shared_xattrs().values().lock();
         let mut body = self.value_body(value)?;
         let owned = body.disk.mtime.sec as u32 == owner.get()
             && body.disk.generation == owner_body.disk.generation;
         let left = count(&body).saturating_sub(1);
         if left > 0 && !owned {
-            return self.store_count(handle, value, &mut body, left);
+            return self.volume.xattrs_mut(&mut body).store_count(handle, left);
         }
         known.drop_inode((crc_of(&body), body.disk.size as u32), value);
         set_count(&mut body, 0);
-        self.release_inode(handle, value, &mut body)
+        self.volume.file_mut(&mut body).release_inode(handle)
     }
 
-    fn value_body(&self, value: Ino) -> Result<Body> {
-        let body = self.read_inode(value)?;
+    fn value_body(self, value: Ino) -> Result<Body> {
+        let body = self.volume.inodes().read(value)?;
         let is_value = body.disk.flags.contains(InodeFlags::EA_INODE)
             && body.file_kind() == FileKind::Regular
             && body.disk.links > 0;
-        match is_value && value.get() >= self.at_open().first_ino {
+        match is_value && value.get() >= self.volume.at_open().first_ino {
             true => Ok(body),
             false => Err(Site::of_ino(value).corrupt(What::XattrInode)),
         }
     }
+}
 
-    fn store_count(
-        &self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        body: &mut Body,
-        count: u64,
-    ) -> Result<()> {
-        set_count(body, count);
-        body.store(self, handle)?;
-        self.inodes().forget(ino);
+impl XattrsMut<'_> {
+    fn store_count(&mut self, handle: &Handle<'_>, count: u64) -> Result<()> {
+        set_count(self.body, count);
+        self.body.store(self.volume, handle)?;
+        self.volume.inode_table().forget(self.ino());
         Ok(())
     }
+}
 
+impl Xattrs<'_> {
     /// Whether the inode's content is `value`.
-    fn holds(&self, ino: Ino, body: &Body, value: &[u8]) -> Result<bool> {
-        if body.disk.size != value.len() as u64 {
+    fn holds(self, value: &[u8]) -> Result<bool> {
+        if self.body.disk.size != value.len() as u64 {
             return Ok(false);
         }
-        for (n, part) in value.chunks(self.block_size().bytes()).enumerate() {
-            let block = self.content_block(ino, body, LogicalBlock(n as u32))?;
+        for (n, part) in value.chunks(self.volume.block_size().bytes()).enumerate() {
+            let block = self.volume.file(self.body).content_block(LogicalBlock(n as u32))?;
             match block {
                 Some(block) if block.read()[..part.len()] == *part => {}
                 _ => return Ok(false),

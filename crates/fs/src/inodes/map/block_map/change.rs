@@ -9,9 +9,10 @@
 //!
 //! Pointers have 32 bits, and there is no unwritten state.
 
+use crate::inodes::file::{FileMut, FileRef};
 use crate::state::inode::Body;
 use crate::volume::Volume;
-use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
+use extant_base::{BlockNr, Error, LogicalBlock, Result, Site, What};
 use extant_journal::Handle;
 use extant_ondisk::block_map::{self, Path};
 use extant_ondisk::extent::{Extent, ExtentState};
@@ -21,23 +22,17 @@ use std::ops::Range;
 ///
 /// Allocates pointer blocks after the data as needed. Errors: `FileTooLarge` beyond the reach of a
 /// map, `NoSpace` (the pointers set so far are removed), `Corrupt`.
-pub(crate) fn insert(
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
-    handle: &Handle<'_>,
-    new: Extent,
-) -> Result<()> {
+pub(crate) fn insert(file: &mut FileMut<'_>, handle: &Handle<'_>, new: Extent) -> Result<()> {
     if new.state != ExtentState::Written {
         return Err(Error::NotSupported("unwritten blocks in a block map"));
     }
     for n in 0..new.len {
         let logical = LogicalBlock(new.logical.0 + n);
         let physical = BlockNr(new.physical.0 + u64::from(n));
-        if let Err(error) = point(volume, ino, body, handle, logical, physical, new) {
+        if let Err(error) = point(file, handle, logical, physical, new) {
             // The block that failed may have left pointer blocks without pointers.
             let done = new.logical.0..logical.0.saturating_add(1);
-            clear(volume, ino, body, handle, done, &mut |_, _| Ok(true))?;
+            clear(file, handle, done, &mut |_, _| Ok(true))?;
             return Err(error);
         }
     }
@@ -45,53 +40,47 @@ pub(crate) fn insert(
 }
 
 fn point(
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
+    file: &mut FileMut<'_>,
     handle: &Handle<'_>,
     logical: LogicalBlock,
     physical: BlockNr,
     near: Extent,
 ) -> Result<()> {
-    let path = Path::to(logical, volume.block_size()).ok_or(Error::FileTooLarge)?;
+    let path = Path::to(logical, file.volume.block_size()).ok_or(Error::FileTooLarge)?;
     let slots = path.slots();
     let Some((&last, ways)) = slots.split_last() else { return Err(Error::FileTooLarge) };
     let mut parent: Option<BlockNr> = None;
     for &slot in ways {
-        let child = pointer(volume, ino, body, parent, slot)?;
+        let child = pointer(file.as_ref(), parent, slot)?;
         parent = Some(match child {
             Some(child) => child,
             None => {
                 let goal = BlockNr(near.physical.0 + u64::from(near.len));
-                let child = volume.allocate_for_map(ino, body, handle, goal)?;
-                let block = volume.journal().cache().get_new(child)?;
+                let child = file.allocate_for_map(handle, goal)?;
+                let block = file.volume.journal().cache().get_new(child)?;
                 // The block is zeroed before a pointer leads to it.
                 drop(block.write(handle)?.bytes_mut());
-                set_pointer(volume, body, handle, parent, slot, Some(child))?;
+                set_pointer(file.volume, file.body, handle, parent, slot, Some(child))?;
                 child
             }
         });
     }
-    set_pointer(volume, body, handle, parent, last, Some(physical))
+    set_pointer(file.volume, file.body, handle, parent, last, Some(physical))
 }
 
 /// The pointer in `slot` of `i_block` or of the pointer block `parent`.
-fn pointer(
-    volume: &Volume,
-    ino: Ino,
-    body: &Body,
-    parent: Option<BlockNr>,
-    slot: u32,
-) -> Result<Option<BlockNr>> {
-    let valid = volume.geometry().block_range();
-    let at = Site::of_ino(ino);
+fn pointer(file: FileRef<'_>, parent: Option<BlockNr>, slot: u32) -> Result<Option<BlockNr>> {
+    let valid = file.volume.geometry().block_range();
+    let at = Site::of_ino(file.ino());
     match parent {
-        None => block_map::check_pointer(&body.disk.i_block, slot, &valid, at),
+        None => block_map::check_pointer(&file.body.disk.i_block, slot, &valid, at),
         Some(parent) => {
-            if volume.context().guards_system(ino) && volume.space().is_system(parent, 1) {
+            if file.volume.context().guards_system(file.ino())
+                && file.volume.space().is_system(parent, 1)
+            {
                 return Err(at.block(parent).corrupt(What::MapBlockRange));
             }
-            let block = volume.journal().cache().get(parent)?;
+            let block = file.volume.journal().cache().get(parent)?;
             block_map::check_pointer(&block.read(), slot, &valid, at.block(parent))
         }
     }
@@ -115,15 +104,9 @@ fn set_pointer(
 }
 
 /// Removes the blocks of `range` from the map and frees them, and pointer blocks that become empty.
-pub(crate) fn remove(
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
-    handle: &Handle<'_>,
-    range: Range<u32>,
-) -> Result<()> {
+pub(crate) fn remove(file: &mut FileMut<'_>, handle: &Handle<'_>, range: Range<u32>) -> Result<()> {
     let all = &mut |_: BlockNr| ();
-    remove_step(volume, ino, body, handle, range, Budget::unlimited(), all).map(drop)
+    remove_step(file, handle, range, Budget::unlimited(), all).map(drop)
 }
 
 /// The most that one step of [`remove_step`] may touch.
@@ -144,9 +127,7 @@ impl Budget {
 /// As [`remove`], from the right until `budget` is spent. Calls `forget` for each data block that
 /// it removes. Returns whether all of `range` is removed.
 pub(crate) fn remove_step(
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
+    file: &mut FileMut<'_>,
     handle: &Handle<'_>,
     range: Range<u32>,
     budget: Budget,
@@ -154,13 +135,14 @@ pub(crate) fn remove_step(
 ) -> Result<bool> {
     let mut run: Option<Range<u64>> = None;
     let Budget { mut runs, mut blocks } = budget;
+    let volume = file.volume;
     let free = |body: &mut Body, run: Range<u64>| {
         let len = run.end - run.start;
-        volume.free_of(ino, handle, BlockNr(run.start), len)?;
+        volume.free_of(body.ino(), handle, BlockNr(run.start), len)?;
         body.disk.sectors = body.disk.sectors.saturating_sub(volume.context().sectors(len));
         Ok::<(), Error>(())
     };
-    let cleared = clear(volume, ino, body, handle, range, &mut |body, removed| {
+    let cleared = clear(file, handle, range, &mut |body, removed| {
         let Removed::Data(block) = removed else {
             runs = runs.saturating_sub(1);
             return Ok(runs > 0);
@@ -180,7 +162,7 @@ pub(crate) fn remove_step(
         Ok(runs > 0 && blocks > 0)
     })?;
     if let Some(run) = run {
-        free(body, run)?;
+        free(file.body, run)?;
     }
     Ok(cleared != Cleared::Stopped)
 }
@@ -210,39 +192,37 @@ enum Cleared {
 /// Clears the pointers of `range`, right to left. Calls `removed` for each block that was pointed
 /// to.
 fn clear(
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
+    file: &mut FileMut<'_>,
     handle: &Handle<'_>,
     range: Range<u32>,
     removed: OnRemoved<'_>,
 ) -> Result<Cleared> {
-    let most = block_map::max_blocks(volume.block_size());
+    let most = block_map::max_blocks(file.volume.block_size());
     let end = u64::from(range.end).min(most);
     // The four trees of i_block, from the right: slots 14, 13, 12, then the direct pointers.
     for slot in (0..block_map::ROOT_SLOTS as u32).rev() {
-        let (first, below) = root_slot(volume, slot);
+        let (first, below) = root_slot(file.volume, slot);
         let from = u64::from(range.start).max(first);
         let to = end.min(first + below);
         if from >= to {
             continue;
         }
-        let Some(child) = pointer(volume, ino, body, None, slot)? else { continue };
+        let Some(child) = pointer(file.as_ref(), None, slot)? else { continue };
         if slot < block_map::DIRECT {
-            set_pointer(volume, body, handle, None, slot, None)?;
-            if !removed(body, Removed::Data(child))? {
+            set_pointer(file.volume, file.body, handle, None, slot, None)?;
+            if !removed(file.body, Removed::Data(child))? {
                 return Ok(Cleared::Stopped);
             }
             continue;
         }
         let levels = slot - block_map::DIRECT;
         let tree = Subtree { block: child, first, levels };
-        match tree.clear(volume, ino, body, handle, from..to, removed)? {
+        match tree.clear(file, handle, from..to, removed)? {
             Cleared::Stopped => return Ok(Cleared::Stopped),
             Cleared::Kept => {}
             Cleared::Empty => {
-                set_pointer(volume, body, handle, None, slot, None)?;
-                volume.free_metadata(ino, body, handle, child)?;
+                set_pointer(file.volume, file.body, handle, None, slot, None)?;
+                file.free_metadata(handle, child)?;
             }
         }
     }
@@ -273,44 +253,42 @@ impl Subtree {
     /// Clears `range` below this block.
     fn clear(
         &self,
-        volume: &Volume,
-        ino: Ino,
-        body: &mut Body,
+        file: &mut FileMut<'_>,
         handle: &Handle<'_>,
         range: Range<u64>,
         removed: OnRemoved<'_>,
     ) -> Result<Cleared> {
-        if !removed(body, Removed::Pointers)? {
+        if !removed(file.body, Removed::Pointers)? {
             return Ok(Cleared::Stopped);
         }
-        let p = u64::from(block_map::pointers_per_block(volume.block_size()));
+        let p = u64::from(block_map::pointers_per_block(file.volume.block_size()));
         let below = p.pow(self.levels);
         let low = (range.start - self.first) / below;
         let high = (range.end - 1 - self.first) / below;
         for slot in (low..=high).rev() {
             let slot32 = slot as u32; // at most 16384 pointers in a block
-            let Some(child) = pointer(volume, ino, body, Some(self.block), slot32)? else {
+            let Some(child) = pointer(file.as_ref(), Some(self.block), slot32)? else {
                 continue;
             };
             let first = self.first + slot * below;
             if self.levels > 0 {
                 let tree = Subtree { block: child, first, levels: self.levels - 1 };
                 let part = range.start.max(first)..range.end.min(first + below);
-                match tree.clear(volume, ino, body, handle, part, removed)? {
+                match tree.clear(file, handle, part, removed)? {
                     Cleared::Stopped => return Ok(Cleared::Stopped),
                     Cleared::Kept => continue,
                     Cleared::Empty => {}
                 }
-                set_pointer(volume, body, handle, Some(self.block), slot32, None)?;
-                volume.free_metadata(ino, body, handle, child)?;
+                set_pointer(file.volume, file.body, handle, Some(self.block), slot32, None)?;
+                file.free_metadata(handle, child)?;
             } else {
-                set_pointer(volume, body, handle, Some(self.block), slot32, None)?;
-                if !removed(body, Removed::Data(child))? {
+                set_pointer(file.volume, file.body, handle, Some(self.block), slot32, None)?;
+                if !removed(file.body, Removed::Data(child))? {
                     return Ok(Cleared::Stopped);
                 }
             }
         }
-        let block = volume.journal().cache().get(self.block)?;
+        let block = file.volume.journal().cache().get(self.block)?;
         let empty = block_map::is_empty(&block.read());
         Ok(if empty { Cleared::Empty } else { Cleared::Kept })
     }

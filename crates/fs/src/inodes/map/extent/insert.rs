@@ -13,11 +13,11 @@
 //! they come (`files/cached/map_reservation.rs` relies on that). All blocks that a split needs are
 //! allocated before the first byte changes. So running out of space leaves the tree as it was.
 
+use crate::inodes::file::FileMut;
 use crate::inodes::map::extent::node::{self, Entry, NodeMut};
 use crate::inodes::map::extent::path::{Path, Place, edit, fix_keys, with_bytes};
 use crate::state::inode::Body;
-use crate::volume::Volume;
-use extant_base::{Error, Ino, Result};
+use extant_base::{Error, Result};
 use extant_journal::{Handle, MetaBlock};
 use extant_ondisk::extent::Extent;
 
@@ -28,68 +28,49 @@ const DEPTH_MAX: usize = 5;
 ///
 /// The caller stores the inode afterwards. Errors: `NoSpace` (tree unchanged), `Corrupt`.
 /// Locks: the inode's is held; takes `Group` for node blocks.
-pub(crate) fn insert(
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
-    handle: &Handle<'_>,
-    new: Extent,
-) -> Result<()> {
-    let path = Path::to(volume, ino, body, new.logical)?;
-    insert_at(path, volume, ino, body, handle, new)
+pub(crate) fn insert(file: &mut FileMut<'_>, handle: &Handle<'_>, new: Extent) -> Result<()> {
+    let path = Path::to(file.as_ref(), new.logical)?;
+    insert_at(path, file, handle, new)
 }
 
 /// As [`insert`], with a path to the range. The tree has not changed since the path was made.
 pub(crate) fn insert_at(
     path: Path,
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
+    file: &mut FileMut<'_>,
     handle: &Handle<'_>,
     new: Extent,
 ) -> Result<()> {
-    if join(&path, volume, ino, body, handle, new)? {
+    if join(&path, file, handle, new)? {
         return Ok(());
     }
-    insert_at_path(path, volume, ino, body, handle, new)
+    insert_at_path(path, file, handle, new)
 }
 
 /// As [`insert`], but never joins `new` with a neighbour.
 pub(crate) fn insert_unmerged(
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
+    file: &mut FileMut<'_>,
     handle: &Handle<'_>,
     new: Extent,
 ) -> Result<()> {
-    let path = Path::to(volume, ino, body, new.logical)?;
-    insert_at_path(path, volume, ino, body, handle, new)
+    let path = Path::to(file.as_ref(), new.logical)?;
+    insert_at_path(path, file, handle, new)
 }
 
 fn insert_at_path(
     mut path: Path,
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
+    file: &mut FileMut<'_>,
     handle: &Handle<'_>,
     new: Extent,
 ) -> Result<()> {
-    if first_level_with_space(&path, body).is_none() {
-        grow(volume, ino, body, handle, new)?;
-        path = Path::to(volume, ino, body, new.logical)?;
+    if first_level_with_space(&path, file.body).is_none() {
+        grow(file, handle, new)?;
+        path = Path::to(file.as_ref(), new.logical)?;
     }
-    place(&path, volume, ino, body, handle, new)
+    place(&path, file, handle, new)
 }
 
 /// Joins `new` with adjacent entries of its leaf. Returns whether it did.
-fn join(
-    path: &Path,
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
-    handle: &Handle<'_>,
-    new: Extent,
-) -> Result<bool> {
+fn join(path: &Path, file: &mut FileMut<'_>, handle: &Handle<'_>, new: Extent) -> Result<bool> {
     let leaf = path.leaf();
     let slot = leaf.slot;
     let left = path.left.filter(|left| left.can_merge(&new));
@@ -98,7 +79,7 @@ fn join(
         (Some(left), right) => {
             let joined = Extent { len: left.len + new.len, ..left };
             let both = right.filter(|right| joined.can_merge(right));
-            edit(&leaf.place, volume, ino, body, handle, |bytes| {
+            edit(&leaf.place, file, handle, |bytes| {
                 if let Some(right) = both {
                     let whole = Extent { len: joined.len + right.len, ..joined };
                     node::set(bytes, slot - 1, Entry::leaf(whole));
@@ -110,11 +91,11 @@ fn join(
         }
         (None, Some(right)) => {
             let joined = Extent { len: new.len + right.len, ..new };
-            edit(&leaf.place, volume, ino, body, handle, |bytes| {
+            edit(&leaf.place, file, handle, |bytes| {
                 node::set(bytes, slot, Entry::leaf(joined));
             })?;
             if slot == 0 {
-                fix_keys(&path.steps, volume, ino, body, handle)?;
+                fix_keys(&path.steps, file, handle)?;
             }
         }
         (None, None) => return Ok(false),
@@ -132,50 +113,37 @@ fn first_level_with_space(path: &Path, body: &Body) -> Option<usize> {
 }
 
 /// Moves the root's entries into a new block below it.
-fn grow(
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
-    handle: &Handle<'_>,
-    new: Extent,
-) -> Result<()> {
-    let depth = node::depth(&body.disk.i_block);
+fn grow(file: &mut FileMut<'_>, handle: &Handle<'_>, new: Extent) -> Result<()> {
+    let depth = node::depth(&file.body.disk.i_block);
     if usize::from(depth) >= DEPTH_MAX {
         return Err(Error::FileTooLarge);
     }
-    let block = new_node(volume, ino, body, handle, new)?;
-    let root = body.disk.i_block;
+    let block = new_node(file, handle, new)?;
+    let root = file.body.disk.i_block;
     let below = Place::Block(block.clone());
-    edit(&below, volume, ino, body, handle, |bytes| {
+    edit(&below, file, handle, |bytes| {
         node::init(bytes, depth);
         node::append_from(bytes, &root, 0);
     })?;
     let key = node::key(&root, 0);
-    let root = &mut NodeMut::without_checksum(&mut body.disk.i_block);
+    let root = &mut NodeMut::without_checksum(&mut file.body.disk.i_block);
     node::init(root, depth + 1);
     node::insert(root, 0, Entry::index(key, block.nr()));
     Ok(())
 }
 
 /// Puts `new` into the leaf of `path`. Splits full nodes up to the first one with space.
-fn place(
-    path: &Path,
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
-    handle: &Handle<'_>,
-    new: Extent,
-) -> Result<()> {
+fn place(path: &Path, file: &mut FileMut<'_>, handle: &Handle<'_>, new: Extent) -> Result<()> {
     let level_with_space =
-        first_level_with_space(path, body).expect("growing made space in the root");
+        first_level_with_space(path, file.body).expect("growing made space in the root");
     let full = path.depth() - level_with_space;
     let mut blocks = Vec::with_capacity(full);
     for _ in 0..full {
-        match new_node(volume, ino, body, handle, new) {
+        match new_node(file, handle, new) {
             Ok(block) => blocks.push(block),
             Err(error) => {
                 for block in blocks {
-                    free_node(volume, ino, body, handle, &block)?;
+                    free_node(file, handle, &block)?;
                 }
                 return Err(error);
             }
@@ -189,19 +157,19 @@ fn place(
         // After the child that was split, or at the leaf's slot.
         let slot = if is_leaf { step.slot } else { step.slot + 1 };
         if level == level_with_space {
-            edit(&step.place, volume, ino, body, handle, |bytes| node::insert(bytes, slot, entry))?;
+            edit(&step.place, file, handle, |bytes| node::insert(bytes, slot, entry))?;
             break;
         }
         let block = blocks.pop().expect("one block was allocated for each full level");
         let sibling = Place::Block(block.clone());
-        let old = with_bytes(&step.place, body, |bytes| bytes.to_vec());
+        let old = with_bytes(&step.place, file.body, |bytes| bytes.to_vec());
         let entries = node::entries(&old);
         let is_append = slot == entries && path.next_key().is_none();
         // A new sibling follows the child that it was split from, so inner nodes are split after
         // that child.
         let cut = if is_leaf && !is_append { entries / 2 } else { slot };
         let into_left = slot <= cut && cut < entries;
-        edit(&sibling, volume, ino, body, handle, |bytes| {
+        edit(&sibling, file, handle, |bytes| {
             node::init(bytes, node::depth(&old));
             if cut < entries {
                 node::append_from(bytes, &old, cut);
@@ -211,42 +179,34 @@ fn place(
             }
         })?;
         if cut < entries {
-            edit(&step.place, volume, ino, body, handle, |bytes| {
+            edit(&step.place, file, handle, |bytes| {
                 node::truncate(bytes, cut);
                 if into_left {
                     node::insert(bytes, slot, entry);
                 }
             })?;
         }
-        let key = with_bytes(&sibling, body, |bytes| node::key(bytes, 0));
+        let key = with_bytes(&sibling, file.body, |bytes| node::key(bytes, 0));
         entry = Entry::index(key, block.nr());
     }
     if path.leaf().slot == 0 {
-        fix_keys(&path.steps, volume, ino, body, handle)?;
+        fix_keys(&path.steps, file, handle)?;
     }
     Ok(())
 }
 
 /// Allocates a node block near the data and counts it in the inode.
-fn new_node(
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
-    handle: &Handle<'_>,
-    near: Extent,
-) -> Result<MetaBlock> {
+fn new_node(file: &mut FileMut<'_>, handle: &Handle<'_>, near: Extent) -> Result<MetaBlock> {
     let goal = near.physical.checked_add(u64::from(near.len)).unwrap_or(near.physical);
-    let nr = volume.allocate_for_map(ino, body, handle, goal)?;
-    volume.journal().cache().get_new(nr)
+    let nr = file.allocate_for_map(handle, goal)?;
+    file.volume.journal().cache().get_new(nr)
 }
 
 /// Frees a node block.
 pub(super) fn free_node(
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
+    file: &mut FileMut<'_>,
     handle: &Handle<'_>,
     block: &MetaBlock,
 ) -> Result<()> {
-    volume.free_metadata(ino, body, handle, block.nr())
+    file.free_metadata(handle, block.nr())
 }

@@ -13,6 +13,7 @@
 //! entry for the logical block would be inserted: 1 + the last entry at or before it. The leaf is
 //! read once: the path also keeps its entries on both sides of the slot.
 
+use crate::inodes::file::{FileMut, FileRef};
 use crate::inodes::map::extent::node::{self, NodeMut};
 use crate::inodes::map::{LOGICAL_END, Run, Target};
 use crate::state::inode::Body;
@@ -50,15 +51,15 @@ pub(crate) struct Path {
 
 impl Path {
     /// The path to the leaf that holds `at` or would hold it.
-    pub(crate) fn to(volume: &Volume, ino: Ino, body: &Body, at: LogicalBlock) -> Result<Path> {
+    pub(crate) fn to(file: FileRef<'_>, at: LogicalBlock) -> Result<Path> {
         let mut steps = Vec::with_capacity(3);
-        let mut rules = NodeRules::root(volume.geometry());
-        ExtentNode::check(&body.disk.i_block, &rules, Site::of_ino(ino))?;
+        let mut rules = NodeRules::root(file.volume.geometry());
+        ExtentNode::check(&file.body.disk.i_block, &rules, Site::of_ino(file.ino()))?;
         let mut place = Place::Root;
         // The depth falls with every step, so this ends.
         loop {
             let (mut left, mut right) = (None, None);
-            let (slot, next) = with_bytes(&place, body, |bytes| {
+            let (slot, next) = with_bytes(&place, file.body, |bytes| {
                 let node = node::view(bytes);
                 let after = node.search(at).map_or(0, |n| n + 1);
                 if node.is_leaf() {
@@ -75,7 +76,7 @@ impl Path {
             let Some((child, below)) = next else {
                 return Ok(Path { steps, left, right, end: rules.end });
             };
-            place = Place::Block(volume.extent_node(ino, body, child, &below)?);
+            place = Place::Block(file.extent_node(child, &below)?);
             rules = below;
         }
     }
@@ -97,7 +98,7 @@ impl Path {
         Ok(self.left)
     }
 
-    /// The result of [`Volume::map`] for `at`, to which the path leads.
+    /// The result of [`FileRef::map`] for `at`, to which the path leads.
     pub(crate) fn run(
         &self,
         volume: &Volume,
@@ -149,47 +150,39 @@ pub(crate) fn with_bytes<T>(place: &Place, body: &Body, read: impl FnOnce(&[u8])
 /// root's checksum is part of the inode's: the caller stores the inode in the end.
 pub(crate) fn edit<T>(
     place: &Place,
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
+    file: &mut FileMut<'_>,
     handle: &Handle<'_>,
     change: impl FnOnce(&mut NodeMut<'_>) -> T,
 ) -> Result<T> {
     match place {
-        Place::Root => Ok(change(&mut NodeMut::without_checksum(&mut body.disk.i_block))),
+        Place::Root => Ok(change(&mut NodeMut::without_checksum(&mut file.body.disk.i_block))),
         Place::Block(block) => {
-            let seed = volume.checksums().inode_seed(ino, body.disk.generation);
+            let seed = file.volume.checksums().inode_seed(file.ino(), file.body.disk.generation);
             let block = block.write(handle)?;
             let mut bytes = block.bytes_mut();
             let Some(seed) = seed else {
                 return Ok(change(&mut NodeMut::without_checksum(&mut bytes)));
             };
-            Ok(NodeMut::change_block(&mut bytes, seed, volume.space().short_cuts(), change))
+            Ok(NodeMut::change_block(&mut bytes, seed, file.volume.space().short_cuts(), change))
         }
     }
 }
 
 /// Corrects the keys of the nodes above after the first entry of the leaf changed, as far up as the
 /// changed node is the first in its parent.
-pub(crate) fn fix_keys(
-    steps: &[Step],
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
-    handle: &Handle<'_>,
-) -> Result<()> {
+pub(crate) fn fix_keys(steps: &[Step], file: &mut FileMut<'_>, handle: &Handle<'_>) -> Result<()> {
     let (leaf, above) = steps.split_last().expect("a path holds at least the root");
-    let Some(first) = with_bytes(&leaf.place, body, |bytes| {
+    let Some(first) = with_bytes(&leaf.place, file.body, |bytes| {
         (node::entries(bytes) > 0).then(|| node::key(bytes, 0))
     }) else {
         return Ok(());
     };
     for step in above.iter().rev() {
         let slot = step.slot;
-        if with_bytes(&step.place, body, |bytes| node::key(bytes, slot)) == first {
+        if with_bytes(&step.place, file.body, |bytes| node::key(bytes, slot)) == first {
             break;
         }
-        edit(&step.place, volume, ino, body, handle, |bytes| node::set_key(bytes, slot, first))?;
+        edit(&step.place, file, handle, |bytes| node::set_key(bytes, slot, first))?;
         if slot > 0 {
             break;
         }

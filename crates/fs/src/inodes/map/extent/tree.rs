@@ -13,8 +13,8 @@
 //! Source: ext4 documentation, "Extent Tree".
 
 use crate::context::role::Role;
+use crate::inodes::file::FileRef;
 use crate::inodes::map::{Run, Target};
-use crate::state::inode::Body;
 use crate::volume::Volume;
 use extant_base::{BlockNr, Ino, LogicalBlock, Result, Site, What};
 use extant_journal::MetaBlock;
@@ -28,22 +28,16 @@ enum Answer {
     Below(BlockNr, NodeRules),
 }
 
-/// See [`Volume::map`].
-pub(in crate::inodes::map) fn map(
-    volume: &Volume,
-    ino: Ino,
-    body: &Body,
-    at: LogicalBlock,
-    limit: u32,
-) -> Result<Run> {
-    let site = Site::of_ino(ino);
-    let rules = NodeRules::root(volume.geometry());
-    let root = ExtentNode::check(&body.disk.i_block, &rules, site)?;
+/// See [`FileRef::map`].
+pub(in crate::inodes::map) fn map(file: FileRef<'_>, at: LogicalBlock, limit: u32) -> Result<Run> {
+    let site = Site::of_ino(file.ino());
+    let rules = NodeRules::root(file.volume.geometry());
+    let root = ExtentNode::check(&file.body.disk.i_block, &rules, site)?;
     let mut answer = lookup(&root, &rules, at, limit);
     if let Answer::Run(run) = &answer {
         // Extents of the root were not checked against metadata before.
         if let Some(block) = run.target.block() {
-            volume.check_extent_place(ino, run.logical, block, run.len, site)?;
+            file.volume.check_extent_place(file.ino(), run.logical, block, run.len, site)?;
         }
     }
     loop {
@@ -51,7 +45,7 @@ pub(in crate::inodes::map) fn map(
             Answer::Run(run) => return Ok(run),
             // The depth falls with every step, so this ends.
             Answer::Below(nr, rules) => {
-                let block = volume.extent_node(ino, body, nr, &rules)?;
+                let block = file.extent_node(nr, &rules)?;
                 let bytes = block.read();
                 let node = ExtentNode::trusted(&bytes, site.block(nr))?;
                 answer = lookup(&node, &rules, at, limit);
@@ -85,22 +79,16 @@ fn lookup(node: &ExtentNode<'_>, rules: &NodeRules, at: LogicalBlock, limit: u32
     }
 }
 
-impl Volume {
+impl FileRef<'_> {
     /// The node of `ino`'s tree in block `nr`. It is checked whole when it enters the cache, and
     /// against its parent (`rules`, which need no seed) each time.
     ///
     /// Errors: those of `ExtentNode::check`; `ExtentRange` for an extent on metadata;
     /// `ExtentCluster`; `Device`.
-    pub(crate) fn extent_node(
-        &self,
-        ino: Ino,
-        body: &Body,
-        nr: BlockNr,
-        rules: &NodeRules,
-    ) -> Result<MetaBlock> {
-        let site = Site::of_ino(ino).block(nr);
-        let block = self.journal().cache().get(nr)?;
-        let kind = Role::ExtentNode(ino).kind();
+    pub(crate) fn extent_node(self, nr: BlockNr, rules: &NodeRules) -> Result<MetaBlock> {
+        let site = Site::of_ino(self.ino()).block(nr);
+        let block = self.volume.journal().cache().get(nr)?;
+        let kind = Role::ExtentNode(self.ino()).kind();
         if block.is_verified_as(kind) {
             let bytes = block.read();
             let node = ExtentNode::trusted(&bytes, site)?;
@@ -116,20 +104,28 @@ impl Volume {
             drop(bytes);
             return Ok(block);
         }
-        let rules = &NodeRules { seed: body.seed(self.context()), ..rules.clone() };
-        let extents: Vec<Extent> = self.journal().cache().checked(&block, |bytes| {
+        let rules = &NodeRules { seed: self.body.seed(self.volume.context()), ..rules.clone() };
+        let extents: Vec<Extent> = self.volume.journal().cache().checked(&block, |bytes| {
             Ok(ExtentNode::check(bytes, rules, site)?.extents().collect())
         })?;
-        if self.context().guards_system(ino) && self.space().is_system(nr, 1) {
+        if self.volume.context().guards_system(self.ino()) && self.volume.space().is_system(nr, 1) {
             return Err(site.corrupt(What::ExtentRange));
         }
         for extent in extents {
-            self.check_extent_place(ino, extent.logical, extent.physical, extent.len, site)?;
+            self.volume.check_extent_place(
+                self.ino(),
+                extent.logical,
+                extent.physical,
+                extent.len,
+                site,
+            )?;
         }
         block.set_verified_as(kind);
         Ok(block)
     }
+}
 
+impl Volume {
     /// Checks that an extent overlaps no metadata and, with bigalloc, has the same offset in its
     /// cluster as its logical block.
     pub(super) fn check_extent_place(

@@ -12,6 +12,7 @@
 //! on up. If the first entry of a leaf changes, its key is corrected in every node above that
 //! repeats it. If the only leaf of a depth-1 tree fits the root, its entries move back there.
 
+use crate::inodes::file::FileMut;
 use crate::inodes::map::change::max_len;
 use crate::inodes::map::extent::insert::{free_node, insert};
 use crate::inodes::map::extent::node::{self, Entry, NodeMut};
@@ -40,16 +41,14 @@ enum Step {
 /// inode afterwards. Errors: `NoSpace` when the range lies inside one extent of a full leaf and no
 /// block is free to split it (tree unchanged); `Corrupt`. Locks: the inode's is held.
 pub(crate) fn remove(
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
+    file: &mut FileMut<'_>,
     handle: &Handle<'_>,
     range: Range<u32>,
     freed: &mut dyn FnMut(&mut Body, Extent) -> Result<()>,
 ) -> Result<()> {
     let mut end = Some(range.end);
     while let Some(last) = end {
-        end = remove_step(volume, ino, body, handle, range.start..last, u32::MAX, freed)?;
+        end = remove_step(file, handle, range.start..last, u32::MAX, freed)?;
     }
     Ok(())
 }
@@ -57,9 +56,7 @@ pub(crate) fn remove(
 /// One step of [`remove`]: at most `most` blocks of one extent. Returns the end of the part of
 /// `range` that is left; `None` when none is left.
 pub(crate) fn remove_step(
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
+    file: &mut FileMut<'_>,
     handle: &Handle<'_>,
     range: Range<u32>,
     most: u32,
@@ -67,42 +64,40 @@ pub(crate) fn remove_step(
 ) -> Result<Option<u32>> {
     let mut left = None;
     if !range.is_empty() {
-        match remove_last(volume, ino, body, handle, range.clone(), most)? {
+        match remove_last(file, handle, range.clone(), most)? {
             Step::Done => {}
             // The tree has one leaf less each time, so this ends.
             Step::Pruned => left = Some(range.end),
             Step::Freed(extent) => {
                 left = Some(extent.logical.0).filter(|end| *end > range.start);
-                freed(body, extent)?;
+                freed(file.body, extent)?;
             }
         }
     }
     if left.is_none() {
-        fold(volume, ino, body, handle)?;
+        fold(file, handle)?;
     }
     Ok(left)
 }
 
 /// Removes the rightmost piece of `range` that one extent maps, at most `most` blocks.
 fn remove_last(
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
+    file: &mut FileMut<'_>,
     handle: &Handle<'_>,
     range: Range<u32>,
     most: u32,
 ) -> Result<Step> {
-    let path = Path::to(volume, ino, body, LogicalBlock(range.end - 1))?;
+    let path = Path::to(file.as_ref(), LogicalBlock(range.end - 1))?;
     let leaf = path.leaf();
     let Some(slot) = leaf.slot.checked_sub(1) else {
-        let empty = with_bytes(&leaf.place, body, |bytes| node::entries(bytes) == 0);
+        let empty = with_bytes(&leaf.place, file.body, |bytes| node::entries(bytes) == 0);
         if path.depth() == 0 || !empty {
             return Ok(Step::Done);
         }
-        remove_node(&path, path.depth(), volume, ino, body, handle)?;
+        remove_node(&path, path.depth(), file.volume, file.ino(), file.body, handle)?;
         return Ok(Step::Pruned);
     };
-    let old = with_bytes(&leaf.place, body, |bytes| node::extent(bytes, slot));
+    let old = with_bytes(&leaf.place, file.body, |bytes| node::extent(bytes, slot));
     let old_end = old.logical.0 + old.len;
     if old_end <= range.start {
         return Ok(Step::Done);
@@ -113,21 +108,21 @@ fn remove_last(
     let head = (old.logical.0 < start).then(|| piece(old, old.logical.0..start));
     let tail = (end < old_end).then(|| piece(old, end..old_end));
     match (head, tail) {
-        (None, None) => remove_entry(&path, slot, volume, ino, body, handle)?,
+        (None, None) => remove_entry(&path, slot, file.volume, file.ino(), file.body, handle)?,
         (Some(kept), None) | (None, Some(kept)) => {
-            edit(&leaf.place, volume, ino, body, handle, |bytes| {
+            edit(&leaf.place, file, handle, |bytes| {
                 node::set(bytes, slot, Entry::leaf(kept));
             })?;
             if slot == 0 {
-                fix_keys(&path.steps, volume, ino, body, handle)?;
+                fix_keys(&path.steps, file, handle)?;
             }
         }
         (Some(head), Some(tail)) => {
-            edit(&leaf.place, volume, ino, body, handle, |bytes| {
+            edit(&leaf.place, file, handle, |bytes| {
                 node::set(bytes, slot, Entry::leaf(head));
             })?;
-            if let Err(error) = insert(volume, ino, body, handle, tail) {
-                edit(&leaf.place, volume, ino, body, handle, |bytes| {
+            if let Err(error) = insert(file, handle, tail) {
+                edit(&leaf.place, file, handle, |bytes| {
                     node::set(bytes, slot, Entry::leaf(old));
                 })?;
                 return Err(error);
@@ -157,14 +152,14 @@ fn remove_entry(
     body: &mut Body,
     handle: &Handle<'_>,
 ) -> Result<()> {
-    let left = edit(&path.leaf().place, volume, ino, body, handle, |bytes| {
+    let left = edit(&path.leaf().place, &mut volume.file_mut(body), handle, |bytes| {
         node::remove(bytes, slot);
         node::entries(bytes)
     })?;
     if left == 0 {
         remove_node(path, path.depth(), volume, ino, body, handle)
     } else if slot == 0 {
-        fix_keys(&path.steps, volume, ino, body, handle)
+        fix_keys(&path.steps, &mut volume.file_mut(body), handle)
     } else {
         Ok(())
     }
@@ -175,21 +170,21 @@ fn remove_node(
     path: &Path,
     level: usize,
     volume: &Volume,
-    ino: Ino,
+    _ino: Ino,
     body: &mut Body,
     handle: &Handle<'_>,
 ) -> Result<()> {
     for level in (1..=level).rev() {
         let Place::Block(block) = &path.steps[level].place else { break };
         let above = &path.steps[level - 1];
-        let left = edit(&above.place, volume, ino, body, handle, |bytes| {
+        let left = edit(&above.place, &mut volume.file_mut(body), handle, |bytes| {
             node::remove(bytes, above.slot);
             node::entries(bytes)
         })?;
-        free_node(volume, ino, body, handle, block)?;
+        free_node(&mut volume.file_mut(body), handle, block)?;
         if left > 0 {
             if above.slot == 0 {
-                fix_keys(&path.steps[..level], volume, ino, body, handle)?;
+                fix_keys(&path.steps[..level], &mut volume.file_mut(body), handle)?;
             }
             return Ok(());
         }
@@ -200,21 +195,21 @@ fn remove_node(
 }
 
 /// Moves the entries of a depth-1 tree's only leaf back into the root when they fit.
-fn fold(volume: &Volume, ino: Ino, body: &mut Body, handle: &Handle<'_>) -> Result<()> {
-    let root = &body.disk.i_block;
+fn fold(file: &mut FileMut<'_>, handle: &Handle<'_>) -> Result<()> {
+    let root = &file.body.disk.i_block;
     if node::depth(root) != 1 || node::entries(root) != 1 {
         return Ok(());
     }
-    let path = Path::to(volume, ino, body, LogicalBlock(0))?;
+    let path = Path::to(file.as_ref(), LogicalBlock(0))?;
     let Place::Block(block) = &path.leaf().place else { return Ok(()) };
     let leaf = block.read().to_vec();
     if node::entries(&leaf) > node::ROOT_CAPACITY {
         return Ok(());
     }
-    let root = &mut NodeMut::without_checksum(&mut body.disk.i_block);
+    let root = &mut NodeMut::without_checksum(&mut file.body.disk.i_block);
     node::init(root, 0);
     node::append_from(root, &leaf, 0);
-    free_node(volume, ino, body, handle, block)
+    free_node(file, handle, block)
 }
 
 /// Converts the mapped blocks of `range` to `state`, splitting and joining extents.
@@ -223,9 +218,7 @@ fn fold(volume: &Volume, ino: Ino, body: &mut Body, handle: &Handle<'_>) -> Resu
 /// needs a block (conversions made so far stay; the tree is valid and maps the same blocks). Locks:
 /// the inode's is held.
 pub(crate) fn convert(
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
+    file: &mut FileMut<'_>,
     handle: &Handle<'_>,
     range: Range<u32>,
     state: ExtentState,
@@ -233,13 +226,13 @@ pub(crate) fn convert(
     let limit = max_len(state);
     let mut at = range.start;
     while at < range.end {
-        let path = Path::to(volume, ino, body, LogicalBlock(at))?;
+        let path = Path::to(file.as_ref(), LogicalBlock(at))?;
         let leaf = path.leaf();
-        let here = with_bytes(&leaf.place, body, |bytes| {
+        let here = with_bytes(&leaf.place, file.body, |bytes| {
             leaf.slot.checked_sub(1).map(|slot| node::extent(bytes, slot))
         });
         let Some(old) = here.filter(|old| old.logical.0 + old.len > at) else {
-            at = volume.map(ino, body, LogicalBlock(at), range.end - at)?.end().0;
+            at = file.as_ref().map(LogicalBlock(at), range.end - at)?.end().0;
             continue;
         };
         let old_end = old.logical.0 + old.len;
@@ -247,14 +240,14 @@ pub(crate) fn convert(
         if old.state == state {
             // Nothing to do.
         } else if (at, end) == (old.logical.0, old_end) {
-            convert_whole(&path, volume, ino, body, handle, Extent { state, ..old })?;
+            convert_whole(&path, file, handle, Extent { state, ..old })?;
         } else {
             let part = piece(old, at..end);
-            convert_part(volume, ino, body, handle, part, Extent { state, ..part })?;
+            convert_part(file, handle, part, Extent { state, ..part })?;
         }
         at = end;
     }
-    fold(volume, ino, body, handle)
+    fold(file, handle)
 }
 
 /// Maps the logical blocks of `new` to its blocks. One extent maps them to other blocks now; those
@@ -262,27 +255,21 @@ pub(crate) fn convert(
 ///
 /// Errors: `NoSpace` when a split needs a block (then the tree maps the same blocks as before);
 /// `ExtentOrder` if no single extent maps them all. Locks: the inode's is held.
-pub(crate) fn replace(
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
-    handle: &Handle<'_>,
-    new: Extent,
-) -> Result<Extent> {
-    let path = Path::to(volume, ino, body, new.logical)?;
+pub(crate) fn replace(file: &mut FileMut<'_>, handle: &Handle<'_>, new: Extent) -> Result<Extent> {
+    let path = Path::to(file.as_ref(), new.logical)?;
     let leaf = path.leaf();
-    let here = with_bytes(&leaf.place, body, |bytes| {
+    let here = with_bytes(&leaf.place, file.body, |bytes| {
         leaf.slot.checked_sub(1).map(|slot| node::extent(bytes, slot))
     });
     let old = here.filter(|old| new.logical.0 + new.len <= old.logical.0 + old.len);
-    let old = old.ok_or_else(|| Site::of_ino(ino).corrupt(What::ExtentOrder))?;
+    let old = old.ok_or_else(|| Site::of_ino(file.ino()).corrupt(What::ExtentOrder))?;
     let part = piece(old, new.logical.0..new.logical.0 + new.len);
     if part == old {
-        convert_whole(&path, volume, ino, body, handle, new)?;
+        convert_whole(&path, file, handle, new)?;
     } else {
-        convert_part(volume, ino, body, handle, part, new)?;
+        convert_part(file, handle, part, new)?;
     }
-    fold(volume, ino, body, handle)?;
+    fold(file, handle)?;
     Ok(part)
 }
 
@@ -290,15 +277,13 @@ pub(crate) fn replace(
 /// with adjacent entries in its leaf. Needs no block.
 fn convert_whole(
     path: &Path,
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
+    file: &mut FileMut<'_>,
     handle: &Handle<'_>,
     new: Extent,
 ) -> Result<()> {
     let leaf = path.leaf();
     let slot = leaf.slot - 1;
-    edit(&leaf.place, volume, ino, body, handle, |bytes| {
+    edit(&leaf.place, file, handle, |bytes| {
         let mut joined = new;
         if slot + 1 < node::entries(bytes) {
             let right = node::extent(bytes, slot + 1);
@@ -324,21 +309,19 @@ fn convert_whole(
 
 /// Replaces `part`, a piece of one extent but not all of it, with `new`.
 fn convert_part(
-    volume: &Volume,
-    ino: Ino,
-    body: &mut Body,
+    file: &mut FileMut<'_>,
     handle: &Handle<'_>,
     part: Extent,
     new: Extent,
 ) -> Result<()> {
     let range = part.logical.0..part.end();
-    let Step::Freed(taken) = remove_last(volume, ino, body, handle, range, u32::MAX)? else {
-        return Err(Site::of_ino(ino).corrupt(What::ExtentOrder));
+    let Step::Freed(taken) = remove_last(file, handle, range, u32::MAX)? else {
+        return Err(Site::of_ino(file.ino()).corrupt(What::ExtentOrder));
     };
     debug_assert_eq!(taken, part, "the removed extent is the part");
-    let Err(error) = insert(volume, ino, body, handle, new) else { return Ok(()) };
+    let Err(error) = insert(file, handle, new) else { return Ok(()) };
     // The rest of the extent, before or after, is in the leaf where the piece belongs. In its old
     // state the piece joins that rest again, which needs no block.
-    insert(volume, ino, body, handle, taken)?;
+    insert(file, handle, taken)?;
     Err(error)
 }
