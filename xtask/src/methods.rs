@@ -7,15 +7,11 @@
 //! ```
 //!
 //! A type with more methods than [`LIMIT`] is several components in one, and the check fails.
-//! [`EXCEPTIONS`] are the types that are still above it; their numbers only decrease.
 
 use std::collections::BTreeMap;
 
 /// The most methods that a type may have.
 const LIMIT: usize = 80;
-
-/// Types above the limit: directory of the crate, type, and the most methods that it may have.
-const EXCEPTIONS: &[(&str, &str, usize)] = &[];
 
 /// How many types a report lists.
 const REPORTED: usize = 15;
@@ -34,33 +30,22 @@ pub fn check(counts: &Counts, report: bool) -> Result<(), String> {
             println!("  {count:4} {krate} {name}");
         }
     }
-    let wrong = wrong(counts, EXCEPTIONS);
+    let wrong = wrong(counts);
     if wrong.is_empty() {
-        println!("== methods: ok, {} types are above {LIMIT}", EXCEPTIONS.len());
+        println!("== methods: ok, no type has more than {LIMIT}");
         return Ok(());
     }
     Err(format!("methods (xtask/src/methods.rs):\n  {}", wrong.join("\n  ")))
 }
 
-/// What contradicts the limits.
-fn wrong(counts: &Counts, exceptions: &[(&str, &str, usize)]) -> Vec<String> {
-    let mut wrong = Vec::new();
-    for ((krate, name), count) in counts {
-        let exception = exceptions.iter().find(|known| known.0 == krate && known.1 == name);
-        let limit = exception.map_or(LIMIT, |known| known.2);
-        if *count > limit {
-            wrong.push(format!("{krate}: {name} has {count} methods, the limit is {limit}"));
-        } else if exception.is_some() && *count > LIMIT && *count < limit {
-            println!("== methods: {krate} {name}: its limit of {limit} can be lowered to {count}");
-        }
-    }
-    for (krate, name, _) in exceptions {
-        let count = counts.get(&((*krate).to_owned(), (*name).to_owned())).copied();
-        if count.unwrap_or_default() <= LIMIT {
-            wrong.push(format!("{krate}: {name} is below {LIMIT}: remove its exception"));
-        }
-    }
-    wrong
+/// The types above the limit.
+fn wrong(counts: &Counts) -> Vec<String> {
+    let above = counts.iter().filter(|(_, count)| **count > LIMIT);
+    above
+        .map(|((krate, name), count)| {
+            format!("{krate}: {name} has {count} methods, the limit is {LIMIT}")
+        })
+        .collect()
 }
 
 /// Adds the methods of a source file of `krate` to `counts`.
@@ -305,14 +290,9 @@ mod tests {
     }
 
     #[test]
-    fn limits_only_decrease() {
+    fn types_above_the_limit_are_named() {
         let of = |count| Counts::from([(("c".to_owned(), "A".to_owned()), count)]);
-        assert!(wrong(&of(LIMIT), &[]).is_empty());
-        assert_eq!(wrong(&of(LIMIT + 1), &[]).len(), 1);
-        let exceptions = [("c", "A", LIMIT + 10)];
-        assert!(wrong(&of(LIMIT + 10), &exceptions).is_empty());
-        assert!(wrong(&of(LIMIT + 5), &exceptions).is_empty());
-        assert_eq!(wrong(&of(LIMIT + 11), &exceptions).len(), 1);
-        assert_eq!(wrong(&of(LIMIT), &exceptions).len(), 1);
+        assert!(wrong(&of(LIMIT)).is_empty());
+        assert_eq!(wrong(&of(LIMIT + 1)).len(), 1);
     }
 }
