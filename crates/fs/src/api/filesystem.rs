@@ -179,7 +179,7 @@ impl Filesystem {
     /// # Errors
     /// `Device`, `Aborted`.
     pub fn sync_names(&self) -> Result<()> {
-        self.volume().context().recording_errors(|| self.volume().mount_state().commit_names())
+        self.volume().mount_state().sync_names()
     }
 
     /// Makes everything durable and leaves a volume that needs no recovery. From then on other

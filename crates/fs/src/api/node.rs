@@ -298,7 +298,7 @@ impl Node {
     }
 
     /// Makes all earlier changes of this inode durable: its content and attributes, and the names
-    /// of a directory.
+    /// of a directory. For anything but a regular file this writes back no data of files.
     ///
     /// # Errors
     /// `Device`, `Aborted`.
@@ -306,8 +306,7 @@ impl Node {
         let kind = self.inode().read().file_kind();
         match kind {
             FileKind::Regular => self.open()?.sync_all(),
-            FileKind::Directory => self.volume().mount_state().sync_names(),
-            _ => self.volume().mount_state().sync(),
+            _ => self.volume().mount_state().sync_names(),
         }
     }
 
@@ -320,8 +319,7 @@ impl Node {
         let kind = self.inode().read().file_kind();
         match kind {
             FileKind::Regular => self.open()?.sync_data(),
-            FileKind::Directory => self.volume().mount_state().sync_names(),
-            _ => self.volume().mount_state().sync(),
+            _ => self.volume().mount_state().sync_names(),
         }
     }
 

@@ -29,16 +29,23 @@ impl MountState<'_> {
         self.volume.context().recording_errors(|| self.sync_all())
     }
 
-    /// Makes the names in all directories durable, as they were before the call. This is a full
-    /// sync unless a fast commit recorded all changes. After a crash, a directory then has the
-    /// times that recovery gives it.
+    /// Makes the names in all directories durable, as they were before the call. Commits, unless a
+    /// fast commit recorded all changes; writes back no data of files. After a crash, a directory
+    /// whose changes were recorded has the times that recovery gives it.
     ///
     /// Errors and locks as [`MountState::sync`].
     pub(crate) fn sync_names(self) -> Result<()> {
-        match self.volume.context().fast_commits() && self.volume.journal().is_all_recorded() {
-            true => Ok(()),
-            false => self.sync(),
+        let context = self.volume.context();
+        if context.fast_commits() && self.volume.journal().is_all_recorded() {
+            return Ok(());
         }
+        context.recording_errors(|| {
+            if context.is_open_to_write() {
+                context.announce()?;
+                context.write_errors()?;
+            }
+            self.volume.journal().sync()
+        })
     }
 
     fn sync_all(self) -> Result<()> {

@@ -45,6 +45,24 @@ fn an_overwrite_and_a_sync_cost_one_write_of_its_blocks_and_a_flush() {
 }
 
 #[test]
+fn a_sync_of_a_directory_writes_no_data_of_files() {
+    let (device, fs) = counted(32, "-b 4096", 16);
+    let file = new_file(&fs, "f");
+    file.sync_all().unwrap();
+    file.write_all_at(&vec![1; 4 << 20], 0).unwrap();
+    let dirty = fs.cache_stats().unwrap().dirty;
+    let node = fs.symlink("f", "link", &NewFile::default()).unwrap();
+    let all = costs(&device, || fs.node("/").unwrap().sync_all().unwrap());
+    assert!(all.flushes > 0 && all.written_bytes < 1 << 20, "{all:?}");
+    let again = costs(&device, || node.sync_all().unwrap());
+    assert!(again.written_bytes < 1 << 20, "{again:?}");
+    assert_eq!(fs.cache_stats().unwrap().dirty, dirty);
+    drop((file, node));
+    fs.close().unwrap();
+    judge(&*device);
+}
+
+#[test]
 fn overwriting_cached_bytes_costs_the_device_nothing_until_a_sync() {
     let (device, fs) = counted(32, "-b 4096", 16);
     let file = new_file(&fs, "f");

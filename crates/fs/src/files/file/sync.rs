@@ -115,22 +115,10 @@ impl MountState<'_> {
     /// As [`FileIo::sync_if_flagged`], for a call's changes of names in directories. Unlike a sync,
     /// it does not write back dirty data of files.
     pub(crate) fn sync_names_if_flagged(self, dirs: &[&Inode]) -> Result<()> {
-        match dirs.iter().any(|dir| dir.syncs.load(Ordering::Relaxed)) {
-            true => self.commit_names(),
+        let is_flagged = dirs.iter().any(|dir| dir.syncs.load(Ordering::Relaxed));
+        match is_flagged && !self.volume.journal().is_one_transaction() {
+            true => self.sync_names(),
             false => Ok(()),
-        }
-    }
-
-    /// Makes all earlier changes of names durable. Unlike a sync, it does not write back dirty data
-    /// of files. Does nothing while the volume is a single all-or-nothing transaction.
-    pub(crate) fn commit_names(self) -> Result<()> {
-        if self.volume.journal().is_one_transaction() {
-            return Ok(());
-        }
-        self.volume.context().announce()?;
-        match self.volume.context().fast_commits() && self.volume.journal().is_all_recorded() {
-            true => Ok(()),
-            false => self.volume.context().recording_abort(self.volume.journal().sync()),
         }
     }
 }
