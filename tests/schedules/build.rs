@@ -98,12 +98,12 @@ fn fast_overwrite(root: &Path, modules: &mut String, out: &Path) {
     };
     let disable = read("crates/fs/src/state/inode/mod.rs");
     let disable = part(&disable, "pub(crate) fn disable_fast_overwrite(&self) {", "\n    }\n");
-    let enabled = read("crates/fs/src/files/cached/write.rs");
-    let enabled = part(&enabled, "let is_enabled = ||", ";\n").replace("self.inode", "inode");
+    let enabled = read("crates/pagecache/src/cache.rs");
+    let enabled = part(&enabled, "let is_enabled = ||", ";\n");
     let text = format!(
-        "use crate::fast_overwrite::Inode;\nuse std::sync::atomic::Ordering;\n\
+        "use crate::fast_overwrite::Inode;\nuse std::sync::atomic::Ordering::{{self, Acquire}};\n\
          impl Inode {{\n    {disable}}}\n\
-         pub(crate) fn is_enabled(inode: &Inode) -> bool {{\n    {enabled}    is_enabled()\n}}\n"
+         pub(crate) fn is_enabled(inode: &Inode) -> bool {{\n    let enabled = &inode.fast_overwrite_until;\n    {enabled}    is_enabled()\n}}\n"
     );
     let path = out.join("fast_overwrite_code.rs");
     std::fs::write(&path, text).expect("OUT_DIR takes files");

@@ -78,7 +78,7 @@ const JOURNAL: &[&[&str]] = &[
 ];
 
 const PAGECACHE: &[&[&str]] = &[
-    &["bits", "config", "frames", "interface", "memory", "stats", "visits"],
+    &["bits", "config", "frames", "content", "interface", "memory", "stats", "visits"],
     &["folio"],
     &["slots"],
     &["index", "readahead", "reclaim", "writeback"],

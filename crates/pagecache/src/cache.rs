@@ -7,6 +7,7 @@
 //! ```
 
 use crate::config::CacheConfig;
+use crate::content::Content;
 use crate::file::FileCache;
 use crate::interface::Use;
 use crate::owner::Owner;
@@ -18,7 +19,7 @@ use extant_base::lock::{Mutex, Rank};
 use extant_base::{Ino, Result};
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::{Arc, Weak};
 
 /// The page cache of one volume. Clones share it. Dropping the last clone ends its threads and
@@ -145,6 +146,35 @@ impl PageCache {
     /// in the cache nevertheless.
     pub fn wrote(&self, file: &Arc<FileCache>, offset: u64, len: u64, how: Use) -> Result<()> {
         self.shared().flusher.wrote(file, offset, len, how)
+    }
+
+    /// Overwrites bytes of `file` that are in the cache, as [`FileCache::overwrite_hit`], with the
+    /// limits of [`PageCache::acquire_permit`] and [`PageCache::wrote`]. `enabled` is read while
+    /// the folios are held: 0 forbids the write. Returns whether all of `content` was written;
+    /// after `false` the caller writes all of it in another way. The caller holds no lock except
+    /// `Rank::Write`. May sleep.
+    ///
+    /// # Errors
+    /// As [`PageCache::acquire_permit`] and [`PageCache::wrote`].
+    pub fn overwrite(
+        &self,
+        file: &Arc<FileCache>,
+        offset: u64,
+        content: Content<'_>,
+        how: Use,
+        enabled: &AtomicU64,
+    ) -> Result<bool> {
+        // A thread that holds the inode to change what may be written either is seen by this check
+        // or waits for the folio.
+        let is_enabled = || enabled.load(Acquire) != 0;
+        let permit = self.acquire_permit(content.len() as u64, how)?;
+        let n = file.overwrite_hit(offset, &mut { content }, how, &is_enabled);
+        drop(permit);
+        if n < content.len() {
+            return Ok(false);
+        }
+        self.wrote(file, offset, n as u64, how)?;
+        Ok(true)
     }
 }
 

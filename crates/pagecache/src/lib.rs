@@ -19,6 +19,7 @@
 mod bits;
 mod cache;
 mod config;
+mod content;
 mod file;
 mod folio;
 mod frames;
@@ -37,6 +38,7 @@ mod writeback;
 
 pub use cache::PageCache;
 pub use config::{CacheConfig, DontCachePolicy};
+pub use content::Content;
 pub use file::FileCache;
 pub use file::borrow::{FolioMut, FolioRef};
 pub use file::dirty::{Landing, Taken};

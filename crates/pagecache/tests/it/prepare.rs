@@ -2,8 +2,8 @@
 
 use crate::common::{Faulty, driver};
 use extant_base::Ino;
-use extant_pagecache::{Use, visits};
-use std::sync::atomic::Ordering::SeqCst;
+use extant_pagecache::{Content, Use, visits};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// Blocks visited by one overwrite of `size` bytes at `at` in a file of folios of `folio` bytes.
 fn visited(folio: u64, at: u64, size: usize, slow: bool) -> u64 {
@@ -165,6 +165,21 @@ fn an_overwrite_checks_every_condition_before_it_changes_a_byte() {
     assert_eq!(over(100, 8000, true), 0, "all or nothing");
     let mut faulty = Faulty { bytes: &[3; 50], good: 20 };
     assert_eq!(file.overwrite_hit(0, &mut faulty, Use::Keep, &|| true), 20);
+}
+
+#[test]
+fn an_overwrite_that_is_disabled_changes_nothing() {
+    let driver = driver(4096, 64 << 20);
+    driver.write(0, &[1; 4096], Use::Keep);
+    let pieces = [&[2u8; 40][..], &[3u8; 60][..]].map(std::io::IoSlice::new);
+    let over = |until: u64| {
+        let (content, until) = (Content::new(&pieces), AtomicU64::new(until));
+        driver.cache.overwrite(&driver.file, 100, content, Use::Keep, &until).unwrap()
+    };
+    assert!(!over(0));
+    assert!(driver.read(0, 4096, Use::Keep).iter().all(|byte| *byte == 1));
+    assert!(over(1));
+    assert_eq!(driver.read(99, 102, Use::Keep), [&[1][..], &[2; 40], &[3; 60], &[1]].concat());
 }
 
 #[test]

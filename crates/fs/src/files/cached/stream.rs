@@ -17,7 +17,6 @@
 use super::FileCacheState;
 use super::write_back::{RUN, SizeBound};
 use crate::files::data::DataPath;
-use crate::files::file::content::Content;
 use crate::files::file::pieces::Piece;
 use crate::files::file::write::UNDER_HANDLE;
 use crate::inodes::data_csum::NewChecksums;
@@ -25,7 +24,7 @@ use crate::state::inode::Inode;
 use crate::volume::Volume;
 use extant_base::lock::{Condvar, Mutex, Rank};
 use extant_base::{Error, Result};
-use extant_pagecache::{Demand, Landing, Taken};
+use extant_pagecache::{Content, Demand, Landing, Taken};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -7,37 +7,17 @@
 use super::fill::FromDevice;
 use crate::files::FileIo;
 use crate::files::data::DataPath;
-use crate::files::file::content::Content;
 use crate::files::file::write::{Place, TICK_NS, block_after, block_of};
 use crate::state::inode::Body;
 use crate::volume::Volume;
 use extant_base::{Error, Result};
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::time::Timestamp;
-use extant_pagecache::{Source, Use, WritePermit};
+use extant_pagecache::{Content, Use, WritePermit};
 use std::sync::atomic::Ordering;
 
 /// Most bytes that are written in one hold of the inode.
 const STEP: u64 = 2 << 20;
-
-/// The caller's bytes, consumed from the start.
-struct Bytes<'a> {
-    content: Content<'a>,
-    done: usize,
-}
-
-impl Source for Bytes<'_> {
-    fn len(&self) -> usize {
-        self.content.len() - self.done
-    }
-
-    fn copy_to(&mut self, to: &mut [u8]) -> usize {
-        let n = to.len().min(self.len());
-        self.content.part(self.done, self.done + n).copy_to(&mut to[..n]);
-        self.done += n;
-        n
-    }
-}
 
 impl FileIo<'_> {
     /// Writes over bytes in folios if that is all the write needs. Returns whether it did.
@@ -55,20 +35,9 @@ impl FileIo<'_> {
         if now >= until || now + 4 * TICK_NS < until {
             return Ok(false);
         }
-        let mut bytes = Bytes { content, done: 0 };
-        // A thread that holds the inode to change what may be written either is seen by this check
-        // or waits for the folio.
-        let is_enabled = || self.inode.fast_overwrite_until.load(Ordering::Acquire) != 0;
-        let cache = self.volume.page_cache();
-        let permit =
-            cache.map(|cache| cache.acquire_permit(content.len() as u64, how)).transpose()?;
-        let n = file_cache.pages.overwrite_hit(offset, &mut bytes, how, &is_enabled);
-        drop(permit);
-        if n < content.len() {
-            return Ok(false);
-        }
-        self.wrote(offset, n, how)?;
-        Ok(true)
+        let Some(cache) = self.volume.page_cache() else { return Ok(false) };
+        let enabled = &self.inode.fast_overwrite_until;
+        cache.overwrite(&file_cache.pages, offset, content, how, enabled)
     }
 }
 
@@ -114,12 +83,13 @@ impl FileIo<'_> {
         body.file_cache.get_or_insert_with(|| file_cache.clone());
         let end = (pos + content.len() as u64).min((pos / STEP + 1) * STEP);
         let end = self.reserve_bytes(body, pos, end)?;
-        let content = content.part(0, (end - pos) as usize);
+        let mut content = content.part(0, (end - pos) as usize);
+        let len = content.len();
         let written = self.volume.file_mut(body).zero_gap(DataPath::Device, pos).and_then(|()| {
             let fill = FromDevice { volume: self.volume, body };
-            file_cache.pages.write(pos, &mut Bytes { content, done: 0 }, how, &fill)
+            file_cache.pages.write(pos, &mut content, how, &fill)
         });
-        if !matches!(written, Ok(n) if n == content.len()) {
+        if !matches!(written, Ok(n) if n == len) {
             let size = self.volume.block_size();
             self.volume
                 .reservations(body)

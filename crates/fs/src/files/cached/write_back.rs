@@ -7,7 +7,6 @@
 use super::stream::{PART, Placed, Step, Stream};
 use crate::context::superblock::SUPERBLOCK_CREDITS;
 use crate::files::data::DataPath;
-use crate::files::file::content::Content;
 use crate::files::file::fresh::Plan;
 use crate::files::file::pieces::Piece;
 use crate::files::file::set_len::LARGE_FILE;
@@ -25,7 +24,7 @@ use extant_base::{Error, Result};
 use extant_journal::{Credits, Handle};
 use extant_ondisk::extent::ExtentState;
 use extant_ondisk::features::RoCompat;
-use extant_pagecache::{Demand, FileCache, Landing, Owner, Use};
+use extant_pagecache::{Content, Demand, FileCache, Landing, Owner, Use};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -8,7 +8,6 @@
 
 use super::begin::RUNS_MAX;
 use crate::files::direct::DirectSteps;
-use crate::files::file::content::Content;
 use crate::files::file::fresh::Plan;
 use crate::files::file::pieces::Piece;
 use crate::files::file::write::{block_after, block_of};
@@ -16,6 +15,7 @@ use crate::inodes::file::{FileMut, FileRef};
 use crate::inodes::map::Target;
 use extant_base::{Error, Result};
 use extant_ondisk::extent::ExtentState;
+use extant_pagecache::Content;
 
 /// What the map has for a write.
 pub(crate) enum Blocks {

@@ -5,11 +5,11 @@
 //! cache of the same file.
 
 use crate::files::direct::DirectIo;
-use crate::files::file::content::Content;
 use crate::files::file::write::Place;
 use crate::state::bounce::CHUNK_MAX;
 use extant_base::{Error, Result};
 use extant_blockdev::{CallerMemory, Faults};
+use extant_pagecache::Content;
 use std::io::IoSlice;
 use std::sync::atomic::Ordering::Relaxed;
 

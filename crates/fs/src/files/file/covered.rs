@@ -12,7 +12,6 @@
 
 use crate::files::DataIo;
 use crate::files::data::DataPath;
-use crate::files::file::content::Content;
 use crate::files::file::fresh::Plan;
 use crate::files::file::pieces::Piece;
 use crate::files::file::write::{block_after, block_of};
@@ -24,6 +23,7 @@ use extant_base::{BlockNr, Error, LogicalBlock, Result, Site, What};
 use extant_journal::{Credits, Handle, Ineligible};
 use extant_ondisk::data_sums;
 use extant_ondisk::extent::{Extent, ExtentState};
+use extant_pagecache::Content;
 use std::io::IoSlice;
 use std::ops::Range;
 

@@ -2,7 +2,6 @@
 //! those whose write failed.
 
 use crate::files::DataIo;
-use crate::files::file::content::Content;
 use crate::files::file::pieces::Piece;
 use crate::inodes::data_csum::NewChecksums;
 use crate::inodes::file::FileMut;
@@ -11,6 +10,7 @@ use crate::volume::Volume;
 use extant_base::{BlockNr, Error, Result};
 use extant_journal::Handle;
 use extant_ondisk::extent::ExtentState;
+use extant_pagecache::Content;
 
 /// What a step writes, and where.
 pub(crate) struct Plan<'a> {

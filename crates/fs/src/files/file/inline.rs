@@ -5,13 +5,13 @@
 //!                                  └─ too long ─► blocks, for good; the write continues there
 //! ```
 
-use crate::files::file::content::Content;
 use crate::files::file::set_len::is_unmapped;
 use crate::inodes::file::{FileMut, FileRef};
 use extant_base::Result;
 use extant_journal::Credits;
 use extant_ondisk::features::Incompat;
 use extant_ondisk::inode::{I_BLOCK_SIZE, InodeFlags};
+use extant_pagecache::Content;
 
 impl FileMut<'_> {
     /// Writes `content` at byte `pos` into the inode, if it fits there. Returns how many bytes,

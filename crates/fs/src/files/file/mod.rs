@@ -4,7 +4,6 @@
 //! order of data and metadata.
 
 pub(crate) mod allocate;
-pub(crate) mod content;
 mod covered;
 pub(crate) mod fresh;
 mod inline;

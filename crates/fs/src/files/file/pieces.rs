@@ -9,10 +9,10 @@
 
 use crate::files::DataIo;
 use crate::files::data::{DataPath, zeros};
-use crate::files::file::content::Content;
 use crate::inodes::data_csum::{ChecksumStream, NewChecksums};
 use crate::inodes::map::{Run, Target};
 use extant_base::{BlockNr, Result};
+use extant_pagecache::Content;
 use std::io::IoSlice;
 
 /// Blocks of the file that a step writes to.

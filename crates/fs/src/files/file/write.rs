@@ -15,7 +15,6 @@
 
 use crate::files::FileIo;
 use crate::files::data::DataPath;
-use crate::files::file::content::Content;
 use crate::files::file::fresh::Plan;
 use crate::files::file::pieces::Piece;
 use crate::inodes::file::{FileMut, FileRef};
@@ -26,7 +25,7 @@ use extant_journal::{Credits, Handle};
 use extant_ondisk::extent::ExtentState;
 use extant_ondisk::inode::{FileKind, InodeFlags};
 use extant_ondisk::time::Timestamp;
-use extant_pagecache::Use;
+use extant_pagecache::{Content, Use};
 
 /// Most bytes that are written to the device while a handle is open.
 pub(crate) const UNDER_HANDLE: u64 = 256 << 10;
@@ -59,7 +58,7 @@ impl FileIo<'_> {
     /// `Folio` or `Inode` (shared) alone.
     pub(crate) fn write_file(self, place: Place, content: Content<'_>, how: Use) -> Result<usize> {
         self.volume.context().check_writable()?;
-        if content.len() == 0 {
+        if content.is_empty() {
             return Ok(0);
         }
         if self.write_over(place, content, how)? {
