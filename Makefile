@@ -2,7 +2,7 @@
 # what is missing.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin:/usr/sbin:/sbin
 
-.PHONY: all setup setup-build build demo test check bench fuzz soak guest
+.PHONY: all setup setup-build build demo test check bench fuzz msrv soak guest
 
 all: build
 
@@ -39,6 +39,10 @@ bench: setup
 # Each fuzz target for FUZZ_SECONDS (needs a nightly toolchain and cargo-fuzz).
 fuzz: setup
 	tests/fuzz
+
+# Builds the workspace with the oldest Rust that Cargo.toml promises (rust-version), which rustup installs.
+msrv: setup-build
+	tests/msrv
 
 # The test suites over and over with new seeds, for SOAK_ROUNDS rounds.
 soak: setup
