@@ -26,7 +26,7 @@ pub mod source;
 /// Code that accepts any bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Target {
-    /// Its name, which is also that of the fuzz target.
+    /// Its name.
     pub name: &'static str,
     /// Runs it on the bytes. It panics if something is wrong.
     pub run: fn(&[u8]),
@@ -49,17 +49,4 @@ pub fn targets() -> impl Iterator<Item = &'static Target> {
 /// If there is none.
 pub fn target(name: &str) -> &'static Target {
     targets().find(|target| target.name == name).unwrap_or_else(|| panic!("no target {name}"))
-}
-
-/// Runs the target `name` on `data`.
-pub fn run(name: &str, data: &[u8]) {
-    (target(name).run)(data);
-}
-
-#[test]
-fn each_target_has_a_fuzz_target() {
-    let manifest = include_str!("../../../fuzz/Cargo.toml");
-    let bins = manifest.lines().filter_map(|line| line.strip_prefix("path = \"fuzz_targets/"));
-    let bins: Vec<&str> = bins.filter_map(|rest| rest.strip_suffix(".rs\"")).collect();
-    assert_eq!(bins, targets().map(|target| target.name).collect::<Vec<_>>());
 }

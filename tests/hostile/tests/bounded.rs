@@ -4,7 +4,7 @@
 //! all of them together (60), `EXTANT_SOAK` multiplies it, `EXTANT_SEED` selects other inputs. A
 //! failure names the input: `EXTANT_HOSTILE=tar:0:153 cargo test -p extant-hostile-tests --test
 //! bounded one -- --exact --ignored --nocapture` runs it again, and `EXTANT_KEEP=FILE` keeps its
-//! bytes, for `cargo fuzz run tar FILE`.
+//! bytes, for `EXTANT_TARGET=tar cargo fuzz run hostile FILE`.
 
 use extant_hostile_tests::bounded;
 
