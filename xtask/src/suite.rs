@@ -25,17 +25,32 @@ use crate::cargo;
 use crate::programs::{self, Program};
 
 /// Programs that take long, the longest first. They begin first, so that the last ones to end
-/// are short.
+/// are short. A run prints which programs were the longest.
 const LONG: &[&str] = &[
     "extant it",
+    "extant (lib)",
     "extant-schedule-tests (lib)",
     "extant-compat-tests check_agrees",
     "extant-mount-tests command",
+    "extant-cli it",
+    "extant-guide-tests chapters",
+    "extant-capi it",
+    "extant-crash-tests alone",
+    "extant-crash-tests random",
     "extant-hostile-tests bounded",
 ];
 
-/// Programs that run while no other runs.
-const ALONE: &[&str] = &[];
+/// Programs that run while no other runs, because they expect other threads or the mount's server
+/// to keep up with them.
+const ALONE: &[&str] = &[
+    // It waits 50 to 100 ms for what FUSE does after a file is closed.
+    "extant-mount-tests posix",
+    // Read-ahead is ahead of a reader in most reads.
+    "extant-pagecache it",
+];
+
+/// How many of the longest programs a run prints.
+const LONGEST: usize = 12;
 
 /// A program that runs longer is ended, and fails.
 const LIMIT_OF_PROGRAM: Duration = Duration::from_secs(30 * 60);
@@ -108,6 +123,7 @@ fn at_a_time<T: Sync, R: Send>(
 /// How a program ended.
 struct Outcome {
     name: String,
+    seconds: f32,
     /// Numbers of tests that passed and that were ignored, or the reason of the failure.
     result: Result<(usize, usize), String>,
 }
@@ -124,6 +140,11 @@ fn report(outcomes: &[Outcome], is_interrupted: bool) -> Result<(), String> {
             Err(reason) => failures.push(format!("{}: {reason}", outcome.name)),
         }
     }
+    let mut longest: Vec<&Outcome> = outcomes.iter().collect();
+    longest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    let longest = longest.iter().take(LONGEST);
+    let longest: Vec<_> = longest.map(|one| format!("{} {:.0} s", one.name, one.seconds)).collect();
+    println!("== tests: the longest: {}", longest.join(", "));
     println!("== tests: {passed} passed, {ignored} ignored, in programs that passed");
     if is_interrupted {
         return Err("tests: interrupted".to_owned());
@@ -192,15 +213,15 @@ impl Runner {
             Ok((passed, ignored)) => format!("ok, {passed} passed, {ignored} ignored"),
             Err(reason) => format!("FAILED: {reason}"),
         };
-        let mut line =
-            format!("{start:6.0} s  {name}: {ending} ({:.1} s)\n", began.elapsed().as_secs_f32());
+        let seconds = began.elapsed().as_secs_f32();
+        let mut line = format!("{start:6.0} s  {name}: {ending} ({seconds:.1} s)\n");
         if result.is_err() {
             line.push_str(&content(&stdout));
         }
         line.push_str(&content(&stderr));
         // One call, so that the lines of two workers do not mix.
         print!("{line}");
-        Outcome { name: name.to_owned(), result }
+        Outcome { name: name.to_owned(), seconds, result }
     }
 
     /// Runs a command to its end. Returns how many tests passed and how many were ignored.
@@ -338,7 +359,7 @@ mod tests {
 
     #[test]
     fn every_failure_is_listed() {
-        let outcome = |name: &str, result| Outcome { name: name.to_owned(), result };
+        let outcome = |name: &str, result| Outcome { name: name.to_owned(), seconds: 1.0, result };
         let outcomes = [
             outcome("a", Err("exit status: 1".to_owned())),
             outcome("b", Ok((1, 0))),
