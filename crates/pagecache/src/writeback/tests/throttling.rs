@@ -129,11 +129,12 @@ fn thresholds_of(how: Use, plan: Plan) -> (u64, u64) {
         let writer = scope.spawn(|| {
             for call in 0.. {
                 scene.write(&file, call * CALL..(call + 1) * CALL, how).unwrap();
-                if throttle.seen().0 {
-                    first.fetch_min(level(), Ordering::Relaxed);
-                }
+                // From then on bytes leave, and the level says nothing about this writer.
                 if over.load(Ordering::Relaxed) {
                     break;
+                }
+                if throttle.seen().0 {
+                    first.fetch_min(level(), Ordering::Relaxed);
                 }
             }
         });
