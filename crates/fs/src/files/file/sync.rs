@@ -90,7 +90,7 @@ impl MountState<'_> {
 }
 
 impl FileIo<'_> {
-    /// Makes a call's changes of `inode` durable if the inode's flags require that. Does nothing
+    /// Makes a call's changes of the inode durable if its flags require that. Does nothing
     /// while the volume is a single all-or-nothing transaction.
     ///
     /// Errors: as [`File::sync_all`](crate::File::sync_all); then the change is made but not

@@ -13,8 +13,8 @@ use extant_base::{BlockNr, Result};
 use extant_journal::Handle;
 
 impl FileMut<'_> {
-    /// Allocates one metadata block for `ino` (with bigalloc, a cluster of its own) and counts it
-    /// in the inode.
+    /// Allocates one metadata block for the inode (with bigalloc, a cluster of its own) and counts
+    /// it in the inode.
     ///
     /// Errors: `NoSpace`, `QuotaExceeded`, `Device`. Locks: takes `Group`.
     pub(crate) fn allocate_metadata(
@@ -55,7 +55,7 @@ impl FileMut<'_> {
         Ok(block)
     }
 
-    /// Frees a metadata block of `ino`.
+    /// Frees a metadata block of the inode.
     pub(crate) fn free_metadata(&mut self, handle: &Handle<'_>, block: BlockNr) -> Result<()> {
         handle.forget(block);
         let ratio = u64::from(self.volume.geometry().cluster_ratio());

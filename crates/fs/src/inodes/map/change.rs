@@ -32,7 +32,7 @@ impl Volume {
 }
 
 impl FileMut<'_> {
-    /// Adds `extent` to the map of `ino`. Its logical blocks were a hole.
+    /// Adds `extent` to the map of the inode. Its logical blocks were a hole.
     ///
     /// The caller stores the inode afterwards and counts the data blocks in it. Errors: `NoSpace`
     /// (map unchanged), `FileTooLarge`, `Corrupt`. Locks: the inode's is held; takes `Group`.

@@ -35,7 +35,7 @@ pub(super) struct NewName<'a> {
 }
 
 impl DirMut<'_> {
-    /// Inserts `name` for inode `target` into directory `ino`.
+    /// Inserts `name` for inode `target` into the directory.
     ///
     /// The caller stores the inode, sets its times, and counts links. If the call fails after it
     /// changed the directory's size, it has stored the inode itself. Errors: `Exists`; `NoSpace`;
@@ -92,7 +92,7 @@ impl DirMut<'_> {
 }
 
 impl FileRef<'_> {
-    /// Finds where `name` can be inserted in directory `ino`, which must not have the name.
+    /// Finds where `name` can be inserted in the directory, which must not have the name.
     ///
     /// The result is valid while the directory's lock is held. Errors: `Exists`; those of
     /// [`DirMut::insert`].

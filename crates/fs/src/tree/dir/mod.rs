@@ -129,7 +129,7 @@ pub(crate) struct Dir<'a> {
 }
 
 impl<'a> FileRef<'a> {
-    /// The directory `ino`. The caller holds its lock.
+    /// The directory. The caller holds its lock.
     ///
     /// Errors: `NotADirectory`; `DirectorySize` for a size that is impossible on this volume.
     pub(crate) fn dir(self) -> Result<Dir<'a>> {

@@ -60,7 +60,7 @@ type WriteBlock<'a> = dyn FnMut(u32, &mut [u8], Site, u32) -> Role + 'a;
 type Ranked = (u64, u32);
 
 impl DirMut<'_> {
-    /// Makes directory `ino` hold exactly `entries`, plus "." and ".." (`parent`).
+    /// Makes the directory hold exactly `entries`, plus "." and ".." (`parent`).
     ///
     /// The former content is lost; its blocks are reused. The caller stores the inode and sets its
     /// times and links. Errors: `Exists` for a name that appears twice (in a casefolded directory:

@@ -21,7 +21,7 @@ use extant_ondisk::inline_dir::InlineDirMut;
 const DOTDOT_OFFSET: usize = 12;
 
 impl DirMut<'_> {
-    /// Removes `name` from directory `ino`. Returns the inode of the name.
+    /// Removes `name` from the directory. Returns the inode of the name.
     ///
     /// The caller stores the inode, sets its times, and counts links. Errors: `NotFound`; `Invalid`
     /// for "." and ".."; `Corrupt`; `Device`. Locks: the caller holds the inode's; takes `Leaf`.
@@ -54,7 +54,7 @@ impl DirMut<'_> {
         })
     }
 
-    /// Makes `name` in directory `ino` point to `target`. Returns the name's former inode.
+    /// Makes `name` in the directory point to `target`. Returns the name's former inode.
     ///
     /// Otherwise as [`DirMut::remove`].
     #[cfg(test)]
@@ -72,7 +72,7 @@ impl DirMut<'_> {
 }
 
 impl FileRef<'_> {
-    /// Checks that ".." of directory `ino` is at its fixed offset and points to `parent`. A move
+    /// Checks that ".." of the directory is at its fixed offset and points to `parent`. A move
     /// calls this before it changes anything.
     ///
     /// Errors: `DirentDot`, `DirectoryParent`; `Corrupt`; `Device`.
@@ -97,7 +97,7 @@ impl FileRef<'_> {
 }
 
 impl DirMut<'_> {
-    /// Makes ".." of directory `ino` point to `parent`.
+    /// Makes ".." of the directory point to `parent`.
     ///
     /// The caller stores the inode. Errors: `DirentDot` if block 0 has no ".."; `Corrupt`;
     /// `Device`.

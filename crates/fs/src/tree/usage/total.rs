@@ -35,7 +35,7 @@ pub(crate) struct Usage {
 }
 
 impl Usage {
-    /// Counts `ino`, whose body is final. Malformed attributes do not count. Errors: `Device`.
+    /// Counts an inode whose body is final. Malformed attributes do not count. Errors: `Device`.
     pub(crate) fn charge(&mut self, file: FileRef<'_>) -> Result<()> {
         let inodes =
             1 + file.volume.quota_accounting().count_value_inodes(file.ino(), file.body)?;

@@ -24,7 +24,7 @@ use extant_ondisk::extent::Extent;
 /// Deepest tree that ext4 reads.
 const DEPTH_MAX: usize = 5;
 
-/// Adds `new` to the tree of `ino`. The range must be a hole there.
+/// Adds `new` to the inode's tree. The range must be a hole there.
 ///
 /// The caller stores the inode afterwards. Errors: `NoSpace` (tree unchanged), `Corrupt`.
 /// Locks: the inode's is held; takes `Group` for node blocks.

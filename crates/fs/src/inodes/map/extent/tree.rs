@@ -80,8 +80,8 @@ fn lookup(node: &ExtentNode<'_>, rules: &NodeRules, at: LogicalBlock, limit: u32
 }
 
 impl FileRef<'_> {
-    /// The node of `ino`'s tree in block `nr`. It is checked whole when it enters the cache, and
-    /// against its parent (`rules`, which need no seed) each time.
+    /// The node of the inode's tree in block `nr`. It is checked whole when it enters the cache,
+    /// and against its parent (`rules`, which need no seed) each time.
     ///
     /// Errors: those of `ExtentNode::check`; `ExtentRange` for an extent on metadata;
     /// `ExtentCluster`; `Device`.

@@ -34,7 +34,7 @@ enum Step {
     Freed(Extent),
 }
 
-/// Removes the logical blocks of `range` from the tree of `ino`. Calls `freed` for each run that it
+/// Removes the logical blocks of `range` from the inode's tree. Calls `freed` for each run that it
 /// removed, right to left.
 ///
 /// The tree is valid before each call of `freed`, which frees the blocks. The caller stores the
