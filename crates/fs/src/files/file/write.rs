@@ -8,7 +8,7 @@
 //!                         [ … ] is one handle
 //! ```
 //!
-//! Rules F1 to F3: data is sent to the device before the handle stops that makes it reachable, and
+//! Rule F1, rule F2, rule F3: data is sent to the device before the handle stops that makes it reachable, and
 //! the flush of that handle's commit makes both durable. The size never covers bytes that are not
 //! there. A block that is new to the file is written whole, with zeros around the caller's bytes,
 //! so its former content is never visible.
