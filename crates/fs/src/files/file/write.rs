@@ -8,10 +8,10 @@
 //!                         [ … ] is one handle
 //! ```
 //!
-//! Rule F1, rule F2, rule F3: data is sent to the device before the handle stops that makes it reachable, and
-//! the flush of that handle's commit makes both durable. The size never covers bytes that are not
-//! there. A block that is new to the file is written whole, with zeros around the caller's bytes,
-//! so its former content is never visible.
+//! Rule F1, rule F2, rule F3: data is sent to the device before the handle stops that makes it
+//! reachable, and the flush of that handle's commit makes both durable. The size never covers bytes
+//! that are not there. A block that is new to the file is written whole, with zeros around the
+//! caller's bytes, so its former content is never visible.
 
 use crate::files::FileIo;
 use crate::files::data::DataPath;
