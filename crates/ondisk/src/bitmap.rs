@@ -15,6 +15,7 @@
 use crate::checksum::Checksums;
 use crate::geometry::Geometry;
 use crate::group_desc::{GroupDesc, bitmap_csum_agrees};
+use crate::narrow::{fits_u32, len_u32};
 use core::ops::Range;
 use extant_base::{Error, GroupNr, Site, What};
 use extant_crc32c::crc32c;
@@ -79,7 +80,7 @@ pub fn set_range(map: &mut [u8], bits: Range<u32>) -> u32 {
         map[at] |= mask;
     }
     let whole = &mut map[parts.whole];
-    flipped += (whole.len() * 8) as u32 - count_ones(whole);
+    flipped += len_u32(whole.len() * 8) - count_ones(whole);
     whole.fill(0xFF);
     flipped
 }
@@ -133,7 +134,7 @@ fn find(map: &[u8], bits: Range<u32>, flip: u64) -> Option<u32> {
             let hit = bit.checked_add(found.trailing_zeros())?;
             return (hit < bits.end).then_some(hit);
         }
-        bit = (at as u32 + 8).checked_mul(8)?;
+        bit = (len_u32(at) + 8).checked_mul(8)?;
     }
     None
 }
@@ -177,13 +178,13 @@ pub fn set_runs(map: &[u8], bits: Range<u32>) -> impl Iterator<Item = Range<u32>
 
 /// Sets all bits from `used` on: the padding after a group's last cluster or inode.
 pub fn fill_padding(map: &mut [u8], used: u32) {
-    let end = (map.len() * 8) as u32;
+    let end = len_u32(map.len() * 8);
     set_range(map, used..end);
 }
 
 /// Whether all bits from `used` on are set.
 pub fn padding_is_set(map: &[u8], used: u32) -> bool {
-    next_zero(map, used..(map.len() * 8) as u32).is_none()
+    next_zero(map, used..len_u32(map.len() * 8)).is_none()
 }
 
 /// Which of a group's two bitmaps.
@@ -315,7 +316,7 @@ pub fn own_metadata(
         (start < end).then(|| {
             let first = (start - all.start) >> log_ratio;
             let last = (end - 1 - all.start) >> log_ratio;
-            first as u32..last as u32 + 1
+            fits_u32(first)..fits_u32(last) + 1
         })
     })
 }

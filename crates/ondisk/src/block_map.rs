@@ -12,6 +12,7 @@
 //! Pointers are 32 bits, little-endian. Source: ext4 documentation, "Direct/Indirect Block
 //! Addressing".
 
+use crate::narrow::{fits_u32, len_u32};
 use extant_base::{BlockNr, BlockSize, Error, LogicalBlock, Site, What};
 
 /// Bytes of `i_block`.
@@ -46,7 +47,7 @@ impl Path {
     pub fn to(block: LogicalBlock, block_size: BlockSize) -> Option<Path> {
         let log = block_size.log2() - 2;
         let p = 1u64 << log;
-        let slot = |n: u64| (n & (p - 1)) as u32;
+        let slot = |n: u64| fits_u32(n & (p - 1));
         let n = u64::from(block.0);
         let direct = u64::from(DIRECT);
         if n < direct {
@@ -66,7 +67,7 @@ impl Path {
             return None;
         };
         let last = slots[usize::from(len) - 1];
-        Some(Path { slots, len, following: p as u32 - 1 - last })
+        Some(Path { slots, len, following: fits_u32(p) - 1 - last })
     }
 
     /// The slots, the one in `i_block` first.
@@ -87,7 +88,7 @@ impl Path {
 
     /// How many logical blocks one slot at `level` of this path maps. Level 0 is `i_block`.
     pub fn blocks_below(&self, level: usize, block_size: BlockSize) -> u64 {
-        let below = (usize::from(self.len).saturating_sub(1 + level)) as u32;
+        let below = len_u32(usize::from(self.len).saturating_sub(1 + level));
         1u64 << ((block_size.log2() - 2) * below)
     }
 }

@@ -36,6 +36,7 @@
 
 pub use crate::anchor::{ANCHOR_VALUE_LEN, Anchor, RawAnchor};
 use crate::fast_commit::{HEAD_LEN, Record, RecordTag, Records};
+use crate::narrow::{fits_usize, len_u16, len_u32, low_u32};
 use alloc::vec::Vec;
 use core::mem::offset_of;
 use extant_base::{BlockSize, Result, Site, Tid, What};
@@ -158,13 +159,13 @@ impl Header {
         let mut raw = RawHeader {
             magic: U32::new(MAGIC),
             version: U16::new(1),
-            hdr_len: U16::new(HEADER_LEN as u16),
+            hdr_len: U16::new(len_u16(HEADER_LEN)),
             tid: U32::new(self.tid.0),
             tag: U16::new(self.tag),
             flags: U16::new(COMMITTED),
-            payload_len: U32::new(self.payload_len as u32),
+            payload_len: U32::new(len_u32(self.payload_len)),
             payload_crc: U32::new(self.payload_crc),
-            record_len: U32::new(record_len(self.payload_len) as u32),
+            record_len: U32::new(low_u32(record_len(self.payload_len))),
             header_crc: U32::ZERO,
             seq: U64::new(self.seq),
             reserved: [U64::ZERO; 3],
@@ -326,7 +327,7 @@ impl FastCommitBytes {
         };
         let mut tlv = [0; ANCHOR_LEN];
         tlv[..2].copy_from_slice(&RecordTag::Anchor.code().to_le_bytes());
-        tlv[2..4].copy_from_slice(&(ANCHOR_VALUE_LEN as u16).to_le_bytes());
+        tlv[2..4].copy_from_slice(&len_u16(ANCHOR_VALUE_LEN).to_le_bytes());
         tlv[4..].copy_from_slice(&anchor.value());
         self.put(&tlv, joins);
         self.close();
@@ -385,7 +386,7 @@ impl FastCommitBytes {
         self.now.seq += 1;
         self.now.head += header.record_len();
         self.bytes[self.open..self.open + HEADER_LEN].copy_from_slice(&header.bytes());
-        self.bytes.resize(self.open + header.record_len() as usize, 0);
+        self.bytes.resize(self.open + fits_usize(header.record_len()), 0);
         self.count = 0;
     }
 }

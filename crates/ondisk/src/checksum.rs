@@ -12,6 +12,7 @@
 //! at the end.
 
 use crate::features::{Features, Incompat, RoCompat};
+use crate::narrow::len_u16;
 use extant_base::Ino;
 use extant_crc32c::crc32c;
 
@@ -88,7 +89,7 @@ const CRC16_TABLE: [u16; 256] = {
     let mut table = [0u16; 256];
     let mut n = 0;
     while n < 256 {
-        let mut crc = n as u16;
+        let mut crc = len_u16(n);
         let mut bit = 0;
         while bit < 8 {
             crc = if crc & 1 != 0 { (crc >> 1) ^ 0xA001 } else { crc >> 1 };

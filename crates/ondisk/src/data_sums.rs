@@ -13,6 +13,7 @@
 //! The entry of a block that holds no covered data has no meaning. All numbers are u32,
 //! little-endian. Source: docs/FORMAT.md, "Data checksums".
 
+use crate::narrow::fits_usize;
 use extant_base::{BlockNr, BlockSize, Error, Site, What};
 use extant_crc32c::{crc32c, splice_delta};
 
@@ -29,7 +30,7 @@ pub const fn file_blocks(size: BlockSize, volume_blocks: u64) -> u64 {
 /// The place of the checksum of block `nr`: the block of the file, and the entry in that block.
 pub const fn place_of(size: BlockSize, nr: BlockNr) -> (u64, usize) {
     let words = words_per_block(size);
-    (nr.0 / words, (nr.0 % words) as usize)
+    (nr.0 / words, fits_usize(nr.0 % words))
 }
 
 /// The checksum of a block of data.

@@ -14,6 +14,7 @@
 //! descriptor blocks before it. Source: ext4 documentation, "Layout" and "Meta Block Groups".
 
 use crate::features::{Compat, Incompat, RoCompat};
+use crate::narrow::{fits_u32, len_u32};
 use crate::superblock::Superblock;
 use core::ops::Range;
 use extant_base::{BlockNr, BlockSize, ByteOffset, Error, GroupNr, Ino, Site, What};
@@ -73,7 +74,7 @@ impl Geometry {
         sb.check_fields(Site::NOWHERE)?;
         let groups =
             sb.groups_count().ok_or_else(|| Site::NOWHERE.corrupt(What::SuperblockGroups))?;
-        let descs_per_block = sb.block_size.bytes() as u32 / u32::from(sb.desc_size);
+        let descs_per_block = len_u32(sb.block_size.bytes()) / u32::from(sb.desc_size);
         let desc_blocks = groups.div_ceil(descs_per_block);
         let meta_bg = sb.features.incompat.contains(Incompat::META_BG);
         let backups = if sb.features.compat.contains(Compat::SPARSE_SUPER2) {
@@ -192,18 +193,18 @@ impl Geometry {
 
     /// Descriptors in a block.
     pub fn descs_per_block(&self) -> u32 {
-        self.block_size.bytes() as u32 / u32::from(self.desc_size)
+        len_u32(self.block_size.bytes()) / u32::from(self.desc_size)
     }
 
     /// Blocks of one group's inode table.
     pub fn itable_blocks(&self) -> u32 {
         let bytes = u64::from(self.inodes_per_group) * u64::from(self.inode_size);
-        self.block_size.blocks_for(bytes) as u32
+        fits_u32(self.block_size.blocks_for(bytes))
     }
 
     /// Inodes in a block.
     pub fn inodes_per_block(&self) -> u32 {
-        self.block_size.bytes() as u32 / u32::from(self.inode_size)
+        len_u32(self.block_size.bytes()) / u32::from(self.inode_size)
     }
 
     /// Blocks that data and movable metadata may use: from the first data block to the end.
@@ -223,14 +224,14 @@ impl Geometry {
             return None;
         }
         let in_groups = block.0.checked_sub(self.first_data_block)?;
-        Some(GroupNr((in_groups / u64::from(self.blocks_per_group)) as u32))
+        Some(GroupNr(fits_u32(in_groups / u64::from(self.blocks_per_group))))
     }
 
     /// The group of `block` and its cluster's bit in the group's bitmap.
     pub fn bit_of_block(&self, block: BlockNr) -> Option<(GroupNr, u32)> {
         let group = self.group_of_block(block)?;
         let in_group = (block.0 - self.first_data_block) % u64::from(self.blocks_per_group);
-        Some((group, in_group as u32 >> self.log_cluster_ratio))
+        Some((group, fits_u32(in_group) >> self.log_cluster_ratio))
     }
 
     /// The first block of the cluster of `bit` in the bitmap of `group`, or `None` if the group has
@@ -261,7 +262,7 @@ impl Geometry {
 
     /// How many blocks `group` has.
     pub fn blocks_in_group(&self, group: GroupNr) -> Option<u32> {
-        self.blocks_of_group(group).map(|blocks| (blocks.end - blocks.start) as u32)
+        self.blocks_of_group(group).map(|blocks| fits_u32(blocks.end - blocks.start))
     }
 
     /// How many clusters `group` has, the last one perhaps partial.

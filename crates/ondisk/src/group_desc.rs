@@ -13,6 +13,7 @@
 
 use crate::checksum::{Checksums, crc16};
 use crate::geometry::Geometry;
+use crate::narrow::{low_u16, low_u32};
 use core::mem::{offset_of, size_of};
 use extant_base::{BlockNr, Error, GroupNr, Site, What};
 use extant_crc32c::crc32c;
@@ -260,9 +261,9 @@ impl GroupDesc {
     pub fn write(&self, bytes: &mut [u8], group: GroupNr, checksums: &Checksums) {
         let (low, rest) =
             RawGroupDescLow::mut_from_prefix(bytes).expect("a descriptor has at least 32 bytes");
-        let lo = |block: BlockNr| U32::new(block.0 as u32);
+        let lo = |block: BlockNr| U32::new(low_u32(block.0));
         let hi = |block: BlockNr| U32::new((block.0 >> 32) as u32);
-        let lo16 = |n: u32| U16::new(n as u16);
+        let lo16 = |n: u32| U16::new(low_u16(n));
         let hi16 = |n: u32| U16::new((n >> 16) as u16);
         low.bg_block_bitmap_lo = lo(self.block_bitmap);
         low.bg_inode_bitmap_lo = lo(self.inode_bitmap);
@@ -334,7 +335,7 @@ pub fn compute_checksum(bytes: &[u8], group: GroupNr, checksums: &Checksums) -> 
         }
         Checksums::MetadataCsum { seed } => {
             let crc = crc32c(crc32c(crc32c(*seed, &number), before), &[0, 0]);
-            Some(crc32c(crc, after) as u16)
+            Some(low_u16(crc32c(crc, after)))
         }
     }
 }

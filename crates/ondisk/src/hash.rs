@@ -11,6 +11,8 @@
 //! are sign-extended. Source: ext4 documentation, "Hash Tree Directories"; RFC 1320 (MD4);
 //! SipHash-2-4.
 
+use crate::narrow::{high_u32, len_u8, len_u32, low_u32};
+
 /// How names of a directory are hashed, as the root of its htree stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HashVersion {
@@ -108,14 +110,14 @@ impl NameHasher {
             HashVersion::SipHash => {
                 let key = |i: usize| u64::from(self.seed[i]) | u64::from(self.seed[i + 1]) << 32;
                 let sum = siphash24(key(0), key(2), name);
-                ((sum >> 32) as u32, sum as u32)
+                (high_u32(sum), low_u32(sum))
             }
         };
         NameHash { hash: finish(hash), minor }
     }
 
     fn extend(&self, byte: u8) -> u32 {
-        if self.unsigned { u32::from(byte) } else { byte as i8 as u32 }
+        if self.unsigned { u32::from(byte) } else { i32::from(byte.cast_signed()).cast_unsigned() }
     }
 
     fn legacy(&self, name: &[u8]) -> u32 {
@@ -133,7 +135,7 @@ impl NameHasher {
 
     /// Packs up to `4 * N` bytes of `rest` into words. Missing bytes are filled with the length.
     fn words<const N: usize>(&self, rest: &[u8]) -> [u32; N] {
-        let len = rest.len() as u32;
+        let len = len_u32(rest.len());
         let pad = len | len << 8;
         let pad = pad | pad << 16;
         let mut words = [pad; N];
@@ -233,7 +235,7 @@ fn siphash24(key0: u64, key1: u64, bytes: &[u8]) -> u64 {
     let chunks = bytes.chunks_exact(8);
     let mut last = [0; 8];
     last[..chunks.remainder().len()].copy_from_slice(chunks.remainder());
-    last[7] = bytes.len() as u8;
+    last[7] = len_u8(bytes.len());
     for chunk in chunks {
         mix(u64::from_le_bytes(chunk.try_into().expect("chunks are 8 bytes")));
     }

@@ -17,6 +17,7 @@
 //! logarithm of the region size. The format relies on devices that never tear a sector: after a
 //! crash a member has either the old record or the new one.
 
+use crate::narrow::len_u32;
 use core::mem::{offset_of, size_of};
 use extant_base::{Error, Feature, FeatureSet, Site, What};
 use extant_crc32c::crc32c;
@@ -340,7 +341,7 @@ impl Member {
         raw.flags = (flag(self.settled, SETTLED) | flag(self.rebuilding, REBUILDING)).into();
         raw.active = self.active.into();
         raw.rebuilt_bytes = self.rebuilt_bytes.into();
-        raw.prints_count = (self.prints.count as u32).into();
+        raw.prints_count = len_u32(self.prints.count).into();
         raw.prints = self.prints.prints.map(U32::new);
         raw.intent = self.intent.0;
         raw.checksum = raw.compute_checksum().into();

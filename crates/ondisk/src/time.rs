@@ -11,6 +11,8 @@
 //!
 //! Source: ext4 documentation, "Inode Timestamps".
 
+use crate::narrow::{high_u32, low_u32};
+
 /// Nanoseconds in a second.
 pub const NSEC_PER_SEC: u32 = 1_000_000_000;
 
@@ -41,7 +43,7 @@ impl Timestamp {
     ///
     /// Nanoseconds above 999_999_999, which no writer stores, are read as 999_999_999.
     pub const fn decode(base: u32, extra: Option<u32>) -> Timestamp {
-        let sec = base as i32 as i64;
+        let sec = base.cast_signed() as i64;
         match extra {
             None => Timestamp { sec, nsec: 0 },
             Some(extra) => {
@@ -57,12 +59,12 @@ impl Timestamp {
     pub fn encode(self, with_extra: bool) -> (u32, u32) {
         if !with_extra {
             let sec = self.sec.clamp(Self::MIN.sec, Self::MAX_WITHOUT_EXTRA.sec);
-            return (sec as i32 as u32, 0);
+            return (low_u32(sec.cast_unsigned()), 0);
         }
         let time = self.clamp(Self::MIN, Self::MAX);
-        let base = time.sec as i32;
-        let epoch = ((time.sec - i64::from(base)) >> 32) as u32 & 3;
-        (base as u32, epoch | time.nsec.min(NSEC_PER_SEC - 1) << 2)
+        let base = low_u32(time.sec.cast_unsigned()).cast_signed();
+        let epoch = high_u32((time.sec - i64::from(base)).cast_unsigned()) & 3;
+        (base.cast_unsigned(), epoch | time.nsec.min(NSEC_PER_SEC - 1) << 2)
     }
 }
 

@@ -8,6 +8,7 @@
 use super::format::{
     DirFormat, EntryKind, HEAD_LEN, RawDirTail, RawDirent, TAIL_LEN, TAIL_TYPE, rec_len_decode,
 };
+use crate::narrow::len_u16;
 use core::mem::offset_of;
 use extant_base::{Ino, Result, Site, What};
 use zerocopy::FromBytes;
@@ -188,7 +189,7 @@ impl<'a> DirBlock<'a> {
 pub fn tail_of(block: &[u8]) -> Option<&RawDirTail> {
     let (_, tail) = RawDirTail::ref_from_suffix(block).ok()?;
     let shaped = tail.det_reserved_zero1.get() == 0
-        && tail.det_rec_len.get() == TAIL_LEN as u16
+        && tail.det_rec_len.get() == len_u16(TAIL_LEN)
         && tail.det_reserved_zero2 == 0
         && tail.det_reserved_ft == TAIL_TYPE;
     shaped.then_some(tail)

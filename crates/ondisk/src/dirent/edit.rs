@@ -11,6 +11,7 @@ use super::format::{
     DirFormat, EntryKind, HEAD_LEN, NAME_MAX, RawDirTail, RawDirent, TAIL_LEN, TAIL_TYPE,
     rec_len_encode,
 };
+use crate::narrow::len_u16;
 use core::mem::offset_of;
 use extant_base::{Error, Ino, Result, Site, What};
 use zerocopy::IntoBytes;
@@ -209,7 +210,7 @@ impl<'a> DirBlockMut<'a> {
             let at = self.bytes.len() - TAIL_LEN;
             let tail = RawDirTail {
                 det_reserved_zero1: U32::ZERO,
-                det_rec_len: U16::new(TAIL_LEN as u16),
+                det_rec_len: U16::new(len_u16(TAIL_LEN)),
                 det_reserved_zero2: 0,
                 det_reserved_ft: TAIL_TYPE,
                 det_checksum: U32::ZERO,

@@ -9,6 +9,7 @@
 //!
 //! Source: ext4 documentation, "Directory Entries".
 
+use crate::narrow::len_u16;
 use core::mem::offset_of;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -185,7 +186,7 @@ pub const fn rec_len_decode(stored: u16, area_len: usize) -> usize {
 /// The stored form of a length of at most 65536 bytes, a multiple of 4.
 pub const fn rec_len_encode(len: usize) -> u16 {
     assert!(len <= 65536 && len.is_multiple_of(4));
-    if len == 65536 { 0xFFFF } else { len as u16 }
+    if len == 65536 { 0xFFFF } else { len_u16(len) }
 }
 
 /// Whether a directory may hold `name`: 1..=255 bytes, no slash, no NUL.

@@ -8,6 +8,7 @@
 //! ```
 
 use super::{ENTRY_SIZE, MAX_LEN};
+use crate::narrow::{high_u32, low_u16, low_u32};
 use core::mem::{offset_of, size_of};
 use extant_base::{BlockNr, Error, LogicalBlock, Site, What};
 use zerocopy::little_endian::{U16, U32};
@@ -158,9 +159,9 @@ impl Extent {
         RawExtent {
             ee_block: self.logical.0.into(),
             // A written run of 32768 blocks is stored as 0x8000, without a bias.
-            ee_len: (self.len as u16 | mark).into(),
-            ee_start_hi: ((self.physical.0 >> 32) as u16).into(),
-            ee_start_lo: (self.physical.0 as u32).into(),
+            ee_len: (low_u16(self.len) | mark).into(),
+            ee_start_hi: low_u16(high_u32(self.physical.0)).into(),
+            ee_start_lo: low_u32(self.physical.0).into(),
         }
     }
 }
@@ -181,8 +182,8 @@ impl ExtentIndex {
         assert!(self.child.0 >> 48 == 0, "block {} does not fit an extent index", self.child);
         RawExtentIndex {
             ei_block: self.logical.0.into(),
-            ei_leaf_lo: (self.child.0 as u32).into(),
-            ei_leaf_hi: ((self.child.0 >> 32) as u16).into(),
+            ei_leaf_lo: low_u32(self.child.0).into(),
+            ei_leaf_hi: low_u16(high_u32(self.child.0)).into(),
             ei_unused: 0.into(),
         }
     }

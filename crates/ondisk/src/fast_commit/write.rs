@@ -4,6 +4,7 @@ use super::{
     FcSum, HEAD_LEN, INODE_LEN_MIN, NameChange, RawAddRange, RawDelRange, RawRecordHead, Record,
     RecordTag, TAIL_VALUE_LEN,
 };
+use crate::narrow::{high_u32, low_u16, low_u32};
 use alloc::vec::Vec;
 use extant_base::Tid;
 use zerocopy::IntoBytes;
@@ -24,8 +25,8 @@ pub fn encode(record: &Record<'_>, into: &mut Vec<u8>) {
                 fc_ino: U32::new(range.ino.get()),
                 ee_block: U32::new(range.first.0),
                 ee_len: U16::new(range.len_blocks + if range.unwritten { 0x8000 } else { 0 }),
-                ee_start_hi: U16::new((range.start.0 >> 32) as u16),
-                ee_start_lo: U32::new(range.start.0 as u32),
+                ee_start_hi: U16::new(low_u16(high_u32(range.start.0))),
+                ee_start_lo: U32::new(low_u32(range.start.0)),
             };
             put(into, RecordTag::AddRange, &[raw.as_bytes()]);
         }

@@ -8,6 +8,7 @@
 
 use super::{FileKind, Inode, InodeFlags, InodeFormat, RawInode, RawInodeExtra};
 use crate::checksum::{Checksums, inode_seed};
+use crate::narrow::{high_u32, low_u16, low_u32};
 use crate::time::Timestamp;
 use core::mem::offset_of;
 use extant_base::{BlockNr, Error, Ino, Site, What};
@@ -142,30 +143,30 @@ impl Inode {
         let kind = FileKind::from_mode(self.mode);
         let acl = self.file_acl.map_or(0, |block| block.0);
         raw.i_mode = self.mode.into();
-        raw.i_uid = (self.uid as u16).into();
+        raw.i_uid = low_u16(self.uid).into();
         raw.i_uid_high = ((self.uid >> 16) as u16).into();
-        raw.i_gid = (self.gid as u16).into();
+        raw.i_gid = low_u16(self.gid).into();
         raw.i_gid_high = ((self.gid >> 16) as u16).into();
-        raw.i_size_lo = (self.size as u32).into();
+        raw.i_size_lo = low_u32(self.size).into();
         if kind != Some(FileKind::Directory) || format.large_dir {
             raw.i_size_high = ((self.size >> 32) as u32).into();
         }
         raw.i_dtime = self.dtime.into();
         raw.i_links_count = self.links.into();
-        raw.i_blocks_lo = (blocks as u32).into();
+        raw.i_blocks_lo = low_u32(blocks).into();
         if format.huge_file {
-            raw.i_blocks_high = ((blocks >> 32) as u16).into();
+            raw.i_blocks_high = low_u16(high_u32(blocks)).into();
         }
         raw.i_flags = flags.bits().into();
         raw.i_version = match (format.hurd, self.translator) {
-            (false, _) => (self.version as u32).into(),
-            (true, block) => block.map_or(0, |block| block.0 as u32).into(),
+            (false, _) => low_u32(self.version).into(),
+            (true, block) => block.map_or(0, |block| low_u32(block.0)).into(),
         };
         raw.i_block = self.i_block;
         raw.i_generation = self.generation.into();
-        raw.i_file_acl_lo = (acl as u32).into();
+        raw.i_file_acl_lo = low_u32(acl).into();
         if format.is_64bit && !format.hurd {
-            raw.i_file_acl_high = ((acl >> 32) as u16).into();
+            raw.i_file_acl_high = low_u16(high_u32(acl)).into();
         }
         raw.i_atime = self.atime.encode(fits!(extra_isize, i_atime_extra: 4)).0.into();
         raw.i_ctime = self.ctime.encode(fits!(extra_isize, i_ctime_extra: 4)).0.into();

@@ -15,6 +15,7 @@
 
 use super::header::{self, BlockType, HEADER_LEN, Header, RawHeader};
 use super::log_format::{BlockSum, LogFormat};
+use crate::narrow::len_u32;
 use core::mem::offset_of;
 use extant_base::{BlockSize, Tid};
 use zerocopy::big_endian::{U32, U64};
@@ -177,7 +178,7 @@ const CRC32_TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
     while byte < 256 {
-        let mut crc = (byte as u32) << 24;
+        let mut crc = len_u32(byte) << 24;
         let mut bit = 0;
         while bit < 8 {
             crc = if crc & 0x8000_0000 != 0 { crc << 1 ^ 0x04C1_1DB7 } else { crc << 1 };

@@ -18,6 +18,7 @@
 
 use super::header::{self, BlockType, HEADER_LEN, Header};
 use super::log_format::{BlockSum, LogFormat};
+use crate::narrow::{low_u8, low_u16, low_u32};
 use extant_base::{BlockNr, Result, Site, Tid, What};
 
 /// Bytes of the uuid after a tag without SAME_UUID.
@@ -174,7 +175,7 @@ impl<'a> DescriptorWriter<'a> {
         flags.set(TagFlags::SAME_UUID, !self.is_empty());
         let len = self.format.tag_len();
         let tag = &mut self.block[self.next..self.next + len];
-        tag[..4].copy_from_slice(&(home.0 as u32).to_be_bytes());
+        tag[..4].copy_from_slice(&low_u32(home.0).to_be_bytes());
         match self.format.sum {
             BlockSum::V3 => {
                 tag[4..8].copy_from_slice(&flags.bits().to_be_bytes());
@@ -182,9 +183,9 @@ impl<'a> DescriptorWriter<'a> {
                 tag[12..16].copy_from_slice(&copy_sum.to_be_bytes());
             }
             sum => {
-                let cut = if sum == BlockSum::V2 { copy_sum as u16 } else { 0 };
+                let cut = if sum == BlockSum::V2 { low_u16(copy_sum) } else { 0 };
                 tag[4..6].copy_from_slice(&cut.to_be_bytes());
-                tag[6..8].copy_from_slice(&(flags.bits() as u16).to_be_bytes());
+                tag[6..8].copy_from_slice(&low_u16(flags.bits()).to_be_bytes());
                 if self.format.wide {
                     tag[8..12].copy_from_slice(&high.to_be_bytes());
                 }
@@ -204,7 +205,7 @@ impl<'a> DescriptorWriter<'a> {
         let last = self.last.expect("a descriptor names at least one block");
         // The low byte of the flags is byte 7 of every tag: of a u32 at 4 in v3, of a u16 at 6
         // else.
-        self.block[last + 7] |= TagFlags::LAST.bits() as u8;
+        self.block[last + 7] |= low_u8(TagFlags::LAST.bits());
         if self.format.has_tail() {
             header::put_tail(self.format.seed, self.block);
         }

@@ -12,6 +12,7 @@
 
 use super::header::{self, BlockType, HEADER_LEN, Header};
 use super::log_format::LogFormat;
+use crate::narrow::len_u32;
 use extant_base::{BlockNr, Result, Site, Tid, What};
 
 /// Bytes before the first record.
@@ -105,7 +106,7 @@ impl<'a> RevokeWriter<'a> {
 
     /// Writes the count and the checksum.
     pub fn finish(self) {
-        let count = self.next as u32;
+        let count = len_u32(self.next);
         self.block[HEADER_LEN..REVOKE_HEADER_LEN].copy_from_slice(&count.to_be_bytes());
         if self.format.has_tail() {
             header::put_tail(self.format.seed, self.block);

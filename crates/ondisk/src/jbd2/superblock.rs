@@ -19,6 +19,7 @@
 use super::features::{JournalCompat, JournalFeatures, JournalIncompat, JournalRoCompat};
 use super::header::{self, BlockType, Header, RawHeader};
 use super::log_format::{BlockSum, LogFormat};
+use crate::narrow::len_u32;
 use core::mem::offset_of;
 use extant_base::{BlockSize, Result, Site, Tid, What};
 use zerocopy::big_endian::U32;
@@ -154,7 +155,7 @@ impl JournalSuperblock {
             first,
             sequence: Tid(raw.s_sequence.get()),
             start: (start != 0).then_some(start),
-            errno: raw.s_errno.get() as i32,
+            errno: raw.s_errno.get().cast_signed(),
             features,
             uuid: if is_v1 { [0; 16] } else { raw.s_uuid },
             fast_commit_blocks,
@@ -216,12 +217,12 @@ impl JournalSuperblock {
         let block_type = if v1 { BlockType::SuperblockV1 } else { BlockType::SuperblockV2 };
         raw.s_header.h_magic = U32::new(header::MAGIC);
         raw.s_header.h_blocktype = U32::new(block_type.code());
-        raw.s_blocksize = U32::new(self.block_size.bytes() as u32);
+        raw.s_blocksize = U32::new(len_u32(self.block_size.bytes()));
         raw.s_maxlen = U32::new(self.maxlen);
         raw.s_first = U32::new(self.first);
         raw.s_sequence = U32::new(self.sequence.0);
         raw.s_start = U32::new(self.start.unwrap_or(0));
-        raw.s_errno = U32::new(self.errno as u32);
+        raw.s_errno = U32::new(self.errno.cast_unsigned());
         if v1 {
             return;
         }

@@ -10,6 +10,7 @@
 //! A block number from the file is used only after a check against the file's count of blocks.
 
 use super::*;
+use crate::narrow::{len_u8, len_u16};
 use alloc::collections::{BTreeMap, BTreeSet};
 
 /// Bytes of a leaf before its entries.
@@ -203,7 +204,7 @@ impl QuotaInfo {
         leaf_entries_mut(&mut bytes)[slot] = entry.to_raw();
         let used = leaf_entries(&bytes).iter().filter(|entry| !entry.is_free()).count();
         let header = leaf_header_mut(&mut bytes);
-        header.dqdh_entries = (used as u16).into();
+        header.dqdh_entries = len_u16(used).into();
         if used == LEAF_ENTRIES {
             // Now full: remove it from the list of leaves with a free slot. It is the list's head.
             let next = header.dqdh_next_free.get();
@@ -289,7 +290,7 @@ impl QuotaInfo {
             return self.release_block(store, leaf);
         }
         leaf_entries_mut(&mut bytes)[slot] = RawQuotaEntry::default();
-        leaf_header_mut(&mut bytes).dqdh_entries = (used as u16 - 1).into();
+        leaf_header_mut(&mut bytes).dqdh_entries = (len_u16(used) - 1).into();
         if used == LEAF_ENTRIES {
             // It has a free slot now: it becomes the list's head.
             let next = self.free_entry;
@@ -405,7 +406,7 @@ impl QuotaInfo {
                 continue;
             }
             let next = pointer(bytes, *slot);
-            prefix[level] = *slot as u8;
+            prefix[level] = len_u8(*slot);
             *slot += 1;
             if next == 0 {
                 continue;

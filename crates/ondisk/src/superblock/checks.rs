@@ -7,6 +7,7 @@
 
 use super::{RawSuperblock, Superblock};
 use crate::features::{Incompat, RoCompat};
+use crate::narrow::len_u32;
 use extant_base::{Error, Feature, FeatureSet, Site, What};
 
 impl RawSuperblock {
@@ -59,7 +60,7 @@ impl Superblock {
         let need = |good: bool, offset: usize, what: What| {
             if good { Ok(()) } else { Err(at.offset(offset).corrupt(what)) }
         };
-        let block_bytes = self.block_size.bytes() as u32;
+        let block_bytes = len_u32(self.block_size.bytes());
         let bits_per_block = block_bytes * 8;
         let bigalloc = self.features.ro_compat.contains(RoCompat::BIGALLOC);
         let is_64bit = self.features.incompat.contains(Incompat::IS_64BIT);

@@ -15,6 +15,7 @@ pub use state::{DefaultMountOpts, ErrorPolicy, ErrorRecord, SuperFlags, VolumeSt
 
 use crate::checksum::{Checksums, filesystem_seed};
 use crate::features::{Compat, Features, Incompat, RoCompat};
+use crate::narrow::{high_u32, low_u8, low_u16, low_u32};
 use extant_base::{BlockNr, BlockSize, Error, GroupNr, Site, What};
 
 /// The decoded superblock. Low and high halves of counts are joined; times are seconds since 1970
@@ -224,7 +225,7 @@ impl RawSuperblock {
             lastcheck: time(self.s_lastcheck.get(), self.s_lastcheck_hi),
             checkinterval: self.s_checkinterval.get(),
             mnt_count: self.s_mnt_count.get(),
-            max_mnt_count: self.s_max_mnt_count.get() as i16,
+            max_mnt_count: self.s_max_mnt_count.get().cast_signed(),
             state: VolumeState::from_bits_retain(self.s_state.get()),
             errors: ErrorPolicy(self.s_errors.get()),
             creator_os: self.s_creator_os.get(),
@@ -310,7 +311,7 @@ impl Superblock {
             s_first_ino: 11.into(),
             s_state: VolumeState::VALID.bits().into(),
             s_errors: ErrorPolicy::CONTINUE.0.into(),
-            s_max_mnt_count: (-1i16 as u16).into(),
+            s_max_mnt_count: u16::MAX.into(),
             s_checksum_type: 1,
             ..RawSuperblock::default()
         };
@@ -363,7 +364,7 @@ impl Superblock {
     /// the volume's features.
     pub fn update_raw(&self, raw: &mut RawSuperblock) {
         let is_64bit = self.features.incompat.contains(Incompat::IS_64BIT);
-        let lo = |n: u64| (n as u32).into();
+        let lo = |n: u64| low_u32(n).into();
         let hi = |n: u64| ((n >> 32) as u32).into();
         raw.s_inodes_count = self.inodes_count.into();
         raw.s_blocks_count_lo = lo(self.blocks_count);
@@ -383,27 +384,29 @@ impl Superblock {
         raw.s_blocks_per_group = self.blocks_per_group.into();
         raw.s_clusters_per_group = self.clusters_per_group.into();
         raw.s_inodes_per_group = self.inodes_per_group.into();
-        (raw.s_mtime, raw.s_mtime_hi) = (lo(self.mtime), (self.mtime >> 32) as u8);
-        (raw.s_wtime, raw.s_wtime_hi) = (lo(self.wtime), (self.wtime >> 32) as u8);
-        (raw.s_mkfs_time, raw.s_mkfs_time_hi) = (lo(self.mkfs_time), (self.mkfs_time >> 32) as u8);
-        (raw.s_lastcheck, raw.s_lastcheck_hi) = (lo(self.lastcheck), (self.lastcheck >> 32) as u8);
+        (raw.s_mtime, raw.s_mtime_hi) = (lo(self.mtime), low_u8(high_u32(self.mtime)));
+        (raw.s_wtime, raw.s_wtime_hi) = (lo(self.wtime), low_u8(high_u32(self.wtime)));
+        (raw.s_mkfs_time, raw.s_mkfs_time_hi) =
+            (lo(self.mkfs_time), low_u8(high_u32(self.mkfs_time)));
+        (raw.s_lastcheck, raw.s_lastcheck_hi) =
+            (lo(self.lastcheck), low_u8(high_u32(self.lastcheck)));
         raw.s_checkinterval = self.checkinterval.into();
         raw.s_mnt_count = self.mnt_count.into();
-        raw.s_max_mnt_count = (self.max_mnt_count as u16).into();
+        raw.s_max_mnt_count = self.max_mnt_count.cast_unsigned().into();
         raw.s_magic = SUPERBLOCK_MAGIC.into();
         raw.s_state = self.state.bits().into();
         raw.s_errors = self.errors.0.into();
         raw.s_creator_os = self.creator_os.into();
         raw.s_rev_level = self.rev_level.into();
-        raw.s_def_resuid = (self.def_resuid as u16).into();
-        raw.s_def_resgid = (self.def_resgid as u16).into();
+        raw.s_def_resuid = low_u16(self.def_resuid).into();
+        raw.s_def_resgid = low_u16(self.def_resgid).into();
         raw.s_def_resuid_hi = ((self.def_resuid >> 16) as u16).into();
         raw.s_def_resgid_hi = ((self.def_resgid >> 16) as u16).into();
         if self.rev_level != 0 {
             raw.s_first_ino = self.first_ino.into();
             raw.s_inode_size = self.inode_size.into();
         }
-        raw.s_block_group_nr = (self.block_group.0 as u16).into();
+        raw.s_block_group_nr = low_u16(self.block_group.0).into();
         raw.s_feature_compat = self.features.compat.bits().into();
         raw.s_feature_incompat = self.features.incompat.bits().into();
         raw.s_feature_ro_compat = self.features.ro_compat.bits().into();
@@ -436,7 +439,7 @@ impl Superblock {
         raw.s_error_count = self.error_count.into();
         let error = &self.first_error;
         raw.s_first_error_time = lo(error.time);
-        raw.s_first_error_time_hi = (error.time >> 32) as u8;
+        raw.s_first_error_time_hi = low_u8(high_u32(error.time));
         raw.s_first_error_ino = error.ino.into();
         raw.s_first_error_block = error.block.into();
         raw.s_first_error_func = error.func;
@@ -444,7 +447,7 @@ impl Superblock {
         raw.s_first_error_errcode = error.code;
         let error = &self.last_error;
         raw.s_last_error_time = lo(error.time);
-        raw.s_last_error_time_hi = (error.time >> 32) as u8;
+        raw.s_last_error_time_hi = low_u8(high_u32(error.time));
         raw.s_last_error_ino = error.ino.into();
         raw.s_last_error_block = error.block.into();
         raw.s_last_error_func = error.func;

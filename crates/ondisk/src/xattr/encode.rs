@@ -4,6 +4,7 @@ use super::area::{ENTRY_LEN, INODE_HEADER_LEN, RawXattrEntry, TERMINATOR_LEN, en
 use super::hash::{block_hash, entry_hash, entry_hash_of_inode_value};
 use super::header::{BLOCK_HEADER_LEN, MAGIC, RawXattrHeader};
 use super::name::NameIndex;
+use crate::narrow::{len_u8, len_u32};
 use alloc::vec;
 use alloc::vec::Vec;
 use extant_base::{Error, Ino, Result};
@@ -136,7 +137,7 @@ fn lay_out(
                     bytes[value_at..value_at + value.len()].copy_from_slice(value);
                     offs = value_at;
                 }
-                (offs, 0, value.len() as u32, if hashed { entry_hash(name, value) } else { 0 })
+                (offs, 0, len_u32(value.len()), if hashed { entry_hash(name, value) } else { 0 })
             }
             NewValue::InInode { ino, size, crc } => {
                 (0, ino.get(), size, entry_hash_of_inode_value(name, crc))
@@ -144,7 +145,7 @@ fn lay_out(
         };
         hashes.push(hash);
         let raw = RawXattrEntry {
-            e_name_len: name.len() as u8,
+            e_name_len: len_u8(name.len()),
             e_name_index: index.0,
             e_value_offs: U16::new(u16::try_from(offs).expect("a value starts below 65536")),
             e_value_inum: U32::new(inum),

@@ -31,7 +31,9 @@ pub(super) fn name_hash(name: &[u8]) -> u32 {
 }
 
 pub(super) fn name_hash_signed(name: &[u8]) -> u32 {
-    name.iter().fold(0_u32, |hash, &byte| hash.rotate_left(5) ^ byte as i8 as u32)
+    name.iter().fold(0_u32, |hash, &byte| {
+        hash.rotate_left(5) ^ i32::from(byte.cast_signed()).cast_unsigned()
+    })
 }
 
 /// The hash of an entry in a block, with the value in the same block.
