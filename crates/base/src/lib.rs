@@ -13,6 +13,7 @@ mod error;
 pub mod lock;
 #[cfg(feature = "std")]
 mod member;
+pub mod narrow;
 mod numbers;
 mod site;
 mod what;

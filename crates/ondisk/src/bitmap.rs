@@ -15,8 +15,8 @@
 use crate::checksum::Checksums;
 use crate::geometry::Geometry;
 use crate::group_desc::{GroupDesc, bitmap_csum_agrees};
-use crate::narrow::{fits_u32, len_u32};
 use core::ops::Range;
+use extant_base::narrow::{fits_u32, len_u32};
 use extant_base::{Error, GroupNr, Site, What};
 use extant_crc32c::crc32c;
 

@@ -12,7 +12,7 @@
 //! Pointers are 32 bits, little-endian. Source: ext4 documentation, "Direct/Indirect Block
 //! Addressing".
 
-use crate::narrow::{fits_u32, len_u32};
+use extant_base::narrow::{fits_u32, len_u32};
 use extant_base::{BlockNr, BlockSize, Error, LogicalBlock, Site, What};
 
 /// Bytes of `i_block`.

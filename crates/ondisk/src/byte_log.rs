@@ -36,9 +36,9 @@
 
 pub use crate::anchor::{ANCHOR_VALUE_LEN, Anchor, RawAnchor};
 use crate::fast_commit::{HEAD_LEN, Record, RecordTag, Records};
-use crate::narrow::{fits_usize, len_u16, len_u32, low_u32};
 use alloc::vec::Vec;
 use core::mem::offset_of;
+use extant_base::narrow::{fits_usize, len_u16, len_u32, low_u32};
 use extant_base::{BlockSize, Result, Site, Tid, What};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -12,8 +12,8 @@
 //! at the end.
 
 use crate::features::{Features, Incompat, RoCompat};
-use crate::narrow::len_u16;
 use extant_base::Ino;
+use extant_base::narrow::len_u16;
 use extant_crc32c::crc32c;
 
 /// How a volume checks its metadata. Code that reads or writes a structure takes a copy.

@@ -13,7 +13,7 @@
 //! The entry of a block that holds no covered data has no meaning. All numbers are u32,
 //! little-endian. Source: docs/FORMAT.md, "Data checksums".
 
-use crate::narrow::fits_usize;
+use extant_base::narrow::fits_usize;
 use extant_base::{BlockNr, BlockSize, Error, Site, What};
 use extant_crc32c::{crc32c, splice_delta};
 

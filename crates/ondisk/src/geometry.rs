@@ -14,9 +14,9 @@
 //! descriptor blocks before it. Source: ext4 documentation, "Layout" and "Meta Block Groups".
 
 use crate::features::{Compat, Incompat, RoCompat};
-use crate::narrow::{fits_u32, len_u32};
 use crate::superblock::Superblock;
 use core::ops::Range;
+use extant_base::narrow::{fits_u32, len_u32};
 use extant_base::{BlockNr, BlockSize, ByteOffset, Error, GroupNr, Ino, Site, What};
 
 /// The geometry of one volume: small, immutable, and cheap to copy.

@@ -13,8 +13,8 @@
 
 use crate::checksum::{Checksums, crc16};
 use crate::geometry::Geometry;
-use crate::narrow::{low_u16, low_u32};
 use core::mem::{offset_of, size_of};
+use extant_base::narrow::{low_u16, low_u32};
 use extant_base::{BlockNr, Error, GroupNr, Site, What};
 use extant_crc32c::crc32c;
 use zerocopy::little_endian::{U16, U32};

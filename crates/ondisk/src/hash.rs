@@ -11,7 +11,7 @@
 //! are sign-extended. Source: ext4 documentation, "Hash Tree Directories"; RFC 1320 (MD4);
 //! SipHash-2-4.
 
-use crate::narrow::{high_u32, len_u8, len_u32, low_u32};
+use extant_base::narrow::{high_u32, len_u8, len_u32, low_u32};
 
 /// How names of a directory are hashed, as the root of its htree stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -20,7 +20,7 @@
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
-// Casts that can lose bits are in `narrow` only.
+// Casts that can lose bits are in `extant_base::narrow` only.
 #![cfg_attr(
     not(test),
     warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
@@ -42,7 +42,6 @@ pub mod group_desc;
 pub mod inode;
 pub mod member;
 pub mod mmp;
-mod narrow;
 pub mod orphan_file;
 pub mod quota;
 pub mod superblock;

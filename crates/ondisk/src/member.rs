@@ -17,8 +17,8 @@
 //! logarithm of the region size. The format relies on devices that never tear a sector: after a
 //! crash a member has either the old record or the new one.
 
-use crate::narrow::len_u32;
 use core::mem::{offset_of, size_of};
+use extant_base::narrow::len_u32;
 use extant_base::{Error, Feature, FeatureSet, Site, What};
 use extant_crc32c::crc32c;
 use zerocopy::little_endian::{U16, U32, U64};

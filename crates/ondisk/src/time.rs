@@ -11,7 +11,7 @@
 //!
 //! Source: ext4 documentation, "Inode Timestamps".
 
-use crate::narrow::{high_u32, low_u32};
+use extant_base::narrow::{high_u32, low_u32};
 
 /// Nanoseconds in a second.
 pub const NSEC_PER_SEC: u32 = 1_000_000_000;

@@ -6,6 +6,7 @@
 //! Every operation touches the words of its range and no others.
 
 use crate::visits;
+use extant_base::narrow::len_u32;
 use std::ops::Range;
 
 /// A set of blocks.
@@ -86,7 +87,7 @@ impl Bits {
         let words = self.words();
         masks(range).find_map(|(n, mask)| {
             let found = mask & if value { words[n] } else { !words[n] };
-            (found != 0).then(|| n as u32 * 64 + found.trailing_zeros())
+            (found != 0).then(|| len_u32(n) * 64 + found.trailing_zeros())
         })
     }
 }

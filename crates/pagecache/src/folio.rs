@@ -15,6 +15,7 @@ use crate::bits::Bits;
 use crate::frames::{Frame, PAGE_LOG2};
 use crate::interface::Fill;
 use extant_base::Result;
+use extant_base::narrow::{fits_u32, len_u32};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -154,7 +155,7 @@ impl<F> Folio<F> {
     #[inline]
     pub fn touched(&self, from: usize, to: usize) -> Range<u32> {
         let bits = self.block_log2;
-        (from >> bits) as u32..((to + (1 << bits) - 1) >> bits) as u32
+        len_u32(from >> bits)..len_u32((to + (1 << bits) - 1) >> bits)
     }
 
     /// The byte range of `blocks` in the folio.
@@ -289,8 +290,8 @@ impl<F> Folio<F> {
                 // Only whole blocks inside the run count, whatever range the filler reports.
                 let low = range.start.saturating_sub(from).div_ceil(1 << bits);
                 let high = range.end.saturating_sub(from) >> bits;
-                let low = run.start + low.min(u64::from(run.end - run.start)) as u32;
-                let high = run.start + high.min(u64::from(run.end - run.start)) as u32;
+                let low = run.start + fits_u32(low.min(u64::from(run.end - run.start)));
+                let high = run.start + fits_u32(high.min(u64::from(run.end - run.start)));
                 if low < high {
                     backed.set(low..high);
                 }

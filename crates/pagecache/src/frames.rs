@@ -18,6 +18,7 @@
 #![allow(unsafe_code)]
 
 use extant_base::lock::{Mutex, Rank};
+use extant_base::narrow::{fits_usize, len_u8, len_u32, low_u8};
 #[cfg(not(miri))]
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::collections::BTreeSet;
@@ -214,7 +215,7 @@ impl Frames {
 
     /// Maximum free bytes to keep while the cache is `free_bytes` bytes below its limit.
     fn most(&self, free_bytes: u64) -> usize {
-        self.reserve.max(free_bytes.min(KEPT_MAX as u64) as usize)
+        self.reserve.max(fits_usize(free_bytes.min(KEPT_MAX as u64)))
     }
 
     /// A frame of 4 KiB << `order` with arbitrary content, or `None` when the system has no memory.
@@ -266,7 +267,7 @@ impl Frames {
         if full {
             class.open.remove(&number);
         }
-        let (order, position) = (order as u8, position as u8);
+        let (order, position) = (low_u8(order), len_u8(position));
         Some(Frame { start, len: shape.frame, order, position, slab: number, _mapping: mapping })
     }
 
@@ -275,7 +276,7 @@ impl Frames {
     #[cold]
     fn trim(&self, most: usize) {
         for (order, class) in self.classes.iter().enumerate() {
-            let shape = self.shape(order as u32);
+            let shape = self.shape(len_u32(order));
             let mut gone = Vec::new();
             let mut class = class.lock();
             let open: Vec<u32> = class.open.iter().rev().copied().collect();
@@ -291,7 +292,7 @@ impl Frames {
             drop(class);
         }
         for (order, class) in self.classes.iter().enumerate() {
-            let shape = self.shape(order as u32);
+            let shape = self.shape(len_u32(order));
             if shape.frame < SLAB {
                 continue;
             }

@@ -10,6 +10,7 @@
 
 use crate::slots::{NONE, Slots};
 use extant_base::lock::{Mutex, Rank};
+use extant_base::narrow::fits_usize;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -45,7 +46,7 @@ impl Index {
     fn bucket(&self, id: u64, place: u64) -> usize {
         let mixed =
             (id.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ place).wrapping_mul(0xD6E8_FEB8_6659_FD93);
-        ((mixed ^ mixed >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> self.shift) as usize
+        fits_usize((mixed ^ mixed >> 32).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> self.shift)
     }
 
     /// The slot that held this place at the time of the lookup.

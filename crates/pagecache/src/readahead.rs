@@ -133,7 +133,7 @@ impl Pattern {
 
     /// Records the reader's position and stride.
     fn step(&mut self, at: u64, len: u64) {
-        let stride = at.wrapping_sub(self.start) as i64;
+        let stride = at.wrapping_sub(self.start).cast_signed();
         if self.started && stride == self.stride && stride != 0 {
             self.repeats = self.repeats.saturating_add(1);
         } else {

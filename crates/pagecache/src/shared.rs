@@ -149,7 +149,7 @@ impl<F: HasFolios + DirtyFile> Shared<F> {
         if let Some(file) = &folio.file {
             file.unlist(folio.page(), folio.order(), dirty, writing);
         }
-        self.account.cached(-(bytes as i64));
+        self.account.cached(-bytes.cast_signed());
         let (frame, file) = folio.take_apart();
         drop(folio);
         if let Some(frame) = frame {

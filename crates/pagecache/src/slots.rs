@@ -7,6 +7,7 @@
 
 use crate::folio::Folio;
 use extant_base::lock::{Mutex, Rank, RwLock};
+use extant_base::narrow::{fits_usize, len_u32};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 
@@ -77,7 +78,7 @@ struct Free {
 impl<F> Slots<F> {
     /// Slots for up to about `most` folios.
     pub fn new(most: u64) -> Slots<F> {
-        let chunks = (most / CHUNK as u64 + 2).min(u64::from(NONE) / CHUNK as u64) as usize;
+        let chunks = fits_usize((most / CHUNK as u64 + 2).min(u64::from(NONE) / CHUNK as u64));
         let chunks = (0..chunks).map(|_| OnceLock::new()).collect();
         Slots { chunks, free: Mutex::new(Rank::Leaf, Free::default()) }
     }
@@ -95,8 +96,8 @@ impl<F> Slots<F> {
             let chunk = free.chunks;
             self.chunks.get(chunk)?.get_or_init(|| (0..CHUNK).map(|_| Slot::new()).collect());
             free.chunks += 1;
-            let first = (chunk * CHUNK) as u32;
-            free.numbers.extend((first..first + CHUNK as u32).rev());
+            let first = len_u32(chunk * CHUNK);
+            free.numbers.extend((first..first + len_u32(CHUNK)).rev());
         }
         free.numbers.pop()
     }

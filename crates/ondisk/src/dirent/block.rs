@@ -8,8 +8,8 @@
 use super::format::{
     DirFormat, EntryKind, HEAD_LEN, RawDirTail, RawDirent, TAIL_LEN, TAIL_TYPE, rec_len_decode,
 };
-use crate::narrow::len_u16;
 use core::mem::offset_of;
+use extant_base::narrow::len_u16;
 use extant_base::{Ino, Result, Site, What};
 use zerocopy::FromBytes;
 

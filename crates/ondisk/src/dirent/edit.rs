@@ -11,8 +11,8 @@ use super::format::{
     DirFormat, EntryKind, HEAD_LEN, NAME_MAX, RawDirTail, RawDirent, TAIL_LEN, TAIL_TYPE,
     rec_len_encode,
 };
-use crate::narrow::len_u16;
 use core::mem::offset_of;
+use extant_base::narrow::len_u16;
 use extant_base::{Error, Ino, Result, Site, What};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};

@@ -9,8 +9,8 @@
 //!
 //! Source: ext4 documentation, "Directory Entries".
 
-use crate::narrow::len_u16;
 use core::mem::offset_of;
+use extant_base::narrow::len_u16;
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 

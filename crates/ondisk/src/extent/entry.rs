@@ -8,8 +8,8 @@
 //! ```
 
 use super::{ENTRY_SIZE, MAX_LEN};
-use crate::narrow::{high_u32, low_u16, low_u32};
 use core::mem::{offset_of, size_of};
+use extant_base::narrow::{high_u32, low_u16, low_u32};
 use extant_base::{BlockNr, Error, LogicalBlock, Site, What};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

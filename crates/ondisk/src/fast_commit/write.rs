@@ -4,9 +4,9 @@ use super::{
     FcSum, HEAD_LEN, INODE_LEN_MIN, NameChange, RawAddRange, RawDelRange, RawRecordHead, Record,
     RecordTag, TAIL_VALUE_LEN,
 };
-use crate::narrow::{high_u32, low_u16, low_u32};
 use alloc::vec::Vec;
 use extant_base::Tid;
+use extant_base::narrow::{high_u32, low_u16, low_u32};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};
 

@@ -8,9 +8,9 @@
 
 use super::{FileKind, Inode, InodeFlags, InodeFormat, RawInode, RawInodeExtra};
 use crate::checksum::{Checksums, inode_seed};
-use crate::narrow::{high_u32, low_u16, low_u32};
 use crate::time::Timestamp;
 use core::mem::offset_of;
+use extant_base::narrow::{high_u32, low_u16, low_u32};
 use extant_base::{BlockNr, Error, Ino, Site, What};
 use extant_crc32c::crc32c;
 use zerocopy::FromBytes;

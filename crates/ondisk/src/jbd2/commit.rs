@@ -15,8 +15,8 @@
 
 use super::header::{self, BlockType, HEADER_LEN, Header, RawHeader};
 use super::log_format::{BlockSum, LogFormat};
-use crate::narrow::len_u32;
 use core::mem::offset_of;
+use extant_base::narrow::len_u32;
 use extant_base::{BlockSize, Tid};
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -18,7 +18,7 @@
 
 use super::header::{self, BlockType, HEADER_LEN, Header};
 use super::log_format::{BlockSum, LogFormat};
-use crate::narrow::{low_u8, low_u16, low_u32};
+use extant_base::narrow::{low_u8, low_u16, low_u32};
 use extant_base::{BlockNr, Result, Site, Tid, What};
 
 /// Bytes of the uuid after a tag without SAME_UUID.

@@ -12,7 +12,7 @@
 
 use super::header::{self, BlockType, HEADER_LEN, Header};
 use super::log_format::LogFormat;
-use crate::narrow::len_u32;
+use extant_base::narrow::len_u32;
 use extant_base::{BlockNr, Result, Site, Tid, What};
 
 /// Bytes before the first record.

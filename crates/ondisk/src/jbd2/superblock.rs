@@ -19,8 +19,8 @@
 use super::features::{JournalCompat, JournalFeatures, JournalIncompat, JournalRoCompat};
 use super::header::{self, BlockType, Header, RawHeader};
 use super::log_format::{BlockSum, LogFormat};
-use crate::narrow::len_u32;
 use core::mem::offset_of;
+use extant_base::narrow::len_u32;
 use extant_base::{BlockSize, Result, Site, Tid, What};
 use zerocopy::big_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -10,8 +10,8 @@
 //! A block number from the file is used only after a check against the file's count of blocks.
 
 use super::*;
-use crate::narrow::{len_u8, len_u16};
 use alloc::collections::{BTreeMap, BTreeSet};
+use extant_base::narrow::{len_u8, len_u16};
 
 /// Bytes of a leaf before its entries.
 const LEAF_HEAD: usize = size_of::<RawLeafHeader>();

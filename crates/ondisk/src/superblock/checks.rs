@@ -7,7 +7,7 @@
 
 use super::{RawSuperblock, Superblock};
 use crate::features::{Incompat, RoCompat};
-use crate::narrow::len_u32;
+use extant_base::narrow::len_u32;
 use extant_base::{Error, Feature, FeatureSet, Site, What};
 
 impl RawSuperblock {

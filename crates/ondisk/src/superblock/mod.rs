@@ -15,7 +15,7 @@ pub use state::{DefaultMountOpts, ErrorPolicy, ErrorRecord, SuperFlags, VolumeSt
 
 use crate::checksum::{Checksums, filesystem_seed};
 use crate::features::{Compat, Features, Incompat, RoCompat};
-use crate::narrow::{high_u32, low_u8, low_u16, low_u32};
+use extant_base::narrow::{high_u32, low_u8, low_u16, low_u32};
 use extant_base::{BlockNr, BlockSize, Error, GroupNr, Site, What};
 
 /// The decoded superblock. Low and high halves of counts are joined; times are seconds since 1970

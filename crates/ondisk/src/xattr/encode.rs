@@ -4,9 +4,9 @@ use super::area::{ENTRY_LEN, INODE_HEADER_LEN, RawXattrEntry, TERMINATOR_LEN, en
 use super::hash::{block_hash, entry_hash, entry_hash_of_inode_value};
 use super::header::{BLOCK_HEADER_LEN, MAGIC, RawXattrHeader};
 use super::name::NameIndex;
-use crate::narrow::{len_u8, len_u32};
 use alloc::vec;
 use alloc::vec::Vec;
+use extant_base::narrow::{len_u8, len_u32};
 use extant_base::{Error, Ino, Result};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::{U16, U32};

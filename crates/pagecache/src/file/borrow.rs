@@ -5,6 +5,7 @@ use super::{FileCache, Folio, Held};
 use crate::interface::{Fill, Use};
 use crate::reclaim::touch;
 use extant_base::lock::ReadGuard;
+use extant_base::narrow::{fits_u32, fits_usize, len_u32};
 use extant_base::{Error, Result};
 use std::ops::{Deref, DerefMut, Range};
 
@@ -98,12 +99,12 @@ impl FileCache {
                 return Err(Error::Invalid("the borrowed offset is past the end of the file"));
             }
             if let Some((number, slot, folio)) = self.hit(offset) {
-                let to = (len.min(folio.end()) - folio.start()) as usize;
+                let to = fits_usize(len.min(folio.end()) - folio.start());
                 if folio.is_up_to_date(folio.touched(0, to)) {
                     if how == Use::Keep {
                         self.shared.unmark(number, slot, &folio);
                     }
-                    let at = (offset - folio.start()) as u32;
+                    let at = fits_u32(offset - folio.start());
                     touch(slot, at, at);
                     return Ok(FolioRef { start: folio.start(), folio, part: 0..to });
                 }
@@ -135,7 +136,7 @@ impl FileCache {
         let blocks = held.folio.touched(part.start, part.end);
         let mut held = self.filled(held, blocks.clone(), fill)?;
         held.folio.set_backed(blocks);
-        touch(held.slot, part.start as u32, part.end as u32);
+        touch(held.slot, len_u32(part.start), len_u32(part.end));
         Ok(FolioMut { start: range.start, file: self, held, part })
     }
 }

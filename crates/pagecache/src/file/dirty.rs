@@ -11,6 +11,7 @@
 use super::{FileCache, Folio, Held};
 use crate::frames::{Frame, ORDERS, PAGE_LOG2};
 use extant_base::lock::ReadGuard;
+use extant_base::narrow::{fits_usize, len_u32};
 use extant_base::{Error, Result};
 use std::io::IoSlice;
 use std::ops::Range;
@@ -150,8 +151,8 @@ impl FileCache {
             if !folio.holds(self.id, place) || folio.start() != place {
                 continue;
             }
-            let from = (at.max(place) - place) as usize;
-            let to = (end.min(folio.end()) - place) as usize;
+            let from = fits_usize(at.max(place) - place);
+            let to = fits_usize(end.min(folio.end()) - place);
             let run = folio.dirty_run(folio.touched(from, to));
             let run = run.map(|run| folio.bytes_of(run));
             let run = run.map(|run| place + run.start as u64..place + run.end as u64);
@@ -204,8 +205,8 @@ impl FileCache {
             if !folio.holds(self.id, at) || folio.start() != place {
                 continue;
             }
-            let from = (at - place) as usize;
-            let to = (end.min(folio.end()) - place) as usize;
+            let from = fits_usize(at - place);
+            let to = fits_usize(end.min(folio.end()) - place);
             let wanted = folio.touched(from, to);
             if !folio.is_dirty(wanted.start..wanted.start + 1) {
                 break;
@@ -223,7 +224,7 @@ impl FileCache {
                     None => return Err(Error::NoMemory),
                 }
             }
-            let fits = (space.len() >> self.shared.block_log2) as u32;
+            let fits = len_u32(space.len() >> self.shared.block_log2);
             let most =
                 if lent { wanted.end } else { wanted.end.min(wanted.start.saturating_add(fits)) };
             let blocks = folio.start_writeback(wanted.start..most);

@@ -2,6 +2,7 @@
 
 use super::{FileCache, Folio, Slot};
 use extant_base::lock::WriteGuard;
+use extant_base::narrow::fits_usize;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
@@ -28,8 +29,8 @@ impl FileCache {
         range: &Range<u64>,
     ) {
         let start = folio.start();
-        let from = (range.start.max(start) - start) as usize;
-        let to = (range.end.min(folio.end()) - start) as usize;
+        let from = fits_usize(range.start.max(start) - start);
+        let to = fits_usize(range.end.min(folio.end()) - start);
         let gone = folio.touched(from, to);
         let rest = [0..gone.start, gone.end..folio.blocks()];
         if !rest.into_iter().any(|blocks| folio.is_busy(blocks)) {
@@ -85,8 +86,8 @@ impl FileCache {
             if !folio.holds(self.id, start) || folio.start() != start {
                 continue;
             }
-            let from = (range.start.max(start) - start) as usize;
-            let to = (range.end.min(folio.end()) - start) as usize;
+            let from = fits_usize(range.start.max(start) - start);
+            let to = fits_usize(range.end.min(folio.end()) - start);
             if folio.is_busy(folio.touched(from, to)) {
                 all = false;
             } else {
@@ -114,8 +115,8 @@ impl FileCache {
             if !folio.holds(self.id, start) || folio.start() != start {
                 continue;
             }
-            let from = (at.max(start) - start) as usize;
-            let to = (end.min(folio.end()) - start) as usize;
+            let from = fits_usize(at.max(start) - start);
+            let to = fits_usize(end.min(folio.end()) - start);
             for n in folio.touched(from, to) {
                 if !folio.is_busy(n..n + 1) {
                     folio.clear_backed(n..n + 1);
@@ -140,9 +141,9 @@ impl FileCache {
             && self.folios_in(range.start, range.end).into_iter().any(|(number, start)| {
                 let Some(slot) = self.shared.slots.get(number) else { return false };
                 let folio = slot.folio.read();
-                let from = (range.start.max(start) - start) as usize;
+                let from = fits_usize(range.start.max(start) - start);
                 folio.holds(self.id, start) && folio.start() == start && {
-                    let to = (range.end.min(folio.end()) - start) as usize;
+                    let to = fits_usize(range.end.min(folio.end()) - start);
                     folio.is_busy(folio.touched(from, to))
                 }
             })
@@ -162,7 +163,7 @@ impl FileCache {
             let Some(slot) = self.shared.slots.get(number) else { continue };
             let mut folio = slot.folio.write();
             if folio.holds(self.id, start) && folio.start() == start {
-                let (from, to) = ((len - start) as usize, (end - start) as usize);
+                let (from, to) = (fits_usize(len - start), fits_usize(end - start));
                 folio.bytes_mut()[from..to].fill(0);
             }
         }

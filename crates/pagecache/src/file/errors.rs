@@ -6,6 +6,7 @@
 //! ```
 
 use super::FileCache;
+use extant_base::narrow::low_u32;
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
@@ -13,7 +14,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire};
 impl FileCache {
     /// Records a write-back error. [`FileCache::check_error`] returns it once to each opener.
     pub fn note_error(&self, error: &Error) {
-        let errno = error.errno() as u64 & 0xffff;
+        let errno = u64::from(error.errno().cast_unsigned()) & 0xffff;
         let next = |word: u64| Some((word >> 16).wrapping_add(1) << 16 | errno);
         let _ = self.changing.errors.fetch_update(AcqRel, Acquire, next);
     }
@@ -41,7 +42,7 @@ impl FileCache {
                 op: IoOp::Write,
                 at: ByteOffset(0),
                 len: 0,
-                source: std::io::Error::from_raw_os_error(errno as i32),
+                source: std::io::Error::from_raw_os_error(low_u32(errno).cast_signed()),
             },
         })
     }

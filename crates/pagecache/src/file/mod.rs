@@ -275,7 +275,7 @@ impl FileCache {
             slot.referenced.store(false, Relaxed);
             slot.trigger.store(false, Relaxed);
             slot.last_end.store(UNUSED, Relaxed);
-            shared.account.cached(size as i64);
+            shared.account.cached(size.cast_signed());
             if marked {
                 shared.account.marked(size);
             }

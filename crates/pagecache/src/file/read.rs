@@ -13,6 +13,7 @@ use crate::readahead::{Plan, ReadStream};
 use crate::reclaim::touch;
 use extant_base::Result;
 use extant_base::lock::WriteGuard;
+use extant_base::narrow::{fits_usize, len_u32};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -31,18 +32,18 @@ impl FileCache {
             if slot.trigger.load(Relaxed) {
                 break;
             }
-            let to = (end.min(folio.end()) - folio.start()) as usize;
-            let from = (at - folio.start()) as usize;
+            let to = fits_usize(end.min(folio.end()) - folio.start());
+            let from = fits_usize(at - folio.start());
             let known = match folio.missing(folio.touched(from, to)) {
                 Some(missing) => folio.bytes_of(missing).start.max(from),
                 None => to,
             };
-            let target = (at - offset) as usize;
+            let target = fits_usize(at - offset);
             buf[target..target + known - from].copy_from_slice(&folio.bytes()[from..known]);
             if how == Use::Keep {
                 self.shared.unmark(number, slot, &folio);
             }
-            touch(slot, from as u32, known as u32);
+            touch(slot, len_u32(from), len_u32(known));
             at += (known - from) as u64;
             let finished = at == folio.end() || at == self.len();
             drop(folio);
@@ -56,7 +57,7 @@ impl FileCache {
         if at == end {
             self.shared.tally.hit();
         }
-        (at - offset) as usize
+        fits_usize(at - offset)
     }
 
     /// Reads from `offset` on, up to the end of file. Bytes that are not in the cache come from
@@ -99,7 +100,7 @@ impl FileCache {
                 (Some(stream), Some(_), None) => stream.passed(at, end - at),
                 _ => {}
             }
-            let to = &mut buf[(at - offset) as usize..(end - offset) as usize];
+            let to = &mut buf[fits_usize(at - offset)..fits_usize(end - offset)];
             match self.read_piece(at, to, window.unwrap_or(end).max(end), how, fill) {
                 Ok(n) => at += n as u64,
                 Err(error) if at == offset => return Err(error),
@@ -109,7 +110,7 @@ impl FileCache {
         if how == Use::DropBehind {
             self.shared.limit_marked();
         }
-        Ok((at - offset) as usize)
+        Ok(fits_usize(at - offset))
     }
 
     /// Reads the bytes from `at` on that lie in one folio. A folio created here reaches to
@@ -129,7 +130,7 @@ impl FileCache {
                 if how == Use::Keep {
                     self.shared.unmark(number, slot, &folio);
                 }
-                touch(slot, part.start as u32, part.end as u32);
+                touch(slot, len_u32(part.start), len_u32(part.end));
                 let end = at + part.len() as u64;
                 let finished = end == folio.end() || end == self.len();
                 drop(folio);
@@ -149,7 +150,7 @@ impl FileCache {
             held = self.filled(held, wanted, fill)?;
         }
         to[..part.len()].copy_from_slice(&held.folio.bytes()[part.clone()]);
-        touch(held.slot, part.start as u32, part.end as u32);
+        touch(held.slot, len_u32(part.start), len_u32(part.end));
         let end = at + part.len() as u64;
         if how == Use::DropBehind && (end == held.folio.end() || end == self.len()) {
             self.drop_if_marked(held.number, held.slot, held.folio);
@@ -242,8 +243,8 @@ impl FileCache {
 
 /// The bytes of `folio` from byte `at` of the file on, at most `len`.
 pub(super) fn part_of(folio: &Folio, at: u64, len: usize) -> Range<usize> {
-    let from = (at - folio.start()) as usize;
-    from..from + len.min(folio.size() as usize - from)
+    let from = fits_usize(at - folio.start());
+    from..from + len.min(fits_usize(folio.size()) - from)
 }
 
 /// Number of bytes from `at` to `end`.

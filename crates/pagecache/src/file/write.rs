@@ -14,6 +14,7 @@ use super::read::{part_of, to_end};
 use super::{FileCache, Held};
 use crate::interface::{Fill, Source, Use};
 use crate::reclaim::touch;
+use extant_base::narrow::{fits_usize, len_u32};
 use extant_base::{Error, Result};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Acquire;
@@ -148,7 +149,7 @@ impl FileCache {
         let n = source.copy_to(&mut held.folio.bytes_mut()[part.clone()]).min(part.len());
         let written = part.start..part.start + n;
         self.used(held, how);
-        touch(held.slot, written.start as u32, written.end as u32);
+        touch(held.slot, len_u32(written.start), len_u32(written.end));
         self.make_dirty(held, written);
         n
     }
@@ -182,7 +183,7 @@ impl FileCache {
                 Err(_) => break,
             }
         }
-        Ok((at - offset) as usize)
+        Ok(fits_usize(at - offset))
     }
 
     /// Writes the part of `at..end` that lies in one folio. Returns the number of bytes, and
@@ -222,7 +223,7 @@ impl FileCache {
             let blocks = folio.touched(written.start, written.end);
             folio.set_up_to_date(blocks.clone());
             folio.set_backed(blocks);
-            touch(held.slot, written.start as u32, written.end as u32);
+            touch(held.slot, len_u32(written.start), len_u32(written.end));
             self.make_dirty(&mut held, written);
         } else {
             self.drop_if_empty(held);

@@ -40,11 +40,11 @@ impl Gauge {
     }
 
     fn now(&self) -> u64 {
-        self.now.load(Ordering::SeqCst).max(0) as u64
+        self.now.load(Ordering::SeqCst).max(0).cast_unsigned()
     }
 
     fn peak(&self) -> u64 {
-        self.peak.load(Ordering::Relaxed).max(0) as u64
+        self.peak.load(Ordering::Relaxed).max(0).cast_unsigned()
     }
 }
 
@@ -110,51 +110,51 @@ impl Account {
 
     /// A new folio of `bytes`, all clean, is drop-behind.
     pub fn marked(&self, bytes: u64) {
-        self.drop_behind.add(bytes as i64);
+        self.drop_behind.add(bytes.cast_signed());
     }
 
     /// A folio of `bytes` is no longer drop-behind: an ordinary user found it, or it is removed.
     /// `dirty` and `writing` are its bytes in these states.
     pub fn unmarked(&self, bytes: u64, dirty: u64, writing: u64) {
-        self.drop_behind.add(-(bytes as i64));
+        self.drop_behind.add(-bytes.cast_signed());
         if dirty + writing > 0 {
-            self.marked.dirty.add(-(dirty as i64));
-            self.marked.held.add(-((dirty + writing) as i64));
+            self.marked.dirty.add(-dirty.cast_signed());
+            self.marked.held.add(-(dirty + writing).cast_signed());
             self.marked_fell();
         }
     }
 
     /// Clean bytes became dirty.
     pub fn dirtied(&self, bytes: u64, marked: bool) {
-        self.all.dirtied(bytes as i64);
+        self.all.dirtied(bytes.cast_signed());
         if marked {
-            self.marked.dirtied(bytes as i64);
+            self.marked.dirtied(bytes.cast_signed());
         }
     }
 
     /// Write-back of dirty bytes starts.
     pub fn taken(&self, bytes: u64, marked: bool) {
-        self.all.dirty.add(-(bytes as i64));
+        self.all.dirty.add(-bytes.cast_signed());
         if marked {
-            self.marked.dirty.add(-(bytes as i64));
+            self.marked.dirty.add(-bytes.cast_signed());
         }
     }
 
     /// Write-back of `bytes` succeeded.
     pub fn written(&self, bytes: u64, marked: bool) {
-        self.all.held.add(-(bytes as i64));
+        self.all.held.add(-bytes.cast_signed());
         self.throttle.level_fell(|| self.held());
         if marked {
-            self.marked.held.add(-(bytes as i64));
+            self.marked.held.add(-bytes.cast_signed());
             self.marked_fell();
         }
     }
 
     /// Write-back of `bytes` failed; they are dirty again.
     pub fn redirtied(&self, bytes: u64, marked: bool) {
-        self.all.dirty.add(bytes as i64);
+        self.all.dirty.add(bytes.cast_signed());
         if marked {
-            self.marked.dirty.add(bytes as i64);
+            self.marked.dirty.add(bytes.cast_signed());
         }
     }
 

@@ -5,7 +5,7 @@ use super::dirty_list::{DirtyList, Reason, Visit};
 use super::flag::{Kick, WakeUp};
 use super::gate::WritePermit;
 use super::throttle::{Rate, Throttle};
-use super::{DirtyFile, WriteBack};
+use super::{DirtyFile, WriteBack, whole};
 use crate::config::{CacheConfig, DontCachePolicy};
 use crate::interface::{Demand, Use};
 use extant_base::lock::{Mutex, Rank};
@@ -257,7 +257,7 @@ impl<F: DirtyFile> Writeback<F> {
     fn visit_limit(&self) -> u64 {
         match self.rate.now() {
             0.0 => VISIT_FIRST,
-            rate => ((rate * VISIT_TIME) as u64).clamp(VISIT_MIN, VISIT_MAX),
+            rate => whole(rate * VISIT_TIME).clamp(VISIT_MIN, VISIT_MAX),
         }
     }
 

@@ -73,7 +73,7 @@ use crate::interface::Demand;
 use extant_base::{Error, Result};
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The interface of a file towards write-back.
 pub(crate) trait DirtyFile: Send + Sync + 'static {
@@ -97,5 +97,16 @@ pub(crate) trait WriteBack<F>: Send + Sync {
 fn nanos(time: Instant) -> u64 {
     static BORN: OnceLock<Instant> = OnceLock::new();
     let born = *BORN.get_or_init(|| time);
-    time.saturating_duration_since(born).as_nanos() as u64
+    nanos_of(time.saturating_duration_since(born))
+}
+
+/// `time` in nanoseconds; a time of more than 500 years is the longest one.
+fn nanos_of(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The integer part of `n`, which is not negative.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // The cast saturates.
+fn whole(n: f64) -> u64 {
+    n as u64
 }

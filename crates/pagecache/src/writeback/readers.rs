@@ -10,7 +10,7 @@
 //! writer that is faster than that is throttled, as with any device that slow. Writes of `fsync`
 //! are not delayed.
 
-use super::nanos;
+use super::{nanos, nanos_of};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ impl Readers {
             return true;
         }
         let last = self.last.load(Ordering::Relaxed);
-        last > 0 && nanos(Instant::now()).saturating_sub(last) < LINGER.as_nanos() as u64
+        last > 0 && nanos(Instant::now()).saturating_sub(last) < nanos_of(LINGER)
     }
 }
 

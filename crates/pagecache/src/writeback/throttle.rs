@@ -22,6 +22,7 @@
 //! Waiting writers leave the queue one by one, and not faster than bytes are written: otherwise all
 //! of them would write at once as soon as one of them fits.
 
+use super::{nanos_of, whole};
 use extant_base::lock::{Condvar, Mutex, Rank};
 use extant_base::{Error, Result};
 use std::collections::VecDeque;
@@ -178,11 +179,11 @@ impl Throttle {
 
     fn pause(&self, bytes: u64, rate: f64, level: &impl Fn() -> u64) {
         let cost = (bytes as f64 / rate).min(PAUSE_MAX.as_secs_f64());
-        let cost = Duration::from_secs_f64(cost).as_nanos() as u64;
-        let now = self.epoch.elapsed().as_nanos() as u64;
+        let cost = nanos_of(Duration::from_secs_f64(cost));
+        let now = nanos_of(self.epoch.elapsed());
         let ahead = |clock: u64| {
-            let from = clock.max(now.saturating_sub(CREDIT.as_nanos() as u64));
-            (from + cost).min(now + PAUSE_MAX.as_nanos() as u64)
+            let from = clock.max(now.saturating_sub(nanos_of(CREDIT)));
+            (from + cost).min(now + nanos_of(PAUSE_MAX))
         };
         let before = self
             .clock
@@ -318,7 +319,7 @@ impl Rate {
             let sample = busy.bytes as f64 / busy.time.as_secs_f64();
             let old = self.now();
             let new = if old == 0.0 { sample } else { old + (sample - old) / 4.0 };
-            self.now.store(new.max(1.0) as u64, Ordering::Relaxed);
+            self.now.store(whole(new.max(1.0)), Ordering::Relaxed);
             busy.time = Duration::ZERO;
             busy.bytes = 0;
         }
