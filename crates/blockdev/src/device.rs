@@ -154,7 +154,7 @@ pub trait BlockDevice: Send + Sync {
     /// Reports that no writes are expected for now. A device that records on the medium where
     /// writes may be in flight cleans these records; the next write sets them again. Without this
     /// call nothing is lost.
-    fn settle(&self) {}
+    fn set_idle(&self) {}
 
     /// A window onto `len` bytes from `at` on, for stores without I/O; `None` where the device
     /// offers none. Reads of the device see what is stored in the window, and loads see what is
@@ -198,7 +198,7 @@ macro_rules! pointers {
             forward!(self => **self;
                 len, is_empty, read_at, read_vectored_at, read_fresh_at, read_verified, write_at,
                 write_vectored_at, write_fua, flush, discard, zero, is_read_only, alignment,
-                descriptor, needs_stable_buffers, wrote_past, settle, dax);
+                descriptor, needs_stable_buffers, wrote_past, set_idle, dax);
         }
     )*};
 }

@@ -98,9 +98,9 @@ impl<D: BlockDevice> BlockDevice for Fenced<D> {
         self.inner.zero(at, len)
     }
 
-    fn settle(&self) {
+    fn set_idle(&self) {
         if self.pass().is_ok() {
-            self.inner.settle();
+            self.inner.set_idle();
         }
     }
 

@@ -138,9 +138,9 @@ macro_rules! forward {
             $inner.wrote_past();
         }
     };
-    (@ $self:ident, $inner:expr, settle) => {
-        fn settle(&$self) {
-            $inner.settle();
+    (@ $self:ident, $inner:expr, set_idle) => {
+        fn set_idle(&$self) {
+            $inner.set_idle();
         }
     };
     (@ $self:ident, $inner:expr, dax) => {

@@ -62,7 +62,7 @@ impl<D: BlockDevice> Slice<D> {
 
 impl<D: BlockDevice> BlockDevice for Slice<D> {
     forward!(self => self.inner;
-        flush, is_read_only, needs_stable_buffers, wrote_past, settle);
+        flush, is_read_only, needs_stable_buffers, wrote_past, set_idle);
 
     fn len(&self) -> u64 {
         self.len

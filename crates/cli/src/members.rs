@@ -53,27 +53,27 @@ impl LayoutInfo {
         let paths = std::iter::once(&image.path).chain(&image.members);
         let known: Vec<_> =
             paths.filter_map(|path| Some((path, member_in(path, image.offset)?))).collect();
-        let leader =
+        let freshest =
             known.iter().map(|(_, member)| member).max_by_key(|member| member.generation)?;
         let members = known.iter().map(|(path, member)| MemberInfo {
             image: shown::encoded(path.as_os_str().as_bytes()),
             index: member.index,
             generation: member.generation,
             state: match () {
-                _ if leader.active & (1 << member.index) == 0 => "dropped",
-                _ if member.generation + 1 < leader.generation => "out of date",
-                _ if member.generation < leader.generation && leader.settled => "out of date",
+                _ if freshest.active & (1 << member.index) == 0 => "dropped",
+                _ if member.generation + 1 < freshest.generation => "out of date",
+                _ if member.generation < freshest.generation && freshest.confirmed => "out of date",
                 _ if member.rebuilding => "rebuilding",
                 _ => "in use",
             },
             rebuilt_bytes: member.rebuilding.then_some(member.rebuilt_bytes),
             dirty_regions: member.intent.count(),
         });
-        let (kind, stripe_bytes, region_bytes) = match leader.kind {
+        let (kind, stripe_bytes, region_bytes) = match freshest.kind {
             Kind::Striped { stripe_bytes } => ("raid0", Some(stripe_bytes), None),
             Kind::Mirrored { region_log2 } => ("raid1", None, Some(1 << region_log2)),
         };
-        let (uuid, count) = (shown::uuid(&leader.uuid), leader.count);
+        let (uuid, count) = (shown::uuid(&freshest.uuid), freshest.count);
         Some(LayoutInfo {
             kind,
             uuid,

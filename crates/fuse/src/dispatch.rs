@@ -56,7 +56,7 @@ impl std::fmt::Debug for Dispatch {
 }
 
 impl Dispatch {
-    /// Serves a connection on which the kernel and the server settled `agreed`.
+    /// Serves a connection on which the kernel and the server agreed on `agreed`.
     pub fn new(operations: Arc<dyn Operations>, agreed: Agreed, log: Log) -> Dispatch {
         let requests = Requests::default();
         let (destroyed, at_work) = (AtomicBool::new(false), RwLock::new(()));

@@ -68,7 +68,7 @@ impl Agreed {
     ///
     /// # Errors
     /// The [`Refusal`] if the versions do not fit.
-    pub fn settle(offer: &abi::InitIn, want: &Settings) -> Result<Agreed, Refusal> {
+    pub fn negotiate(offer: &abi::InitIn, want: &Settings) -> Result<Agreed, Refusal> {
         match (offer.major, offer.minor) {
             (abi::MAJOR, abi::OLDEST_MINOR..) => {}
             (major, _) if major > abi::MAJOR => return Err(Refusal::SendMajor),
@@ -181,7 +181,7 @@ pub(crate) mod tests {
 
     /// The agreement of a new kernel with a filesystem that wants everything.
     pub(crate) fn agreed() -> Agreed {
-        Agreed::settle(&offer(InitFlags::all()), &WANT).unwrap()
+        Agreed::negotiate(&offer(InitFlags::all()), &WANT).unwrap()
     }
 
     #[test]
@@ -193,7 +193,7 @@ pub(crate) mod tests {
         assert!(!all.flags.contains(InitFlags::OVER_IO_URING), "asked for without rings");
         assert_eq!(all.reply().max_pages, 256);
         let little = offer(InitFlags::ASYNC_READ | InitFlags::FLOCK_LOCKS);
-        let little = Agreed::settle(&little, &WANT).unwrap();
+        let little = Agreed::negotiate(&little, &WANT).unwrap();
         assert_eq!(little.flags, InitFlags::ASYNC_READ);
     }
 
@@ -201,7 +201,7 @@ pub(crate) mod tests {
     fn transfers_are_whole_pages_within_bounds() {
         for (want, got) in [(0, 4096), (5000, 4096), (1 << 20, 1 << 20), (u32::MAX, 1 << 20)] {
             let want = Settings { max_transfer: want, ..WANT };
-            let agreed = Agreed::settle(&offer(InitFlags::all()), &want).unwrap();
+            let agreed = Agreed::negotiate(&offer(InitFlags::all()), &want).unwrap();
             assert_eq!(agreed.max_transfer, got);
         }
     }
@@ -209,9 +209,9 @@ pub(crate) mod tests {
     #[test]
     fn versions_must_meet() {
         let of = |major, minor| abi::InitIn { major, minor, ..offer(InitFlags::all()) };
-        assert_eq!(Agreed::settle(&of(8, 0), &WANT), Err(Refusal::SendMajor));
+        assert_eq!(Agreed::negotiate(&of(8, 0), &WANT), Err(Refusal::SendMajor));
         let old = Err(Refusal::TooOld { major: 7, minor: 30 });
-        assert_eq!(Agreed::settle(&of(7, 30), &WANT), old);
-        assert_eq!(Agreed::settle(&of(7, 99), &WANT).unwrap().minor, abi::MINOR);
+        assert_eq!(Agreed::negotiate(&of(7, 30), &WANT), old);
+        assert_eq!(Agreed::negotiate(&of(7, 99), &WANT).unwrap().minor, abi::MINOR);
     }
 }

@@ -218,7 +218,7 @@ fn negotiate(
     loop {
         let init = dev::read_init(connection).map_err(MountError::Broken)?;
         let (head, offer) = init.ok_or(MountError::Broken(Errno::NODEV))?;
-        match Agreed::settle(&offer, settings) {
+        match Agreed::negotiate(&offer, settings) {
             Ok(agreed) => return Ok((head.unique, agreed, negotiate::offered(&offer))),
             Err(Refusal::SendMajor) => {
                 let reply = abi::InitOut { major: abi::MAJOR, ..Default::default() };

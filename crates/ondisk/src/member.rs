@@ -46,7 +46,7 @@ pub const REGION_LOG2_MIN: u8 = 16;
 const INTENT_BYTES: usize = 380;
 const KIND_STRIPED: u8 = 1;
 const KIND_MIRRORED: u8 = 2;
-const SETTLED: u32 = 1;
+const CONFIRMED: u32 = 1;
 const REBUILDING: u32 = 2;
 
 /// The record as stored; any bit pattern.
@@ -176,7 +176,7 @@ pub struct Member {
     /// Bytes of the volume.
     pub volume_bytes: u64,
     /// Whether all active members have this generation.
-    pub settled: bool,
+    pub confirmed: bool,
     /// Whether the member is being rebuilt: it holds only the first `rebuilt_bytes` bytes, and what
     /// has been written since the rebuild began.
     pub rebuilding: bool,
@@ -288,7 +288,7 @@ impl Member {
             return Err(wrong(offset_of!(RawMember, active)));
         }
         let flags = raw.flags.get();
-        if flags & !(SETTLED | REBUILDING) != 0 {
+        if flags & !(CONFIRMED | REBUILDING) != 0 {
             return Err(wrong(offset_of!(RawMember, flags)));
         }
         let rebuilt_bytes = raw.rebuilt_bytes.get();
@@ -307,7 +307,7 @@ impl Member {
             uuid: raw.uuid,
             generation: raw.generation.get(),
             volume_bytes,
-            settled: flags & SETTLED != 0,
+            confirmed: flags & CONFIRMED != 0,
             rebuilding: flags & REBUILDING != 0,
             rebuilt_bytes,
             active,
@@ -338,7 +338,7 @@ impl Member {
         raw.volume_bytes = self.volume_bytes.into();
         raw.data_offset = self.kind.data_offset().into();
         let flag = |is: bool, bit: u32| if is { bit } else { 0 };
-        raw.flags = (flag(self.settled, SETTLED) | flag(self.rebuilding, REBUILDING)).into();
+        raw.flags = (flag(self.confirmed, CONFIRMED) | flag(self.rebuilding, REBUILDING)).into();
         raw.active = self.active.into();
         raw.rebuilt_bytes = self.rebuilt_bytes.into();
         raw.prints_count = len_u32(self.prints.count).into();
@@ -385,7 +385,7 @@ mod tests {
             uuid: *b"0123456789abcdef",
             generation: 7 << 40,
             volume_bytes: 1 << 30,
-            settled: true,
+            confirmed: true,
             rebuilding: true,
             rebuilt_bytes: 1 << 20,
             active: 0b110,

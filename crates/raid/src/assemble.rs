@@ -1,15 +1,15 @@
 //! Assembly: which devices belong together, and which of them are valid.
 //!
 //! ```text
-//!   records ──► one volume? ──► the leader: newest generation, complete, lowest index
+//!   records ──► one volume? ──► the freshest member: newest generation, complete, lowest index
 //!                                  │
 //!   each other member:  same generation, each counts the other as active ──────────► used
-//!                       one less, the leader's unsettled (crash between records) ──► used
+//!                       one less, the freshest one unconfirmed (crash between records) ──► used
 //!                       superblock fingerprint not on record ─► changed outside: refused
-//!                                          … its checksum wrong ─► damaged: copied from the leader
+//!                                          … its checksum wrong ─► damaged: copied over
 //!                       both changed without the other ─────────► split: refused
 //!                       older ──────────────────────────────────► left out, to be rebuilt
-//!   to write:           every member that the leader counts as active, or `degraded`
+//!   to write:           every member that the freshest one counts as active, or `degraded`
 //! ```
 
 use crate::mirror::Mirror;
@@ -144,9 +144,9 @@ fn stripes(
         }
     }
     let newest = found.iter().map(|(_, record)| record.generation).max().unwrap_or(0);
-    let settled = found.iter().any(|(_, record)| record.generation == newest && record.settled);
+    let confirmed = found.iter().any(|(_, record)| record.generation == newest && record.confirmed);
     for (part, record) in &found {
-        let between = !settled && record.generation.checked_add(1) == Some(newest);
+        let between = !confirmed && record.generation.checked_add(1) == Some(newest);
         if record.generation != newest && !between {
             return Err(part.refuse(MemberProblem::StaleStripes));
         }
@@ -154,23 +154,24 @@ fn stripes(
     Ok(Assembled::Striped(Arc::new(Stripes::new(found, opening.write, opening.together))))
 }
 
-/// Decides about a member other than the leader: `None` uses it, a problem leaves it out or refuses
+/// Decides about a member but the freshest one: `None` uses it, a problem leaves it out or refuses
 /// it.
 fn problem_of(
-    leader: &(Part, Member),
+    freshest: &(Part, Member),
     other: &(Part, Member),
-    newest_settled: bool,
+    newest_confirmed: bool,
 ) -> Result<Option<MemberProblem>> {
-    let (leader, record) = (&leader.1, &other.1);
+    let (freshest, record) = (&freshest.1, &other.1);
     let counts = |a: &Member, b: &Member| a.active & (1 << b.index) != 0;
-    let same = record.generation == leader.generation;
-    let between = !newest_settled && record.generation.checked_add(1) == Some(leader.generation);
+    let same = record.generation == freshest.generation;
+    let between =
+        !newest_confirmed && record.generation.checked_add(1) == Some(freshest.generation);
     // Neither counts the other, so both may have changes that the other lacks.
-    let is_split = !counts(leader, record) && !counts(record, leader) && !record.rebuilding;
-    if same && !counts(leader, record) || is_split {
+    let is_split = !counts(freshest, record) && !counts(record, freshest) && !record.rebuilding;
+    if same && !counts(freshest, record) || is_split {
         return Ok(Some(MemberProblem::Split));
     }
-    if !(same || between) || !counts(leader, record) || !counts(record, leader) {
+    if !(same || between) || !counts(freshest, record) || !counts(record, freshest) {
         // A newer member that is still rebuilding was never counted on.
         return Ok(Some(MemberProblem::Stale));
     }
@@ -188,27 +189,27 @@ fn mirror(
         return Err(found[0].0.refuse(MemberProblem::Unfinished));
     };
     let is_newest = |(_, record): &&(Part, Member)| record.generation == newest;
-    let newest_settled = found.iter().filter(is_newest).any(|(_, record)| record.settled);
+    let newest_confirmed = found.iter().filter(is_newest).any(|(_, record)| record.confirmed);
     let can_lead = |member: &&(Part, Member)| {
         is_newest(member)
             && superblock_origin(&member.0, &member.1).ok() == Some(SuperblockOrigin::Own)
     };
-    let leader = complete.clone().find(can_lead).or_else(|| complete.clone().find(is_newest));
-    let leader = leader.expect("its generation was found there").clone();
-    if found.len() > 1 && is_changed_outside(&leader.0, &leader.1)? {
-        return Err(leader.0.refuse(MemberProblem::ChangedOutside));
+    let freshest = complete.clone().find(can_lead).or_else(|| complete.clone().find(is_newest));
+    let freshest = freshest.expect("its generation was found there").clone();
+    if found.len() > 1 && is_changed_outside(&freshest.0, &freshest.1)? {
+        return Err(freshest.0.refuse(MemberProblem::ChangedOutside));
     }
     let mut taken = Vec::new();
     for mut member in found {
-        if member.1.index == leader.1.index {
+        if member.1.index == freshest.1.index {
             taken.push(member);
             continue;
         }
         if superblock_origin(&member.0, &member.1).ok() == Some(SuperblockOrigin::Damaged) {
-            // Treat it like a torn write: the leader's bytes are copied to it.
+            // Treat it like a torn write: the freshest member's bytes are copied to it.
             member.1.intent.set(0, true);
         }
-        match problem_of(&leader, &member, newest_settled) {
+        match problem_of(&freshest, &member, newest_confirmed) {
             Ok(None) => taken.push(member),
             Ok(Some(problem @ MemberProblem::Stale)) => left_out.push((member.0, problem)),
             Ok(Some(problem)) => return Err(member.0.refuse(problem)),
@@ -218,15 +219,15 @@ fn mirror(
             Err(error) => return Err(error),
         }
     }
-    let count = leader.1.count;
+    let count = freshest.1.count;
     if opening.write && !opening.degraded {
         let is_there = |index: u16| taken.iter().any(|(_, record)| record.index == index);
         let missing = (0..count.min(MEMBERS_MAX))
-            .find(|index| leader.1.active & (1 << index) != 0 && !is_there(*index));
+            .find(|index| freshest.1.active & (1 << index) != 0 && !is_there(*index));
         if let Some(index) = missing {
             return Err(match left_out.first() {
                 Some((part, problem)) => part.refuse(*problem),
-                None => leader.0.refuse(MemberProblem::Missing { index, count }),
+                None => freshest.0.refuse(MemberProblem::Missing { index, count }),
             });
         }
     }
@@ -234,6 +235,6 @@ fn mirror(
         .into_iter()
         .map(|(part, problem)| MemberError { member: part.name, problem })
         .collect();
-    Mirror::new(taken, leader.1, left_out, opening)
+    Mirror::new(taken, freshest.1, left_out, opening)
         .map(|mirror| Assembled::Mirrored(Arc::new(mirror)))
 }

@@ -87,7 +87,7 @@ pub fn create(parts: &[Part], wanted: Wanted, uuid: [u8; 16], volume_bytes: u64)
             uuid,
             generation: 1,
             volume_bytes,
-            settled: true,
+            confirmed: true,
             rebuilding: false,
             rebuilt_bytes: 0,
             active: u32::MAX >> (32 - u32::from(count)),

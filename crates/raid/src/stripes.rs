@@ -8,7 +8,7 @@
 //!
 //! A range that spans several stripes is one transfer per member and row. Long ranges are
 //! transferred on all members in parallel. Each opening writes the records once, before its first
-//! change: first all records with a new generation, unsettled, then all settled. So assembly
+//! change: first all records with a new generation, unconfirmed, then all confirmed. So assembly
 //! notices when an old copy of one member was put back.
 
 use crate::parallel::on_all;
@@ -119,9 +119,9 @@ impl Stripes {
             return Ok(());
         }
         let next = records.iter().map(|record| record.generation).max().unwrap_or(0) + 1;
-        for settled in [false, true] {
+        for confirmed in [false, true] {
             for record in records.iter_mut() {
-                (record.generation, record.settled) = (next, settled);
+                (record.generation, record.confirmed) = (next, confirmed);
             }
             self.each(|n, device| {
                 device.write_fua(ByteOffset(MEMBER_OFFSET), &records[n].to_bytes())

@@ -7,7 +7,7 @@
 //!                                                 └─ closed                  ┘ of directories
 //! ```
 //!
-//! e2fsck finds nothing after either. Each scene states how many of its syncs are fast commits, so
+//! e2fsck finds nothing after either. Each case states how many of its syncs are fast commits, so
 //! that none silently tests full commits.
 
 use extant::{
@@ -110,10 +110,10 @@ impl Cut {
     }
 }
 
-type Scene = fn(&mut Stage) -> extant::Result<()>;
+type Case = fn(&mut Stage) -> extant::Result<()>;
 
 /// Name, the least number of its syncs that are fast commits, what happens.
-const SCENES: &[(&str, u64, Scene)] = &[
+const CASES: &[(&str, u64, Case)] = &[
     ("create", 2, create),
     ("append", 12, append),
     ("epochs", 6, epochs),
@@ -147,7 +147,7 @@ impl Clock for Ticking {
     }
 }
 
-/// A volume on which a scene works.
+/// A volume on which a case works.
 struct Stage {
     fs: Filesystem,
 }
@@ -173,7 +173,7 @@ impl Stage {
         self.write(path, at, len)?.sync_all()
     }
 
-    /// Syncs a file that is not part of the scene, and that a fast commit can record.
+    /// Syncs a file that is not part of the case, and that a fast commit can record.
     fn sync_other(&self) -> extant::Result<()> {
         let file = self.file("/other")?;
         file.append(b"one line more")?;
@@ -425,7 +425,7 @@ fn left_overs(stage: &mut Stage) -> extant::Result<()> {
 
 const LATER: Timestamp = Timestamp { sec: 1_900_000_000, nsec: 987_654_321 };
 
-/// The state at the start of every scene: durable, with a log in use.
+/// The state at the start of every case: durable, with a log in use.
 fn prepare(fs: &Filesystem) -> extant::Result<()> {
     fs.create_dir("/dir", &NewFile::directory())?;
     for (path, len) in [("/old", 20_000), ("/dir/old", 9000), ("/other", 300)] {
@@ -449,15 +449,15 @@ fn save(device: &MemoryDevice, path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// A scene on a kind of volume: the state after the cut, and what the volume showed.
+/// A case on a kind of volume: the state after the cut, and what the volume showed.
 fn play(
     extant: &Extant,
     made: &Made,
-    (scene, fast, act): &(&str, u64, Scene),
+    (case, fast, act): &(&str, u64, Case),
     dir: &Path,
 ) -> Result<Verdict, String> {
     let failed = |error: extant::Error| error.to_string();
-    let name = format!("{}-{scene}", made.kind);
+    let name = format!("{}-{case}", made.kind);
     let disks = Disks {
         volume: Arc::new(made.volume.clone()),
         journal: made.journal.clone().map(Arc::new),
@@ -530,14 +530,14 @@ fn linux_and_extant_recover_what_was_synced_alike() {
     };
     let made = KINDS.map(make);
     let cases: Vec<_> =
-        made.iter().flat_map(|made| SCENES.iter().map(move |scene| (made, scene))).collect();
+        made.iter().flat_map(|made| CASES.iter().map(move |case| (made, case))).collect();
     let verdicts = Mutex::new(Vec::<Verdict>::new());
     let mut failures = try_cases(
         name,
         &cases,
-        |(made, (scene, ..))| format!("{}-{scene}", made.kind),
-        |(made, scene)| {
-            let verdict = play(&extant, made, scene, kept.path())?;
+        |(made, (case, ..))| format!("{}-{case}", made.kind),
+        |(made, case)| {
+            let verdict = play(&extant, made, case, kept.path())?;
             verdicts.lock().expect("no case panics with it").push(verdict);
             Ok("recovered by extant".to_owned())
         },

@@ -83,7 +83,7 @@ enum Step {
 use FallocateMode::{Allocate, Collapse, Insert, KeepSize, PunchHole, ZeroRange};
 use Step::{Random, Range, SetLen, Write};
 
-const SCENES: &[(&str, &[Step])] = &[
+const CASES: &[(&str, &[Step])] = &[
     ("append", &[Write(0, 40), Write(40, 40), Write(80, 4), Write(84, 1024)]),
     ("overwrite", &[Write(0, 512), Write(8, 4), Write(64, 64), Write(300, 100), Write(8, 4)]),
     ("twice", &[Write(0, 256), Write(0, 256)]),
@@ -179,7 +179,7 @@ impl Pair {
     }
 }
 
-/// Runs every scene in every way, with several files in parallel. Returns the required content of
+/// Runs every case in every way, with several files in parallel. Returns the required content of
 /// each.
 fn written(
     fs: &Filesystem,
@@ -189,9 +189,9 @@ fn written(
     let mut all = Vec::new();
     for (n, way) in WAYS.into_iter().enumerate() {
         let dir = fs.root()?.create_dir(way.name, &NewFile::directory())?;
-        for (m, (name, steps)) in SCENES.iter().enumerate() {
+        for (m, (name, steps)) in CASES.iter().enumerate() {
             let file = dir.create(name, &NewFile::default())?.open()?;
-            let rng = Rng::new(seed * 1000 + (n * SCENES.len() + m) as u64);
+            let rng = Rng::new(seed * 1000 + (n * CASES.len() + m) as u64);
             all.push((way, *name, *steps, Pair { file, want: Vec::new(), rng }));
         }
     }

@@ -22,7 +22,7 @@ const BUDGET: Budget = Budget {
 
 /// What a direct write can encounter: written, unwritten and no blocks, the end and beyond, in each
 /// order, in each way; and operations that free the blocks afterwards.
-const SCENES: &[(&str, &str)] = &[
+const CASES: &[(&str, &str)] = &[
     ("overwrite", "append /f 65536 ; fsync /f ; {} /f 8192 40960"),
     ("overwrite_twice", "append /f 65536 ; fsync /f ; {} /f 8192 40960 ; {} /f 16384 16384"),
     ("append", "{} /f 0 40960 ; {} /f 40960 40960 ; {} /f 81920 8192"),
@@ -53,13 +53,13 @@ fn each_direct_write_fits_the_range_that_it_meets() {
     let explorer = Explorer::new(seed(), budget.with_effort());
     let on = |make: &Make| {
         let make = *make;
-        let scene = move |(n, (name, text)): (usize, &(&str, &str))| {
+        let case = move |(n, (name, text)): (usize, &(&str, &str))| {
             let how = direct::DirectHow::ALL[n % 3].1;
             let all = format!("creat /f 0644 ; sync ; {} ; fsync /f", text.replace("{}", how));
             let ops = parse::ops(&all).expect("it is right");
             (make, Workload { name: format!("direct/{name}"), ops })
         };
-        SCENES.iter().enumerate().map(scene).collect::<Vec<_>>()
+        CASES.iter().enumerate().map(case).collect::<Vec<_>>()
     };
     let cases: Vec<_> = DIRECT.iter().chain(DIRECT_CACHED).flat_map(on).collect();
     explore_all("direct", &explorer, &cases);

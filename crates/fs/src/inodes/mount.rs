@@ -95,7 +95,7 @@ impl MountState<'_> {
         self.stop_cache();
         done?;
         self.volume.context().release_hold()?;
-        self.volume.device().settle();
+        self.volume.device().set_idle();
         Ok(())
     }
 

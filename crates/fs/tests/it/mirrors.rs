@@ -286,7 +286,7 @@ fn a_closed_volume_leaves_nothing_to_compare_though_a_clone_of_it_is_kept() {
     fs.close().unwrap();
     for device in &devices {
         let record = record(device);
-        assert!(record.settled && record.intent.is_empty(), "{record:?}");
+        assert!(record.confirmed && record.intent.is_empty(), "{record:?}");
         judge(device);
     }
     drop(kept);

@@ -182,7 +182,7 @@ fn with_messages(dir: &Path, transport: Transport) -> (Session, Arc<Mutex<Vec<St
 fn the_end_waits_for_what_is_being_let_go_of() {
     let bare = Arc::new(Bare::default());
     let offer = abi::InitIn { major: abi::MAJOR, minor: abi::MINOR, ..Default::default() };
-    let agreed = Agreed::settle(&offer, &bare.settings()).unwrap();
+    let agreed = Agreed::negotiate(&offer, &bare.settings()).unwrap();
     let log: Log = Arc::new(|text| println!("{text}"));
     let dispatch = Dispatch::new(Arc::clone(&bare) as Arc<dyn Operations>, agreed, log);
     let opcode = abi::Opcode::Forget as u32;

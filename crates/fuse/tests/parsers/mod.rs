@@ -300,7 +300,7 @@ pub fn dispatch(operations: Arc<dyn Operations>) -> Dispatch {
         flags2: (all >> 32) as u32,
         ..Default::default()
     };
-    let agreed = Agreed::settle(&offer, &operations.settings()).unwrap();
+    let agreed = Agreed::negotiate(&offer, &operations.settings()).unwrap();
     // Dispatch survives panics of a filesystem, but these tests must fail on one.
     Dispatch::new(operations, agreed, Arc::new(|text: &str| panic!("{text}")))
 }

@@ -253,7 +253,7 @@ impl ImageBuilder {
             stop,
         };
         let sizing = size::Sizing::new(self, &job, mkfs);
-        let size = sizing.settle()?;
+        let size = sizing.choose()?;
 
         let bytes = size.blocks << self.block_size.log2();
         let output = Output::create(path, bytes)?;

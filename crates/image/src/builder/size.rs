@@ -72,7 +72,7 @@ impl<'a> Sizing<'a> {
     /// The size to try: the requested one if it is known to be enough, or a computed one.
     ///
     /// Errors: `TooSmall` with the least larger size that is enough.
-    pub(crate) fn settle(&self) -> Result<Size, BuildError> {
+    pub(crate) fn choose(&self) -> Result<Size, BuildError> {
         match self.requested {
             ImageSize::Auto { free } => {
                 let free = self.bs.blocks_for(free);

@@ -3,7 +3,7 @@
 //! ```text
 //!   commit n durable ──push──►  [n: blocks] … [7: ·] [5: blocks]  ──write_home──► device
 //!                                newest                oldest
-//!   a block belongs to the newest transaction that logged it: `settle` drops it from older lists
+//!   a block belongs to the newest transaction that logged it: `drop_stale` leaves it there only
 //! ```
 
 use crate::cache::block::{Block, Seq};
@@ -18,7 +18,7 @@ pub(crate) struct CheckpointList {
 
 impl CheckpointList {
     /// Drops the blocks that are home, freed durably, or logged again by a later transaction.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn drop_stale(&mut self) {
         self.blocks.retain(|block| block.logged() == self.seq);
     }
 }
@@ -56,7 +56,7 @@ impl CheckpointQueue {
     /// Correct only while no list is taken out.
     pub(crate) fn oldest_needed(&mut self) -> Seq {
         while let Some(oldest) = self.lists.front_mut() {
-            oldest.settle();
+            oldest.drop_stale();
             if !oldest.blocks.is_empty() {
                 return oldest.seq;
             }

@@ -83,7 +83,7 @@ impl MetaCache {
         let mut blocks: Vec<_> = dirty.cloned().collect();
         blocks.sort_unstable_by_key(|block| block.nr);
         let (_, done) = self.write_sorted(&mut writer, &blocks, || false);
-        lists.iter_mut().for_each(CheckpointList::settle);
+        lists.iter_mut().for_each(CheckpointList::drop_stale);
         let mut checkpoint_queue = self.checkpoint_queue.lock();
         while let Some(list) = lists.pop() {
             checkpoint_queue.put_back(list);
@@ -97,7 +97,7 @@ impl MetaCache {
         let mut checkpoint_queue = self.checkpoint_queue.lock();
         let mut dirty = self.dirty_bytes();
         while let Some(mut list) = checkpoint_queue.pop() {
-            list.settle();
+            list.drop_stale();
             let enough = match share {
                 Share::DirtyDownTo(bytes) => bytes > 0 && dirty <= bytes,
                 Share::UpTo(seq) => list.seq > seq,

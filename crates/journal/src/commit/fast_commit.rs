@@ -166,6 +166,6 @@ fn write_records(
         RecordWriter::new(snapshot, records, capacity).write(&fold)?;
         fold.inodes
     };
-    Fold::settle(&inodes, &mut pending.hidden);
+    Fold::update_hidden(&inodes, &mut pending.hidden);
     Ok(())
 }

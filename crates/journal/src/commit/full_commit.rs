@@ -9,7 +9,7 @@
 //!   log_revokes     │revoke│
 //!   log_copies      │revoke│descriptor│copies …│            one write if it fits
 //!   seal            flush ─► │commit block│ flush                durable
-//!   settle          blocks may go home, waiters continue
+//!   complete        blocks may go home, waiters continue
 //! ```
 //!
 //! Rule J1: before a commit block is written, every block that it completes is durable. Any failure
@@ -64,7 +64,7 @@ impl Transactions {
         let tid = self.tid_of(running.seq);
         let closing = Closing::of(running, tid);
         let (start, len) = self.write_transaction(&closing)?;
-        self.settle(closing, start, len);
+        self.complete(closing, start, len);
         self.counts.commits.fetch_add(1, Ordering::Relaxed);
         self.end_epoch()?;
         Ok(true)
@@ -148,7 +148,7 @@ impl Transactions {
     }
 
     /// Lets the blocks of a durable transaction go home, and its waiters continue.
-    fn settle(&self, closing: Closing, start: u32, len: u32) {
+    fn complete(&self, closing: Closing, start: u32, len: u32) {
         for block in &closing.blocks {
             if block.set_logged(closing.seq) {
                 self.cache.add_dirty_bytes();

@@ -185,7 +185,7 @@ impl<'n> Fold<'n> {
     }
 
     /// Updates `hidden`, the set that [`Fold::new`] took, after a fast commit recorded the changes.
-    pub(crate) fn settle(inodes: &[FoldedInode], hidden: &mut HashSet<Ino>) {
+    pub(crate) fn update_hidden(inodes: &[FoldedInode], hidden: &mut HashSet<Ino>) {
         for inode in inodes.iter().filter(|inode| inode.hidden) {
             match inode.gone || inode.names > 0 {
                 true => hidden.remove(&inode.ino),

@@ -137,7 +137,7 @@ fn recorded(
         RecordWriter::new(live, &mut records, capacity).write(&fold)?;
         fold.inodes
     };
-    Fold::settle(&inodes, hidden);
+    Fold::update_hidden(&inodes, hidden);
     Ok(records)
 }
 

@@ -130,7 +130,7 @@ fn a_damaged_member_record_does_no_harm() {
             uuid: [5; 16],
             generation: 9,
             volume_bytes: 8 << 20,
-            settled: true,
+            confirmed: true,
             rebuilding: true,
             rebuilt_bytes: 1 << 20,
             active: 7,

@@ -74,7 +74,7 @@ fn engine(config: CacheConfig, files: u32, bytes_per_second: f64) -> (PageCache,
     (cache, engine)
 }
 
-fn settles(cache: &PageCache) -> bool {
+fn becomes_clean(cache: &PageCache) -> bool {
     let until = Instant::now() + Duration::from_secs(5);
     while Instant::now() < until {
         let stats = cache.stats();
@@ -114,7 +114,7 @@ fn a_stream_stays_within_the_cap(policy: DontCachePolicy) {
     let stats = cache.stats();
     assert!(stats.drop_behind_dirty_peak <= cap, "{stats:?}");
     assert!(stats.drop_behind_peak <= 2 * cap, "{stats:?}");
-    assert!(settles(&cache), "{:?}", cache.stats());
+    assert!(becomes_clean(&cache), "{:?}", cache.stats());
     let stats = cache.stats();
     assert_eq!((stats.drop_behind_dirty, stats.drop_behind), (0, 0), "{stats:?}");
     assert_eq!(stats.cached, 0, "written folios leave the cache");
@@ -179,7 +179,7 @@ fn the_counts_are_exact_after_any_mix_of_uses() {
     });
     engine.fails.store(false, SeqCst);
     cache.write_everything();
-    assert!(settles(&cache), "{:?}", cache.stats());
+    assert!(becomes_clean(&cache), "{:?}", cache.stats());
     let stats = cache.stats();
     assert_eq!(stats.drop_behind_dirty, 0, "{stats:?}");
     for driver in &engine.files {
@@ -207,6 +207,6 @@ fn a_failed_write_back_is_reported_once_and_retried() {
     engine.fails.store(false, SeqCst);
     assert_eq!(driver.file.check_error(&seen).unwrap_err().errno(), 5);
     driver.file.check_error(&seen).unwrap();
-    assert!(settles(&cache));
+    assert!(becomes_clean(&cache));
     cache.stop();
 }

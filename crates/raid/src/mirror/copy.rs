@@ -126,7 +126,7 @@ impl Mirror {
             let mut out_of_sync = Intent::none();
             (0..state.regions.len()).for_each(|region| out_of_sync.set(region, true));
             state.generation += 1;
-            state.settled = false;
+            state.confirmed = false;
             state.out_of_sync_events += 1;
             let device = Arc::clone(&part.device);
             state.places.push(super::state::Place {
@@ -165,7 +165,7 @@ impl Mirror {
         let generation = {
             let mut state = self.state.lock();
             state.generation += 1;
-            state.settled = false;
+            state.confirmed = false;
             state.generation
         };
         self.record(records)?;

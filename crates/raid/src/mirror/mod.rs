@@ -71,7 +71,7 @@ pub struct Mirror {
     region_log2: u8,
     uuid: [u8; 16],
     count: u16,
-    /// Bit mask of the members that the leader's record counted as active at the opening.
+    /// Bit mask of the members that the freshest member's record counted as active at the opening.
     counted: u32,
     write: bool,
     together: bool,
@@ -99,36 +99,36 @@ impl std::fmt::Debug for Mirror {
 }
 
 impl Mirror {
-    /// `taken` are the members to use, which agree; `leader` is the record of one of them and is
+    /// `taken` are the members to use, which agree; `freshest` is the record of one of them and is
     /// authoritative.
     ///
     /// # Errors
-    /// `Device` when the leader's superblock cannot be read.
+    /// `Device` when the freshest member's superblock cannot be read.
     pub(crate) fn new(
         taken: Vec<(Part, Member)>,
-        leader: Member,
+        freshest: Member,
         left_out: Vec<MemberError>,
         opening: Opening,
     ) -> Result<Mirror> {
-        let Kind::Mirrored { region_log2 } = leader.kind else {
+        let Kind::Mirrored { region_log2 } = freshest.kind else {
             unreachable!("assembled by kind");
         };
         let mut sector = [0; 512];
         let (source, _) = taken
             .iter()
-            .find(|(_, record)| record.index == leader.index)
-            .expect("the leader is among those taken");
-        if leader.volume_bytes >= PRINTED.end {
+            .find(|(_, record)| record.index == freshest.index)
+            .expect("the freshest member is among those taken");
+        if freshest.volume_bytes >= PRINTED.end {
             source.device.read_fresh_at(ByteOffset(PRINTED.start), &mut sector)?;
         }
         let alignment = taken.iter().map(|(part, _)| part.device.alignment()).max().unwrap_or(1);
-        let state = State::new(taken, &leader, print_of(&sector), region_log2);
+        let state = State::new(taken, &freshest, print_of(&sector), region_log2);
         Ok(Mirror {
-            len: leader.volume_bytes,
+            len: freshest.volume_bytes,
             region_log2,
-            uuid: leader.uuid,
-            count: leader.count,
-            counted: leader.active,
+            uuid: freshest.uuid,
+            count: freshest.count,
+            counted: freshest.active,
             write: opening.write,
             together: opening.together,
             alignment,
@@ -308,14 +308,14 @@ impl BlockDevice for Mirror {
     }
 
     /// Writes records that show all members in sync, if that is so.
-    fn settle(&self) {
-        Mirror::settle(self);
+    fn set_idle(&self) {
+        Mirror::set_idle(self);
     }
 }
 
 impl Drop for Mirror {
-    /// Settles the records. If that fails, the next opening copies more than necessary.
+    /// Clears the records. If that fails, the next opening copies more than necessary.
     fn drop(&mut self) {
-        self.settle();
+        self.set_idle();
     }
 }

@@ -1,7 +1,7 @@
 //! The members' records while the mirror is open.
 //!
 //! ```text
-//!   a member fails    ─┐                 ┌─► on all active members ─► settled ─► acknowledge
+//!   a member fails    ─┐                 ┌─► on all active members ─► confirmed ─► acknowledge
 //!   first change       ├─► generation+1 ─┼─ one fails, too: it is out, generation+1, repeat
 //!   member added      ─┘                 └─ all fail: an error; the next caller tries again
 //!
@@ -12,8 +12,9 @@
 //! ```
 //!
 //! A crash between the record writes of two members leaves generations that differ by one, the
-//! newer unsettled. The next opening uses both members, because no write was made that one of them
-//! lacks. Once one record of a generation is settled, all active members have that generation.
+//! newer unconfirmed. The next opening uses both members, because no write was made that one of
+//! them lacks. Once one record of a generation is confirmed, all active members have that
+//! generation.
 
 use super::members::Failure;
 use super::state::State;
@@ -40,7 +41,7 @@ impl Mirror {
             }
             if !state.started {
                 state.generation += 1;
-                state.settled = false;
+                state.confirmed = false;
             }
             regions.for_each(|region| state.intent.set(region, true));
         }
@@ -89,7 +90,7 @@ impl Mirror {
         if is_recorded { Ok(()) } else { self.record(&records) }
     }
 
-    /// Writes the records of all active members durably, and settles their generation.
+    /// Writes the records of all active members durably, and confirms their generation.
     pub(crate) fn record(&self, records: &MutexGuard<'_, ()>) -> Result<()> {
         loop {
             let done = self.record_once(records);
@@ -98,7 +99,7 @@ impl Mirror {
                 state.unrecorded = true;
                 return done;
             }
-            if std::mem::replace(&mut state.settled, true) {
+            if std::mem::replace(&mut state.confirmed, true) {
                 state.unrecorded = false;
                 return Ok(());
             }
@@ -183,14 +184,14 @@ impl Mirror {
     }
 
     /// Ends a use: clears the state that no write in flight needs. Writes may follow.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn set_idle(&self) {
         // The superblock is not written between the flush and the record of its only fingerprint.
         let superblock = self.superblock.lock();
         let only = Prints::one(print_of(&*superblock));
         {
             let state = self.state.lock();
-            let is_settled = state.intent.is_empty() && state.prints == only && !state.unrecorded;
-            if !self.write || !state.started || is_settled {
+            let is_clean = state.intent.is_empty() && state.prints == only && !state.unrecorded;
+            if !self.write || !state.started || is_clean {
                 return;
             }
         }
@@ -227,7 +228,7 @@ fn take_out(state: &mut State, failed: &[(usize, i32)]) -> Result<()> {
         }
     }
     state.generation += 1;
-    state.settled = false;
+    state.confirmed = false;
     state.unrecorded = true;
     Ok(())
 }

@@ -71,7 +71,7 @@ const STREAMS: usize = 8;
 pub(crate) struct State {
     pub(crate) places: Vec<Place>,
     pub(crate) generation: u64,
-    pub(crate) settled: bool,
+    pub(crate) confirmed: bool,
     /// This opening's generation is on record.
     pub(crate) started: bool,
     /// The intent bits that the next record write stores.
@@ -106,21 +106,21 @@ pub(crate) struct State {
 impl State {
     pub(crate) fn new(
         taken: Vec<(Part, Member)>,
-        leader: &Member,
+        freshest: &Member,
         print: u32,
         region_log2: u8,
     ) -> State {
-        let regions = leader.volume_bytes.div_ceil(1 << region_log2) as usize;
+        let regions = freshest.volume_bytes.div_ceil(1 << region_log2) as usize;
         debug_assert!(regions <= INTENT_BITS, "the record was checked");
         let mut intent = Intent::none();
         for (_, record) in taken.iter().filter(|(_, record)| !record.rebuilding) {
             intent.add(&record.intent);
         }
-        let mut prints = leader.prints;
+        let mut prints = freshest.prints;
         prints.add(print);
         let places = taken.into_iter().map(|(part, record)| {
             let mut out_of_sync = Intent::none();
-            if record.index != leader.index {
+            if record.index != freshest.index {
                 out_of_sync = intent.clone();
             }
             if record.rebuilding {
@@ -139,8 +139,8 @@ impl State {
         });
         State {
             places: places.collect(),
-            generation: leader.generation,
-            settled: leader.settled,
+            generation: freshest.generation,
+            confirmed: freshest.confirmed,
             started: false,
             intent,
             durable: Intent::none(),
@@ -180,7 +180,7 @@ impl State {
             uuid: of.uuid,
             generation: self.generation,
             volume_bytes: of.len,
-            settled: self.settled,
+            confirmed: self.confirmed,
             rebuilding: place.rebuilding,
             rebuilt_bytes: place.rebuilt_bytes,
             active: self.active_mask(),

@@ -78,7 +78,7 @@ fn members_are_identical_except_for_the_record() {
     drop(mirror);
     for (index, device) in devices.iter().enumerate() {
         let record = record_of(&**device).unwrap().unwrap();
-        assert_eq!((record.index as usize, record.generation, record.settled), (index, 2, true));
+        assert_eq!((record.index as usize, record.generation, record.confirmed), (index, 2, true));
         assert!(record.intent.is_empty(), "a clean end leaves no intent bits");
     }
 }
@@ -529,13 +529,13 @@ fn settling_clears_the_intent_bits_and_a_write_sets_them_again() {
     for at in [8192, 1024] {
         mirror.write_at(ByteOffset(at), &[5; 4096]).unwrap();
         assert!(!record(0).intent.is_empty() && !record(1).intent.is_empty());
-        mirror.settle();
+        mirror.set_idle();
         assert!(record(0).intent.is_empty() && record(1).intent.is_empty());
         let writes = mirror.stats().record_writes;
-        mirror.settle();
-        assert_eq!(mirror.stats().record_writes, writes, "nothing to settle");
+        mirror.set_idle();
+        assert_eq!(mirror.stats().record_writes, writes, "nothing to clear");
     }
-    // Settle again and again during writes, also of the superblock.
+    // Report idleness again and again during writes, also of the superblock.
     std::thread::scope(|scope| {
         for thread in 0..2u64 {
             let mirror = &mirror;
@@ -547,7 +547,7 @@ fn settling_clears_the_intent_bits_and_a_write_sets_them_again() {
             });
         }
         for _ in 0..100 {
-            mirror.settle();
+            mirror.set_idle();
         }
     });
     let cut: Vec<_> = devices.iter().map(copy).collect();

@@ -182,7 +182,7 @@ impl Inner {
     }
 
     /// Makes the changes durable for which `is_meant` is true, in order.
-    fn settle(&self, is_meant: impl Fn(&Pending) -> bool) -> Result<()> {
+    fn make_durable(&self, is_meant: impl Fn(&Pending) -> bool) -> Result<()> {
         let mut waiting = self.pending();
         if self.power.is_off() {
             return Ok(());
@@ -211,14 +211,14 @@ impl BlockDevice for PowerCut {
     }
 
     fn flush(&self) -> Result<()> {
-        self.0.settle(|pending| pending.until == Until::Request)
+        self.0.make_durable(|pending| pending.until == Until::Request)
     }
 
     fn write_fua(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
         self.write_at(at, buf)?;
         // Together with the changes that overwrote these bytes.
         let len = buf.len() as u64;
-        self.0.settle(|pending| pending.until == Until::Request && pending.meets(at.0, len))
+        self.0.make_durable(|pending| pending.until == Until::Request && pending.meets(at.0, len))
     }
 
     fn discard(&self, at: ByteOffset, len: u64) -> Result<()> {
@@ -271,7 +271,7 @@ impl Dax for Window {
     }
 
     fn fence(&self) -> Result<()> {
-        self.device.settle(|pending| pending.until == Until::OnItsWay)
+        self.device.make_durable(|pending| pending.until == Until::OnItsWay)
     }
 
     fn persistence_domain(&self) -> PersistenceDomain {

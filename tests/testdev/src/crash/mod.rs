@@ -250,16 +250,16 @@ impl CrashStates {
 
     fn fence(&mut self) {
         let sent = std::mem::take(&mut self.on_the_way);
-        self.settle(|op, _| sent.contains(&op));
+        self.make_durable(|op, _| sent.contains(&op));
     }
 
     /// Makes all writes that begin in `range` durable.
     fn flush(&mut self, range: Range<u64>) {
-        self.settle(|_, done| !is_store(done) && range.contains(&done.range().0.0));
+        self.make_durable(|_, done| !is_store(done) && range.contains(&done.range().0.0));
     }
 
     /// Applies the undecided operations for which `durable` returns true to the durable content.
-    fn settle(&mut self, durable: impl Fn(usize, &Op) -> bool) {
+    fn make_durable(&mut self, durable: impl Fn(usize, &Op) -> bool) {
         let log = Arc::clone(&self.plan.log);
         let all = std::mem::take(&mut self.undecided);
         for op in all {

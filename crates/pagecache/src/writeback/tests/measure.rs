@@ -4,7 +4,7 @@ use super::*;
 
 fn row(name: &str, policy: DontCachePolicy, how: Use, threads: usize, writers: usize, call: u64) {
     let bandwidth = 1e9;
-    let scene = Scene::new(Plan {
+    let fixture = Fixture::new(Plan {
         policy,
         cap: 64 * MIB,
         dirty_limit: 256 * MIB,
@@ -14,11 +14,11 @@ fn row(name: &str, policy: DontCachePolicy, how: Use, threads: usize, writers: u
         ..Plan::default()
     });
     // The first second fills the dirty limit and is not measured.
-    storm(&scene, writers, call, how, Duration::from_secs(1));
-    let before = scene.device.written();
-    let seen = storm(&scene, writers, call, how, Duration::from_secs(2));
-    let rate = (scene.device.written() - before) as f64 / seen.time.as_secs_f64();
-    let stats = scene.stats();
+    storm(&fixture, writers, call, how, Duration::from_secs(1));
+    let before = fixture.device.written();
+    let seen = storm(&fixture, writers, call, how, Duration::from_secs(2));
+    let rate = (fixture.device.written() - before) as f64 / seen.time.as_secs_f64();
+    let stats = fixture.stats();
     let peak = if how == Use::Keep { stats.dirty_peak } else { stats.drop_behind_dirty_peak };
     let us = |part| seen.quantile(part).as_micros();
     println!(

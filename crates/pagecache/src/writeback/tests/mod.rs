@@ -183,7 +183,7 @@ impl Device {
     }
 }
 
-/// The parameters of a scene.
+/// The parameters of a fixture.
 struct Plan {
     policy: DontCachePolicy,
     dirty_limit: u64,
@@ -213,7 +213,7 @@ impl Default for Plan {
 }
 
 /// A running write-back and its device.
-struct Scene {
+struct Fixture {
     account: Arc<Account>,
     writeback: Arc<Writeback<FakeFile>>,
     device: Arc<Device>,
@@ -224,8 +224,8 @@ struct Scene {
     files: Mutex<Vec<Arc<FakeFile>>>,
 }
 
-impl Scene {
-    fn new(plan: Plan) -> Scene {
+impl Fixture {
+    fn new(plan: Plan) -> Fixture {
         let account = Arc::new(Account::new(plan.dirty_limit, plan.cap));
         let settings = Settings { policy: plan.policy, expire: plan.expire, page: PAGE };
         let writeback = Writeback::with_settings(settings, account.clone());
@@ -242,7 +242,7 @@ impl Scene {
             opened: Condvar::new(),
         });
         writeback.start_threads(device.clone(), plan.threads).unwrap();
-        Scene {
+        Fixture {
             account,
             writeback,
             device,
@@ -282,7 +282,7 @@ impl Scene {
     }
 
     /// Waits until nothing is dirty or under write-back; `false` if that takes longer than `time`.
-    fn settles(&self, time: Duration) -> bool {
+    fn becomes_clean(&self, time: Duration) -> bool {
         self.comes(time, |stats| stats.dirty + stats.writing == 0)
     }
 
@@ -303,7 +303,7 @@ impl Scene {
     }
 }
 
-impl Drop for Scene {
+impl Drop for Fixture {
     fn drop(&mut self) {
         self.shut(false);
         self.writeback.stop();
@@ -330,7 +330,7 @@ impl Seen {
 }
 
 /// `writers` threads write in order to files of their own, `call` bytes per call, for `time`.
-fn storm(scene: &Scene, writers: usize, call: u64, how: Use, time: Duration) -> Seen {
+fn storm(fixture: &Fixture, writers: usize, call: u64, how: Use, time: Duration) -> Seen {
     let begun = Instant::now();
     let mut seen = Seen { written: Vec::new(), calls: Vec::new(), time: Duration::ZERO };
     std::thread::scope(|scope| {
@@ -338,11 +338,11 @@ fn storm(scene: &Scene, writers: usize, call: u64, how: Use, time: Duration) -> 
             .map(|_| {
                 scope.spawn(move || {
                     let file = Arc::new(FakeFile::default());
-                    scene.files.lock().unwrap().push(file.clone());
+                    fixture.files.lock().unwrap().push(file.clone());
                     let (mut at, mut calls) = (0, Vec::new());
                     while begun.elapsed() < time {
                         let start = Instant::now();
-                        scene.write(&file, at..at + call, how).unwrap();
+                        fixture.write(&file, at..at + call, how).unwrap();
                         calls.push(start.elapsed());
                         at += call;
                     }

@@ -13,9 +13,9 @@ fn within_the_cap(writers: usize, call: u64) {
 
 fn within(plan: Plan, writers: usize, call: u64) {
     let (cap, bandwidth) = (plan.cap, plan.bandwidth);
-    let scene = Scene::new(plan);
-    let seen = storm(&scene, writers, call, Use::DropBehind, Duration::from_millis(400));
-    let peak = scene.stats().drop_behind_dirty_peak;
+    let fixture = Fixture::new(plan);
+    let seen = storm(&fixture, writers, call, Use::DropBehind, Duration::from_millis(400));
+    let peak = fixture.stats().drop_behind_dirty_peak;
     assert!(peak <= cap, "{peak} bytes were dirty or under write-back");
     let (least, most) = (seen.written.iter().min().unwrap(), seen.written.iter().max().unwrap());
     // The first writers find nothing dirty and run ahead.
@@ -24,9 +24,9 @@ fn within(plan: Plan, writers: usize, call: u64) {
     let share = call as f64 * writers as f64 / bandwidth;
     let fair = Duration::from_millis(250).max(Duration::from_secs_f64(share * 4.0));
     assert!(stall < fair, "a call took {stall:?}");
-    let rate = scene.device.written() as f64 / seen.time.as_secs_f64();
+    let rate = fixture.device.written() as f64 / seen.time.as_secs_f64();
     assert!(rate > bandwidth * 0.4, "{} MB/s", rate / 1e6);
-    assert!(scene.settles(Duration::from_secs(2)), "bytes were left to a timer");
+    assert!(fixture.becomes_clean(Duration::from_secs(2)), "bytes were left to a timer");
 }
 
 #[test]
@@ -52,37 +52,37 @@ fn thirty_two_writers_of_large_calls_stay_within_the_cap() {
 #[test]
 fn ordinary_writers_stay_near_the_dirty_limit() {
     let dirty_limit = 16 * MIB;
-    let scene = Scene::new(Plan { dirty_limit, ..Plan::default() });
-    let seen = storm(&scene, 4, 256 << 10, Use::Keep, Duration::from_millis(500));
-    assert!(scene.stats().dirty_peak <= dirty_limit + 4 * (256 << 10));
+    let fixture = Fixture::new(Plan { dirty_limit, ..Plan::default() });
+    let seen = storm(&fixture, 4, 256 << 10, Use::Keep, Duration::from_millis(500));
+    assert!(fixture.stats().dirty_peak <= dirty_limit + 4 * (256 << 10));
     assert!(seen.quantile(1.0) < Duration::from_millis(250), "{:?}", seen.quantile(1.0));
-    let left = scene.stats().dirty;
+    let left = fixture.stats().dirty;
     assert!(left > 0 && left <= dirty_limit, "{left} bytes are dirty: background write-back");
 }
 
 #[test]
 fn no_writer_is_throttled_while_little_is_dirty() {
-    let scene = Scene::new(Plan { bandwidth: 1e6, ..Plan::default() });
+    let fixture = Fixture::new(Plan { bandwidth: 1e6, ..Plan::default() });
     let file = Arc::new(FakeFile::default());
     let start = Instant::now();
-    scene.write(&file, 0..MIB, Use::DropBehind).unwrap();
-    scene.write(&file, MIB..9 * MIB, Use::Keep).unwrap();
+    fixture.write(&file, 0..MIB, Use::DropBehind).unwrap();
+    fixture.write(&file, MIB..9 * MIB, Use::Keep).unwrap();
     assert!(start.elapsed() < Duration::from_millis(100));
 }
 
 #[test]
 fn waiting_writers_go_on_one_by_one_as_bytes_are_written() {
-    let scene = Scene::new(Plan { gate: false, ..Plan::default() });
-    scene.shut(true);
+    let fixture = Fixture::new(Plan { gate: false, ..Plan::default() });
+    fixture.shut(true);
     let file = Arc::new(FakeFile::default());
     std::thread::scope(|scope| {
         let writers: Vec<_> = (0..8u64)
             .map(|n| {
-                let (scene, file) = (&scene, &file);
+                let (fixture, file) = (&fixture, &file);
                 scope.spawn(move || {
                     let at = n * 64 * MIB;
                     for call in 0..6 {
-                        scene.write(
+                        fixture.write(
                             file,
                             at + call * MIB..at + (call + 1) * MIB,
                             Use::DropBehind,
@@ -93,34 +93,34 @@ fn waiting_writers_go_on_one_by_one_as_bytes_are_written() {
             })
             .collect();
         // Three quarters of the cap are full. Each writer exceeds that by at most one call.
-        assert!(scene.comes(Duration::from_secs(2), |stats| stats.drop_behind_dirty >= 6 * MIB));
+        assert!(fixture.comes(Duration::from_secs(2), |stats| stats.drop_behind_dirty >= 6 * MIB));
         std::thread::sleep(Duration::from_millis(120));
-        let full = scene.stats().drop_behind_dirty;
+        let full = fixture.stats().drop_behind_dirty;
         assert!(full <= 14 * MIB, "{full}");
-        scene.shut(false);
+        fixture.shut(false);
         for writer in writers {
             writer.join().unwrap().unwrap();
         }
     });
-    assert!(scene.stats().drop_behind_dirty_peak <= 14 * MIB);
-    assert!(scene.settles(Duration::from_secs(2)));
+    assert!(fixture.stats().drop_behind_dirty_peak <= 14 * MIB);
+    assert!(fixture.becomes_clean(Duration::from_secs(2)));
 }
 
 /// The levels at which the first pause was charged and at which the writer stopped, in bytes of its
 /// class. The writer writes calls of 64 KiB to a device that completes nothing.
 fn thresholds_of(how: Use, plan: Plan) -> (u64, u64) {
     const CALL: u64 = 64 << 10;
-    let scene = Scene::new(plan);
-    scene.shut(true);
+    let fixture = Fixture::new(plan);
+    fixture.shut(true);
     // With such a fast device pauses are charged, but none is long enough to sleep.
-    scene.writeback.rate.set(1 << 40);
+    fixture.writeback.rate.set(1 << 40);
     let throttle = match how {
-        Use::DropBehind => &scene.account.marked_throttle,
-        Use::Keep => &scene.account.throttle,
+        Use::DropBehind => &fixture.account.marked_throttle,
+        Use::Keep => &fixture.account.throttle,
     };
     let level = || match how {
-        Use::DropBehind => scene.account.marked_held(),
-        Use::Keep => scene.account.held(),
+        Use::DropBehind => fixture.account.marked_held(),
+        Use::Keep => fixture.account.held(),
     };
     let first = AtomicU64::new(u64::MAX);
     let over = AtomicBool::new(false);
@@ -128,7 +128,7 @@ fn thresholds_of(how: Use, plan: Plan) -> (u64, u64) {
     let stopped = std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             for call in 0.. {
-                scene.write(&file, call * CALL..(call + 1) * CALL, how).unwrap();
+                fixture.write(&file, call * CALL..(call + 1) * CALL, how).unwrap();
                 // From then on bytes leave, and the level says nothing about this writer.
                 if over.load(Ordering::Relaxed) {
                     break;
@@ -139,10 +139,10 @@ fn thresholds_of(how: Use, plan: Plan) -> (u64, u64) {
             }
         });
         // The level alone shows a writer that waits elsewhere or not at all.
-        scene.comes(Duration::from_secs(10), |_| throttle.seen().1 == 1 || level() > 64 * MIB);
+        fixture.comes(Duration::from_secs(10), |_| throttle.seen().1 == 1 || level() > 64 * MIB);
         let stopped = level();
         over.store(true, Ordering::Relaxed);
-        scene.shut(false);
+        fixture.shut(false);
         writer.join().unwrap();
         stopped
     });
