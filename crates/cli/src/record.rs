@@ -135,14 +135,20 @@ impl Record {
             let problems = &mut visit.problems;
             let kind = meta.file_type();
             if kind == FileKind::Symlink {
-                record.target = keep(fs.read_link_ino(visit.ino), problems)
-                    .map(|target| encoded(target.as_os_str().as_bytes()));
+                record.target =
+                    keep(fs.node_of_ino(visit.ino).and_then(|node| node.read_link()), problems)
+                        .map(|target| encoded(target.as_os_str().as_bytes()));
             }
-            record.xattrs = keep(fs.xattrs_of_ino(visit.ino), problems).map(|all| {
-                all.iter().map(|(name, value)| (encoded(name), BASE64.encode(value))).collect()
-            });
+            record.xattrs =
+                keep(fs.node_of_ino(visit.ino).and_then(|node| node.xattr_values()), problems).map(
+                    |all| {
+                        all.iter()
+                            .map(|(name, value)| (encoded(name.as_bytes()), BASE64.encode(value)))
+                            .collect()
+                    },
+                );
             if kind == FileKind::Regular && (parts.hash || parts.extents) {
-                let file = keep(fs.open_ino(visit.ino), problems);
+                let file = keep(fs.node_of_ino(visit.ino).and_then(|node| node.open()), problems);
                 if let Some(file) = file.as_ref().filter(|_| parts.extents) {
                     record.extents = keep(file.extents(), problems)
                         .map(|all| all.into_iter().map(Extent::from).collect());

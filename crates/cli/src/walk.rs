@@ -241,7 +241,7 @@ impl<V: Visitor> Walk<'_, V> {
             return Err(Site::of_ino(visit.ino).corrupt(What::DirectoryLoop));
         }
         let (mut names, mut problems) = (Vec::new(), Vec::new());
-        for entry in self.fs.read_dir_ino(visit.ino)? {
+        for entry in self.fs.node_of_ino(visit.ino).and_then(|node| node.read_dir())? {
             match entry {
                 Ok(entry) => names.push(entry),
                 Err(error) => problems.push(explained(&error)),

@@ -169,7 +169,9 @@ impl Script<'_> {
                     continue;
                 }
             };
-            self.step("xattrs_of_ino", |fs| fs.xattrs_of_ino(entry.ino()).map(drop));
+            self.step("xattr_values", |fs| {
+                fs.node_of_ino(entry.ino()).and_then(|node| node.xattr_values()).map(drop)
+            });
             match entry.file_type() {
                 FileKind::Regular => {
                     self.step("read", |_| entry.open()?.read_at(&mut buf, 0).map(drop));

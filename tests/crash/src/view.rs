@@ -14,6 +14,7 @@ use extant_base::ByteOffset;
 use extant_ondisk::features::Compat;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ffi::OsString;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -78,7 +79,7 @@ pub struct Node {
     /// Its attributes.
     pub attributes: Attributes,
     /// Its extended attributes, sorted by name.
-    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub xattrs: Vec<(OsString, Vec<u8>)>,
     /// A regular file's bytes, a symlink's target.
     pub content: Vec<u8>,
     /// Where the blocks of a regular file are.
@@ -184,18 +185,19 @@ impl View {
 }
 
 fn look(fs: &Filesystem, ino: extant::Ino) -> Result<Node> {
-    let metadata = fs.metadata_of_ino(ino)?;
-    let mut xattrs = fs.xattrs_of_ino(ino)?;
+    let node = fs.node_of_ino(ino)?;
+    let metadata = node.metadata();
+    let mut xattrs = node.xattr_values()?;
     xattrs.sort();
     let (mut content, mut extents) = (Vec::new(), Vec::new());
     if metadata.is_file() {
-        let file = fs.open_ino(ino)?;
+        let file = node.open()?;
         content.resize(metadata.len() as usize, 0);
         let n = file.read_raw_at(&mut content, 0)?;
         content.truncate(n);
         extents = file.extents()?;
     } else if metadata.is_symlink() {
-        content = fs.read_link_ino(ino)?.as_os_str().as_bytes().to_vec();
+        content = node.read_link()?.as_os_str().as_bytes().to_vec();
     }
     let mut attributes = Attributes::of(&metadata);
     if fs.superblock().features.compat.contains(Compat::FAST_COMMIT) {
@@ -225,8 +227,8 @@ pub fn node_differences(a: &Node, b: &Node) -> Option<String> {
     }
     if a.xattrs != b.xattrs {
         let names = |node: &Node| -> Vec<String> {
-            let name = |(name, value): &(Vec<u8>, Vec<u8>)| {
-                format!("{}={} bytes", String::from_utf8_lossy(name), value.len())
+            let name = |(name, value): &(OsString, Vec<u8>)| {
+                format!("{}={} bytes", name.to_string_lossy(), value.len())
             };
             node.xattrs.iter().map(name).collect()
         };

@@ -145,7 +145,7 @@ impl Visitor for Lister<'_> {
             return Ok(false);
         }
         let target = match visit.kind == Some(FileKind::Symlink) && self.args.long {
-            true => match self.fs.read_link_ino(visit.ino) {
+            true => match self.fs.node_of_ino(visit.ino).and_then(|node| node.read_link()) {
                 Ok(target) => Some(target.as_os_str().as_bytes().to_vec()),
                 Err(error) => {
                     visit.problems.push(explained(&error));

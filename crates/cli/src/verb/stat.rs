@@ -94,9 +94,13 @@ fn show(
     extents: bool,
     out: &mut Out,
 ) -> Result<Result<(), extant::Error>, Failure> {
+    let node = match fs.node_of_ino(meta.ino()) {
+        Ok(node) => node,
+        Err(error) => return Ok(Err(error)),
+    };
     let mut text = format!("   Path: {}", Whole(path));
     if meta.file_type() == FileKind::Symlink {
-        match fs.read_link_ino(meta.ino()) {
+        match node.read_link() {
             Ok(target) => text += &format!(" -> {}", Whole(target.as_os_str().as_bytes())),
             Err(error) => return Ok(Err(error)),
         }
@@ -130,22 +134,26 @@ fn show(
         text += &format!("\n  Birth: {}", moment::full(birth));
     }
     out.text(format_args!("{text}\n"))?;
-    let attributes = match fs.xattrs_of_ino(meta.ino()) {
+    let attributes = match node.xattr_values() {
         Ok(attributes) => attributes,
         Err(error) => return Ok(Err(error)),
     };
     for (name, value) in &attributes {
         let printable = value.iter().all(|byte| matches!(byte, b' '..=b'~'));
         match printable {
-            true => out.text(format_args!("  Xattr: {} = {:?}\n", Whole(name), ascii(value)))?,
+            true => out.text(format_args!(
+                "  Xattr: {} = {:?}\n",
+                Whole(name.as_bytes()),
+                ascii(value)
+            ))?,
             false => {
                 let hex = crate::shown::hex(value);
-                out.text(format_args!("  Xattr: {} = 0x{hex}\n", Whole(name)))?;
+                out.text(format_args!("  Xattr: {} = 0x{hex}\n", Whole(name.as_bytes())))?;
             }
         }
     }
     if extents && meta.is_file() {
-        let pieces = match fs.open_ino(meta.ino()).and_then(|file| file.extents()) {
+        let pieces = match node.open().and_then(|file| file.extents()) {
             Ok(pieces) => pieces,
             Err(error) => return Ok(Err(error)),
         };

@@ -137,7 +137,7 @@ impl Printer<'_> {
         let mode = visit.metadata.as_ref().map_or(0, Metadata::mode);
         self.out.name(visit.name, style(visit.kind, mode))?;
         if visit.kind == Some(FileKind::Symlink) && visit.metadata.is_some() {
-            match self.fs.read_link_ino(visit.ino) {
+            match self.fs.node_of_ino(visit.ino).and_then(|node| node.read_link()) {
                 Ok(target) => {
                     self.out.text(format_args!(" -> "))?;
                     self.out.name(target.as_os_str().as_bytes(), "")?;

@@ -20,7 +20,7 @@ use crate::inodes::statfs::SpaceInfo;
 use crate::tree::names::hold::Held;
 use crate::tree::path::Last;
 use crate::volume::Volume;
-use extant_base::{Error, Feature, Ino, Result};
+use extant_base::{Error, Feature, Result};
 use extant_blockdev::BlockDevice;
 use extant_journal::{JournalStats, Log, LogUsage};
 use extant_ondisk::inode::FileKind;
@@ -335,16 +335,6 @@ impl Filesystem {
         self.metadata_of(path.as_ref(), Last::Keep)
     }
 
-    /// The metadata of the inode `ino`, which must have a name.
-    ///
-    /// # Errors
-    /// `Corrupt` naming the inode if it is not in use.
-    pub fn metadata_of_ino(&self, ino: Ino) -> Result<Metadata> {
-        self.volume()
-            .context()
-            .recording_errors(|| Ok(self.volume().names().hold_ino(ino)?.metadata(self.volume())))
-    }
-
     /// Whether the path names a file. Symlinks are followed.
     ///
     /// # Errors
@@ -381,16 +371,6 @@ impl Filesystem {
             .recording_errors(|| File::open(self.hold_path(path.as_ref(), Last::Follow)?))
     }
 
-    /// Opens the regular file with this inode number.
-    ///
-    /// # Errors
-    /// As [`Filesystem::open_file`]; `Corrupt` if the inode is not in use.
-    pub fn open_ino(&self, ino: Ino) -> Result<File> {
-        self.volume()
-            .context()
-            .recording_errors(|| File::open(self.volume().names().hold_ino(ino)?.keep(self)))
-    }
-
     /// Lists a directory in stored order, without "." and "..". Symlinks are followed.
     ///
     /// # Errors
@@ -399,28 +379,6 @@ impl Filesystem {
         self.volume().context().recording_errors(|| {
             let dir = self.hold_path(path.as_ref(), Last::Follow)?;
             ReadDir::new(dir, path.as_ref().to_path_buf())
-        })
-    }
-
-    /// Lists the directory with this inode number. The paths of its entries are bare names.
-    ///
-    /// # Errors
-    /// As [`Filesystem::read_dir`]; `Corrupt` if the inode is not in use.
-    pub fn read_dir_ino(&self, ino: Ino) -> Result<ReadDir> {
-        self.volume().context().recording_errors(|| {
-            ReadDir::new(self.volume().names().hold_ino(ino)?.keep(self), PathBuf::new())
-        })
-    }
-
-    /// The target of the symlink with this inode number.
-    ///
-    /// # Errors
-    /// As [`Filesystem::read_link`]; `Corrupt` if the inode is not in use.
-    pub fn read_link_ino(&self, ino: Ino) -> Result<PathBuf> {
-        self.volume().context().recording_errors(|| {
-            let inode = self.volume().names().hold_ino(ino)?;
-            let target = self.volume().file(&inode.read()).symlink_target()?;
-            Ok(PathBuf::from(OsString::from_vec(target)))
         })
     }
 
@@ -464,24 +422,6 @@ impl Filesystem {
             let name = name.as_ref().as_bytes();
             let body = inode.read();
             self.volume().xattrs(&body).get(name)?.ok_or(Error::NoAttribute)
-        })
-    }
-
-    /// All extended attributes of the inode `ino`: names with their prefixes, and values.
-    ///
-    /// # Errors
-    /// As [`Filesystem::metadata_of_ino`].
-    pub fn xattrs_of_ino(&self, ino: Ino) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-        self.volume().context().recording_errors(|| {
-            let inode = self.volume().names().hold_ino(ino)?;
-            let body = inode.read();
-            let mut all = Vec::new();
-            for name in self.volume().xattrs(&body).names()? {
-                if let Some(value) = self.volume().xattrs(&body).get(&name)? {
-                    all.push((name, value));
-                }
-            }
-            Ok(all)
         })
     }
 

@@ -338,11 +338,12 @@ impl DirEntry {
     /// Opens the file, which must be a regular one.
     ///
     /// # Errors
-    /// `Invalid` for a symlink; those of `Filesystem::open_ino`.
+    /// `IsADirectory`, `Invalid` for another kind of file; `NotFound` if it was removed since;
+    /// `Corrupt`, `Device`.
     pub fn open(&self) -> Result<crate::api::file::File> {
         match self.file_type()? {
             FileKind::Symlink => Err(Error::Invalid("not a regular file")),
-            _ => self.fs.open_ino(self.ino),
+            _ => self.fs.node_of_ino(self.ino)?.open(),
         }
     }
 }

@@ -124,9 +124,10 @@ impl WalkEntry {
     /// Opens the file, which must be a regular one.
     ///
     /// # Errors
-    /// Those of `Filesystem::open_ino`.
+    /// `IsADirectory`, `Invalid` for another kind of file; `NotFound` if it was removed since;
+    /// `Corrupt`, `Device`.
     pub fn open(&self) -> Result<crate::api::file::File> {
-        self.fs.open_ino(self.ino)
+        self.fs.node_of_ino(self.ino)?.open()
     }
 
     /// The target of the symlink.
@@ -186,7 +187,7 @@ impl Walk {
             return Err(Error::NameTooLong);
         }
         // The entries open their files by number; the path is built here, once.
-        let names = self.fs.read_dir_ino(entry.ino)?;
+        let names = self.fs.node_of_ino(entry.ino)?.read_dir()?;
         let names = match self.sorted {
             false => Names::Stored(names),
             true => {

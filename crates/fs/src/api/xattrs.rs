@@ -77,6 +77,24 @@ impl Node {
         })
     }
 
+    /// All extended attributes: names with their prefixes, and values.
+    ///
+    /// # Errors
+    /// As [`Node::xattrs`].
+    pub fn xattr_values(&self) -> Result<Vec<(OsString, Vec<u8>)>> {
+        // Locks: takes `Inode` (shared).
+        self.volume().context().recording_errors(|| {
+            let body = self.inode().read();
+            let mut all = Vec::new();
+            for name in self.volume().xattrs(&body).names()? {
+                if let Some(value) = self.volume().xattrs(&body).get(&name)? {
+                    all.push((OsString::from_vec(name), value));
+                }
+            }
+            Ok(all)
+        })
+    }
+
     /// The value of an extended attribute. Access control lists have the format of the system
     /// calls.
     ///

@@ -91,7 +91,7 @@ fn read_all(device: &Arc<Counting>) {
         device.end_of("walk");
         let Ok(entry) = entry else { continue };
         let _ = entry.metadata();
-        let _ = fs.xattrs_of_ino(entry.ino());
+        let _ = fs.node_of_ino(entry.ino()).and_then(|node| node.xattr_values());
         device.end_of("xattrs");
         match entry.file_type() {
             FileKind::Regular => read_file(&fs, &entry, &mut buf, device),
@@ -125,7 +125,7 @@ fn read_file(fs: &Filesystem, entry: &extant::WalkEntry, buf: &mut [u8], device:
     }
     let _ = file.extents();
     device.end_of("extents");
-    let _ = fs.metadata_of_ino(entry.ino());
+    let _ = fs.node_of_ino(entry.ino()).map(|node| node.metadata());
 }
 
 /// Where an image has content. Changes matter only there.
@@ -243,7 +243,7 @@ fn volumes_that_e2fsprogs_calls_damaged_are_read_without_harm() {
         let Ok(fs) = OpenOptions::new().recover(false).open(&path) else { continue };
         let mut buf = vec![0; 1 << 16];
         for entry in fs.walk("/").take(20_000).flatten() {
-            let _ = fs.xattrs_of_ino(entry.ino());
+            let _ = fs.node_of_ino(entry.ino()).and_then(|node| node.xattr_values());
             if let Ok(file) = entry.open() {
                 let _ = file.read_at(&mut buf, 0);
                 let _ = file.extents();

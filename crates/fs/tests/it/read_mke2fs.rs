@@ -13,6 +13,7 @@ use rustix::fs::{CWD, FileType, Mode, XattrFlags};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -135,9 +136,11 @@ fn compare(fs: &Filesystem, entry: &WalkEntry, source: &Path) {
         _ => {}
     }
     let attributes: BTreeMap<_, _> = fs
-        .xattrs_of_ino(entry.ino())
+        .node_of_ino(entry.ino())
+        .and_then(|node| node.xattr_values())
         .unwrap_or_else(|e| panic!("{shown}: {e}"))
         .into_iter()
+        .map(|(name, value)| (name.into_vec(), value))
         .collect();
     assert_eq!(attributes, xattrs_of(source), "{shown}: attributes");
 }

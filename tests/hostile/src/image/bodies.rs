@@ -107,7 +107,10 @@ fn look(fs: &Filesystem) {
     let mut buf = vec![0; 20_000];
     for entry in fs.walk("/").take(ENTRIES_MAX) {
         let Some(entry) = checked(entry) else { continue };
-        let _ = (checked(entry.metadata()), checked(fs.xattrs_of_ino(entry.ino())));
+        let _ = (
+            checked(entry.metadata()),
+            checked(fs.node_of_ino(entry.ino()).and_then(|node| node.xattr_values())),
+        );
         match entry.file_type() {
             FileKind::Regular => drop(checked(read_file(&entry, &mut buf))),
             FileKind::Symlink => drop(checked(entry.read_link())),

@@ -216,15 +216,16 @@ impl Archive<'_> {
             records.push(("mtime".into(), decimal(mtime)));
         }
         if !self.job.args.no_xattrs {
-            match self.job.fs.xattrs_of_ino(meta.ino()) {
+            match self.job.fs.node_of_ino(meta.ino()).and_then(|node| node.xattr_values()) {
                 Ok(all) => {
                     for (key, value) in all {
+                        let key = key.as_bytes();
                         // GNU tar's --acls reads only the text. Other readers use the attribute's
                         // bytes.
-                        if let Some((key, text)) = acl_record(&key, &value) {
+                        if let Some((key, text)) = acl_record(key, &value) {
                             records.push((key.into(), text));
                         }
-                        records.push((xattr_keyword(&key), value));
+                        records.push((xattr_keyword(key), value));
                     }
                 }
                 Err(error) => self.job.report_error(visit.path, explained(&error)),
@@ -250,7 +251,7 @@ impl Archive<'_> {
             FileKind::Fifo => header.set_entry_type(EntryType::Fifo),
             FileKind::Symlink => {
                 header.set_entry_type(EntryType::Symlink);
-                match self.job.fs.read_link_ino(meta.ino()) {
+                match self.job.fs.node_of_ino(meta.ino()).and_then(|node| node.read_link()) {
                     Ok(target) => {
                         set_link(&mut header, target.as_os_str().as_bytes(), &mut records)
                     }
@@ -298,10 +299,11 @@ impl Archive<'_> {
     ) -> Result<bool, Failure> {
         header.set_entry_type(EntryType::Regular);
         // As far as possible, read errors must occur before the header is written.
-        let pieces = self.job.fs.open_ino(meta.ino()).and_then(|file| {
-            file.read_at(&mut [0; 1], 0)?;
-            Ok((pieces(&file, meta.len())?, file))
-        });
+        let pieces =
+            self.job.fs.node_of_ino(meta.ino()).and_then(|node| node.open()).and_then(|file| {
+                file.read_at(&mut [0; 1], 0)?;
+                Ok((pieces(&file, meta.len())?, file))
+            });
         let (pieces, file) = match pieces {
             Ok(found) => found,
             Err(error) => {

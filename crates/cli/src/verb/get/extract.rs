@@ -23,7 +23,7 @@ use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -259,7 +259,8 @@ impl Extractor<'_> {
         match meta.file_type() {
             FileKind::Regular => self.file(visit, meta, &name)?,
             FileKind::Symlink => {
-                let target = self.job.fs.read_link_ino(meta.ino())?;
+                let target =
+                    self.job.fs.node_of_ino(meta.ino()).and_then(|node| node.read_link())?;
                 rustix::fs::symlinkat(&target, self.parent(), &name[..])
                     .map_err(system("create the symbolic link"))?;
             }
@@ -311,7 +312,7 @@ impl Extractor<'_> {
     }
 
     fn file(&mut self, visit: &Visit<'_>, meta: &Metadata, name: &[u8]) -> Result<(), CopyError> {
-        let from = self.job.fs.open_ino(meta.ino())?;
+        let from = self.job.fs.node_of_ino(meta.ino()).and_then(|node| node.open())?;
         let fd = rustix::fs::openat(self.parent(), name, NEW_FILE, Mode::RUSR | Mode::WUSR)
             .map_err(system("create the file"))?;
         let to = std::fs::File::from(fd);
@@ -392,8 +393,8 @@ impl Extractor<'_> {
         }
         rustix::fs::fchmod(fd, Mode::from_raw_mode(mode))?;
         for (name, value) in self.attributes(path, meta)? {
-            let set = rustix::fs::fsetxattr(fd, &name[..], &value, XattrFlags::empty());
-            self.attribute_was_set(set, &name, path)?;
+            let set = rustix::fs::fsetxattr(fd, &name, &value, XattrFlags::empty());
+            self.attribute_was_set(set, name.as_bytes(), path)?;
         }
         rustix::fs::futimens(fd, &times(meta))?;
         self.flags.give(fd, meta);
@@ -432,9 +433,8 @@ impl Extractor<'_> {
             // The last part is the name itself, so lsetxattr does not follow a symlink there.
             let mut place = format!("/proc/self/fd/{}/", self.parent().as_raw_fd()).into_bytes();
             place.extend_from_slice(name);
-            let set =
-                rustix::fs::lsetxattr(&place[..], &attribute[..], &value, XattrFlags::empty());
-            self.attribute_was_set(set, &attribute, visit.path)?;
+            let set = rustix::fs::lsetxattr(&place[..], &attribute, &value, XattrFlags::empty());
+            self.attribute_was_set(set, attribute.as_bytes(), visit.path)?;
         }
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         rustix::fs::utimensat(self.parent(), name, &times(meta), flags)?;
@@ -442,12 +442,11 @@ impl Extractor<'_> {
         Ok(())
     }
 
-    #[allow(clippy::type_complexity)]
-    fn attributes(&mut self, path: &[u8], meta: &Metadata) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    fn attributes(&mut self, path: &[u8], meta: &Metadata) -> io::Result<Vec<(OsString, Vec<u8>)>> {
         if self.job.args.no_xattrs {
             return Ok(Vec::new());
         }
-        match self.job.fs.xattrs_of_ino(meta.ino()) {
+        match self.job.fs.node_of_ino(meta.ino()).and_then(|node| node.xattr_values()) {
             Ok(all) => Ok(all),
             Err(error) => {
                 self.job.report_error(path, explained(&error));

@@ -333,7 +333,7 @@ impl Walk<'_> {
         let problem = |found: &mut NamesFound, error| {
             found.problems.add(self.options.problems, || Some(dir.path(None)), error);
         };
-        let names = match self.fs.read_dir_ino(dir.ino) {
+        let names = match self.fs.node_of_ino(dir.ino).and_then(|node| node.read_dir()) {
             Ok(names) => names,
             Err(error) => return problem(found, error),
         };

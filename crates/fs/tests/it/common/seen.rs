@@ -2,6 +2,7 @@
 
 use extant::{FileKind, Filesystem, Timestamp};
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// One file of any kind. A directory's size and times are omitted: fast commits do not record them.
@@ -17,7 +18,7 @@ pub struct Seen {
     /// Access, modification, change, birth.
     pub times: Vec<Timestamp>,
     pub target: Option<PathBuf>,
-    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+    pub xattrs: Vec<(OsString, Vec<u8>)>,
     pub content: Vec<u8>,
 }
 
@@ -41,7 +42,7 @@ pub fn tree(fs: &Filesystem) -> extant::Result<Tree> {
             size: if is_dir { 0 } else { meta.len() },
             times: if is_dir { vec![] } else { times.into_iter().chain(meta.created()).collect() },
             target: meta.is_symlink().then(|| entry.read_link()).transpose()?,
-            xattrs: fs.xattrs_of_ino(meta.ino())?,
+            xattrs: fs.node_of_ino(meta.ino()).and_then(|node| node.xattr_values())?,
             content: if meta.is_file() { fs.read(&path)? } else { vec![] },
         };
         tree.insert(path, seen);
