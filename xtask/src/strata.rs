@@ -42,7 +42,7 @@ const fn only_cycles(dir: &'static str, in_cycles: usize) -> Crate {
 }
 
 const FS: &[&[&str]] = &[
-    &["context", "parallel"],
+    &["context", "parallel", "progress"],
     &["space"],
     &["state"],
     &["volume"],

@@ -9,8 +9,8 @@ use extant::resize::{Size, resize};
 use extant::tune::{ErrorPolicy, Tune, clear_mmp, tune_with};
 use extant::{BlockSize, Environment, FileDevice, OpenOptions};
 use extant_image::{
-    Compat, Excludes, ImageBuilder, ImageSize, ModeChange, NoProgress, Ownership, SourceError,
-    SourceKind, SourceOptions, SourceSpec, Tree,
+    Compat, Excludes, ImageBuilder, ImageSize, ModeChange, Ownership, SourceError, SourceKind,
+    SourceOptions, SourceSpec, Tree,
 };
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
 use std::fs;
@@ -245,8 +245,8 @@ impl BuildRequest {
     fn build(self, sources: &[&Path], image: &Path) -> Result<(u64, Vec<SourceError>), Fault> {
         let spec = |path: &&Path| SourceSpec { path: path.to_path_buf(), kind: self.kind };
         let sources: Vec<SourceSpec> = sources.iter().map(spec).collect();
-        let tree = Tree::read(&sources, &self.options, &NoProgress)?;
-        let built = self.builder.build(&tree, image, &NoProgress, &AtomicBool::new(false))?;
+        let tree = Tree::read(&sources, &self.options, &())?;
+        let built = self.builder.build(&tree, image, &(), &AtomicBool::new(false))?;
         Ok((built.bytes, tree.take_problems()))
     }
 }
@@ -375,7 +375,7 @@ pub unsafe extern "C" fn extant_resize(image: *const c_char, bytes: u64, resized
             u64::MAX => Size::Minimum,
             bytes => Size::Bytes(bytes),
         };
-        let done = resize(image, size, &mut |_, _| {})?;
+        let done = resize(image, size, &())?;
         if !resized.is_null() {
             // SAFETY: the caller passes memory for the result.
             unsafe { put(resized, done.to_blocks * done.block_bytes as u64) }?;

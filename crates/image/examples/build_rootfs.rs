@@ -3,9 +3,7 @@
 //!
 //!   cargo run --example build_rootfs -- SRC IMG
 
-use extant_image::{
-    Compat, ImageBuilder, ImageSize, NoProgress, Ownership, SourceOptions, SourceSpec, Tree,
-};
+use extant_image::{Compat, ImageBuilder, ImageSize, Ownership, SourceOptions, SourceSpec, Tree};
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 
@@ -19,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Root owns the result, whichever user builds it. Later sources replace files of earlier ones.
     let rules = Ownership::parse(b"/etc/shadow 0 42 0640\n", Path::new("rules"))?;
     let options = SourceOptions::new().owner(0, 0).ownership(rules).keep_going(true);
-    let tree = Tree::read(&[SourceSpec::parse(&source)], &options, &NoProgress)?;
+    let tree = Tree::read(&[SourceSpec::parse(&source)], &options, &())?;
     println!("{} files and directories, {} bytes", tree.node_count(), tree.data_bytes());
 
     // The features that the guest's kernel knows; others are refused.
@@ -29,7 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .compat(set)
         .size(ImageSize::Auto { free: 64 << 20 })
         .source_date_epoch(1_700_000_000)
-        .build(&tree, image.as_ref(), &NoProgress, &AtomicBool::new(false))?;
+        .build(&tree, image.as_ref(), &(), &AtomicBool::new(false))?;
     println!("{} bytes, {} of them free", built.bytes, built.free_bytes);
 
     // With `keep_going`, what could not be read is listed here and reads as zeros.

@@ -1,7 +1,7 @@
 //! Lists a source, prints what it contains, and reads all of it if requested:
 //! `walk SOURCE [THREADS [read]]`.
 
-use extant_image::{NoProgress, SourceOptions, SourceSpec, Tree};
+use extant_image::{SourceOptions, SourceSpec, Tree};
 use std::time::Instant;
 
 fn main() {
@@ -9,7 +9,7 @@ fn main() {
     let threads = args.get(2).map_or(0, |n| n.parse().unwrap());
     let options = SourceOptions::new().threads(threads);
     let start = Instant::now();
-    let tree = Tree::read(&[SourceSpec::new(&args[1])], &options, &NoProgress).unwrap();
+    let tree = Tree::read(&[SourceSpec::new(&args[1])], &options, &()).unwrap();
     let read = start.elapsed();
     let digest = tree.digest();
     let hashed = start.elapsed() - read;

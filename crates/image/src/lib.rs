@@ -12,14 +12,14 @@
 //! # let _here = extant_guide_tests::scratch_as_home();
 //! # std::fs::create_dir_all("rootfs/etc")?;
 //! # std::fs::write("rootfs/etc/hostname", "guest\n")?;
-//! use extant_image::{ImageBuilder, ImageSize, NoProgress, SourceOptions, SourceSpec, Tree};
+//! use extant_image::{ImageBuilder, ImageSize, SourceOptions, SourceSpec, Tree};
 //! use std::sync::atomic::AtomicBool;
 //!
 //! let sources = [SourceSpec::parse("rootfs".as_ref())];
-//! let tree = Tree::read(&sources, &SourceOptions::new().owner(0, 0), &NoProgress)?;
+//! let tree = Tree::read(&sources, &SourceOptions::new().owner(0, 0), &())?;
 //! let built = ImageBuilder::new()
 //!     .size(ImageSize::Auto { free: 16 << 20 })
-//!     .build(&tree, "root.img".as_ref(), &NoProgress, &AtomicBool::new(false))?;
+//!     .build(&tree, "root.img".as_ref(), &(), &AtomicBool::new(false))?;
 //! assert_eq!(built.bytes, std::fs::metadata("root.img")?.len());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -40,13 +40,10 @@ mod graft;
 mod merge;
 mod overlay;
 mod owner;
-mod progress;
 mod source;
 mod tree;
 
-pub use builder::{
-    BuildError, BuildProgress, Built, COMPAT_SETS, Compat, ImageBuilder, ImageSize, Phase,
-};
+pub use builder::{BuildError, Built, COMPAT_SETS, Compat, ImageBuilder, ImageSize};
 pub use content::ContentReader;
 pub use entry::{
     ArchiveId, Content, DataRange, Entries, ExtraTimes, HostFileId, Kind, MapId, Meta, Node,
@@ -55,6 +52,5 @@ pub use entry::{
 pub use error::SourceError;
 pub use exclude::Excludes;
 pub use owner::{ModeChange, Ownership};
-pub use progress::{NoProgress, Progress};
 pub use source::{SourceKind, SourceOptions, SourceSpec, data_ranges};
 pub use tree::{Children, DataMap, Tree};

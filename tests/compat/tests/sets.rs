@@ -14,8 +14,7 @@ use std::time::Duration;
 use extant::Filesystem;
 use extant_base::BlockSize;
 use extant_image::{
-    BuildError, COMPAT_SETS, Compat, ImageBuilder, ImageSize, NoProgress, SourceOptions,
-    SourceSpec, Tree,
+    BuildError, COMPAT_SETS, Compat, ImageBuilder, ImageSize, SourceOptions, SourceSpec, Tree,
 };
 use extant_testkit::command::run_args;
 use extant_testkit::e2fsprogs::e2fsck;
@@ -37,7 +36,7 @@ fn source(dir: &Path) -> Tree {
     for n in 0..1000 {
         fs::write(dir.join(format!("many/one of a thousand names, {n:04}")), [n as u8; 9]).unwrap();
     }
-    Tree::read(&[SourceSpec::new(dir)], &SourceOptions::new(), &NoProgress).unwrap()
+    Tree::read(&[SourceSpec::new(dir)], &SourceOptions::new(), &()).unwrap()
 }
 
 fn build(set: Compat, wish: &str, block: u32, tree: &Tree, img: &Path) -> Result<(), BuildError> {
@@ -47,7 +46,7 @@ fn build(set: Compat, wish: &str, block: u32, tree: &Tree, img: &Path) -> Result
         .compat(set)
         .block_size(BlockSize::from_bytes(block).unwrap())
         .size(ImageSize::Auto { free: 16 << 20 })
-        .build(tree, img, &NoProgress, &AtomicBool::new(false))
+        .build(tree, img, &(), &AtomicBool::new(false))
         .map(drop)
 }
 

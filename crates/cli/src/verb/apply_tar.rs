@@ -2,7 +2,7 @@
 
 use crate::amount;
 use crate::apply::Apply;
-use crate::bar::{self, BuildBar};
+use crate::bar::{self, Bar};
 use crate::change::{Change, Steps};
 use crate::failure::{Failure, print_message, without_number};
 use crate::image::inner_path;
@@ -85,7 +85,7 @@ impl Args {
         let change = Change::begin(&self.image, self.steps)?;
         for archive in &self.archives {
             let spec = SourceSpec { path: archive.into(), kind: Some(SourceKind::Tar) };
-            let spinner = BuildBar::new(false);
+            let spinner = Bar::of_build(false);
             let tree = Tree::read(&[spec], &options, &spinner);
             spinner.clear();
             let tree = tree.map_err(Failure::new)?;

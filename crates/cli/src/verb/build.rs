@@ -7,7 +7,7 @@
 
 mod stdout;
 
-use crate::bar::BuildBar;
+use crate::bar::Bar;
 use crate::failure::{Failure, print_message, without_number};
 use crate::image::Image;
 use crate::out::Out;
@@ -198,7 +198,7 @@ impl Args {
         let specs: Vec<SourceSpec> = self.sources.iter().map(|source| self.spec(source)).collect();
 
         let started = Instant::now();
-        let bar = BuildBar::new(self.quiet);
+        let bar = Bar::of_build(self.quiet);
         let tree = Tree::read(&specs, &options, &bar).map_err(|error| {
             bar.clear();
             unreadable(&error)

@@ -1,14 +1,14 @@
 //! `extant check`: checks a volume.
 
+use crate::bar::Bar;
 use crate::failure::{Failure, is_no_volume, print_message};
 use crate::image::{Image, image_message};
 use crate::out::Out;
 use crate::shown::{Shown, encoded};
-use crate::{amount, bar, signature};
-use extant::check::{Finding, Options, Pass, Progress, Report, Severity, Stats, check_device};
+use crate::{amount, signature};
+use extant::check::{Finding, Options, Report, Severity, Stats, check_device};
 use extant::raid::Assembled;
 use extant::{Error, FileOptions, Site};
-use indicatif::ProgressBar;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -155,9 +155,9 @@ impl Args {
         if let Some(journal) = &image.journal {
             options.journal = Some(Arc::new(FileOptions::new().open(journal)?));
         }
-        let bar = Bar(bar::percent(self.quiet));
+        let bar = Bar::new(self.quiet);
         let report = check_device(device, &options, &bar);
-        bar.0.finish_and_clear();
+        bar.clear();
         let missing = match assembled {
             Assembled::Mirrored(mirror) => Some(mirror.unused()),
             _ => None,
@@ -297,29 +297,5 @@ fn counts(report: &Report) -> Counts {
         blocks_used: stats.blocks_used,
         data_blocks: stats.data_blocks,
         missing_members: None,
-    }
-}
-
-/// Shows the progress of each pass.
-struct Bar(ProgressBar);
-
-impl Progress for Bar {
-    fn begin(&self, pass: Pass) {
-        let (n, name) = match pass {
-            Pass::Groups => (0, "groups"),
-            Pass::Inodes => (1, "inodes"),
-            Pass::Directories => (2, "directories"),
-            Pass::Connectivity => (3, "reachability"),
-            Pass::Counts => (4, "counts"),
-            Pass::Bitmaps => (5, "bitmaps"),
-            Pass::Data => (6, "data"),
-        };
-        self.0.reset();
-        self.0.set_message(format!("pass {n}: {name}"));
-    }
-
-    fn advance(&self, _pass: Pass, done: u64, total: u64) {
-        self.0.set_length(total);
-        self.0.set_position(done);
     }
 }

@@ -8,7 +8,7 @@ use crate::verb::mkfs::format_options::owner;
 use crate::{amount, bar};
 use extant::{Error, File, NewFile, SetAttributes, Timestamp};
 use extant_image::{
-    Excludes, ModeChange, NoProgress, SourceKind, SourceOptions, SourceSpec, Tree, data_ranges,
+    Excludes, ModeChange, SourceKind, SourceOptions, SourceSpec, Tree, data_ranges,
 };
 use std::ffi::{OsStr, OsString};
 use std::io::{Read, Seek, SeekFrom};
@@ -197,7 +197,7 @@ impl Args {
             options = options.mode(mode.clone());
         }
         let spec = SourceSpec { path: path.into(), kind: Some(SourceKind::Directory) };
-        let tree = Tree::read(&[spec], &options, &NoProgress).map_err(Failure::new)?;
+        let tree = Tree::read(&[spec], &options, &()).map_err(Failure::new)?;
         let bar = bar::copying(tree.data_bytes());
         let mut progress = |bytes| bar.inc(bytes);
         let done = Apply::new(change, &tree, (false, false), &mut progress).run(target);

@@ -1,7 +1,7 @@
 //! `extant resize`: changes the size of a volume.
 
 use crate::amount;
-use crate::bar;
+use crate::bar::Bar;
 use crate::failure::Failure;
 use crate::image::Image;
 use crate::out::Out;
@@ -100,14 +100,9 @@ impl Args {
             Some(Target::More(bytes)) => Size::Bytes(now(&image)?.saturating_add(bytes)),
             Some(Target::Less(bytes)) => Size::Bytes(now(&image)?.saturating_sub(bytes)),
         };
-        let bar = bar::percent(self.quiet);
-        bar.set_message("resizing");
-        let mut progress = |done, all| {
-            bar.set_length(all);
-            bar.set_position(done);
-        };
-        let done = resize_with(&image.options(), &image.path, size, &mut progress);
-        bar.finish_and_clear();
+        let bar = Bar::new(self.quiet);
+        let done = resize_with(&image.options(), &image.path, size, &bar);
+        bar.clear();
         let done = done.map_err(|error| failure(&image, size, &error))?;
         self.answer(&image, &done)?;
         Ok(0)

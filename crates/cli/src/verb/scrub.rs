@@ -1,14 +1,15 @@
 //! `extant scrub`: compares the members of a mirror, and finds out which is right where they
 //! differ.
 
+use crate::amount;
+use crate::bar::Bar;
 use crate::failure::Failure;
 use crate::image::Image;
 use crate::out::Out;
 use crate::shown::{Shown, encoded};
-use crate::{amount, bar};
 use extant::Error;
 use extant::raid::{Assembled, Mirror, PlaceState};
-use extant::scrub::{self, Difference, Options, Report, Step};
+use extant::scrub::{self, Difference, Options, Report};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -113,7 +114,7 @@ impl Args {
     }
 
     fn scrub(&self, mirror: &Arc<Mirror>) -> Result<Report, Error> {
-        let bar = bar::percent(self.quiet);
+        let bar = Bar::new(self.quiet);
         let members = mirror.places().into_iter().filter(|place| place.active);
         let trust =
             self.trust.map(|index| members.clone().position(|member| member.index == index));
@@ -122,16 +123,8 @@ impl Args {
         }
         let options =
             Options { write: !self.read_only, trust: trust.flatten(), ..Options::default() };
-        let report = scrub::scrub(mirror, &options, &mut |step, done, all| {
-            bar.set_message(match step {
-                Step::BringingInLine => "resync",
-                Step::Comparing => "comparing",
-                Step::Judging => "checking",
-            });
-            bar.set_length(all);
-            bar.set_position(done);
-        });
-        bar.finish_and_clear();
+        let report = scrub::scrub(mirror, &options, &bar);
+        bar.clear();
         report
     }
 

@@ -110,7 +110,7 @@ impl OpenOptions {
         if let Some(mirror) = &mirror {
             match mirror.behind_bytes() {
                 bytes if bytes > RESYNC_AT_ONCE => Mirror::resync_in_background(mirror)?,
-                _ => make_members_equal(mirror, &mut |_, _| ())?,
+                _ => make_members_equal(mirror, &())?,
             }
         }
         if self.write

@@ -67,7 +67,7 @@ impl OpenOptions {
         // A larger resync is left to the next program that opens the volume. Until then only the
         // source is read there.
         if let Some(mirror) = mirror.filter(|mirror| mirror.behind_bytes() <= RESYNC_AT_ONCE) {
-            make_members_equal(&mirror, &mut |_, _| ())?;
+            make_members_equal(&mirror, &())?;
         }
         Ok((device, hold, report))
     }

@@ -89,7 +89,7 @@ fn expect_whole(devices: &[Arc<MemoryDevice>], want: &Tree, context: &str) {
 
 fn scrubbed(devices: &[Arc<MemoryDevice>], context: &str) -> Report {
     let options = Options { write: true, trust: None, ..Options::default() };
-    let report = scrub(&mirror(devices), &options, &mut |_, _, _| ()).unwrap();
+    let report = scrub(&mirror(devices), &options, &()).unwrap();
     assert!(report.errors.iter().all(|count| *count == 0), "{context}: {report:?}");
     report
 }

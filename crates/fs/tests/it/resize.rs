@@ -163,7 +163,7 @@ fn a_grown_volume_keeps_its_content() {
             let mut text = String::new();
             // Into the last group, a little further, over many groups, and once more.
             for bytes in [49 * MIB, 57 * MIB + 13 * 1024, 200 * MIB, 611 * MIB] {
-                let done = resize(&img, Size::Bytes(bytes), &mut |_, _| {});
+                let done = resize(&img, Size::Bytes(bytes), &());
                 let done = done.map_err(|e| format!("{bytes}: {e}"))?;
                 checked(&img).map_err(|e| format!("{bytes}: {e}"))?;
                 if before != content(&img) {
@@ -205,7 +205,7 @@ fn a_shrunk_volume_keeps_its_content() {
                 let fs = Filesystem::open(&img).map_err(|e| e.to_string())?;
                 let reported = minimum(&fs).map_err(|e| e.to_string())?;
                 drop(fs);
-                let done = match resize(&img, size, &mut |_, _| {}) {
+                let done = match resize(&img, size, &()) {
                     Ok(done) => done,
                     Err(error) => {
                         checked(&img).map_err(|e| format!("{size:?}: {error}, and then {e}"))?;
@@ -224,7 +224,7 @@ fn a_shrunk_volume_keeps_its_content() {
                     done.to_blocks, done.moved_blocks, done.moved_inodes
                 );
             }
-            resize(&img, Size::Bytes(96 * MIB), &mut |_, _| {}).map_err(|e| e.to_string())?;
+            resize(&img, Size::Bytes(96 * MIB), &()).map_err(|e| e.to_string())?;
             checked(&img)?;
             mounts(&img)?;
             Ok(text)
@@ -262,7 +262,7 @@ fn cut_anywhere(
     base.write_at(ByteOffset(0), &image).map_err(|e| e.to_string())?;
     let recorder = Arc::new(Recorder::new(base.clone()));
     let device = Arc::clone(&recorder) as Arc<dyn BlockDevice>;
-    let done = resize_device(&OpenOptions::new(), &device, size, &mut |_, _| {});
+    let done = resize_device(&OpenOptions::new(), &device, size, &());
     let done = done.map_err(|e| e.to_string())?;
 
     let plan = recorder.crash_plan(&base).seed(9).samples(2).exhaustive_up_to(2);
@@ -305,7 +305,7 @@ fn cut_anywhere(
         e2fsck(&out, None).expect_clean().map_err(at)?;
         if between {
             drop(fs);
-            let again = resize_device(&OpenOptions::new(), &device, size, &mut |_, _| {});
+            let again = resize_device(&OpenOptions::new(), &device, size, &());
             let again = again.map_err(|e| at(e.to_string()))?;
             if again.to_blocks != done.to_blocks {
                 return Err(at(format!("{} blocks after another run", again.to_blocks)));

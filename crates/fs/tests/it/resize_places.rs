@@ -53,7 +53,7 @@ fn a_volume_with_a_journal_device_changes_with_it_and_not_without() {
     for changes in [&label, &uuid] {
         assert_elsewhere(tune(&img, changes));
     }
-    assert_elsewhere(resize(&img, Size::Bytes(20 * MIB), &mut |_, _| {}));
+    assert_elsewhere(resize(&img, Size::Bytes(20 * MIB), &()));
     assert_elsewhere(OpenOptions::new().write(true).open(&img).map(drop));
     assert!(fs::read(&img).unwrap() == before, "nothing was changed");
 
@@ -65,7 +65,7 @@ fn a_volume_with_a_journal_device_changes_with_it_and_not_without() {
     assert!(said.contains(UUID_TEXT) && users(&said) > 0, "{said}");
     e2fsck(&img, Some(&log)).expect_clean().unwrap();
     for bytes in [20 * MIB, 130 * MIB] {
-        resize_with(&open, &img, Size::Bytes(bytes), &mut |_, _| {}).unwrap();
+        resize_with(&open, &img, Size::Bytes(bytes), &()).unwrap();
         e2fsck(&img, Some(&log)).expect_clean().unwrap();
     }
     let fs = open.open(&img).unwrap();
@@ -125,13 +125,13 @@ fn a_protected_volume_is_held_while_it_changes() {
     second.lock(false);
     let label = Tune { label: Some("fresh".into()), ..Tune::default() };
     assert!(matches!(tune_with(&second, &img, &label), Err(Error::Held { .. })));
-    let smaller = resize_with(&second, &img, Size::Minimum, &mut |_, _| {});
+    let smaller = resize_with(&second, &img, Size::Minimum, &());
     assert!(matches!(smaller, Err(Error::Held { .. })));
     holder.close().unwrap();
     let mut changes = Tune { uuid: Some(UUID), ..label }.features("^has_journal").unwrap();
     for size in [Size::Bytes(100 * MIB), Size::Minimum] {
         tune(&img, &changes).unwrap();
-        resize(&img, size, &mut |_, _| {}).unwrap();
+        resize(&img, size, &()).unwrap();
         let said = debugfs(&img, "dump_mmp").unwrap();
         assert!(said.contains("sequence: ff4d4d50"), "given back: {said}");
         e2fsck(&img, None).expect_clean().unwrap();
@@ -172,14 +172,14 @@ fn a_volume_on_a_block_device_changes_in_it() {
     mke2fs(&img, 24 * MIB, "-b 1024", None).unwrap();
     fs::OpenOptions::new().write(true).open(&img).unwrap().set_len(64 * MIB).unwrap();
     let device = LoopDevice::attach(&img).unwrap();
-    let done = resize(device.path(), Size::Device, &mut |_, _| {}).unwrap();
+    let done = resize(device.path(), Size::Device, &()).unwrap();
     assert_eq!((done.from_blocks, done.to_blocks), (24 << 10, 64 << 10));
     e2fsck(device.path(), None).expect_clean().unwrap();
-    let refused = resize(device.path(), Size::Bytes(65 * MIB), &mut |_, _| {});
+    let refused = resize(device.path(), Size::Bytes(65 * MIB), &());
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
     tune(device.path(), &Tune::default().features("^has_journal").unwrap()).unwrap();
     tune(device.path(), &Tune::default().features("has_journal").unwrap()).unwrap();
-    resize(device.path(), Size::Minimum, &mut |_, _| {}).unwrap();
+    resize(device.path(), Size::Minimum, &()).unwrap();
     e2fsck(device.path(), None).expect_clean().unwrap();
     let image = LoopMount::rw(device.path(), "");
     drop(image);
@@ -200,14 +200,14 @@ fn volumes_pass_two_to_the_32_blocks_and_come_back() {
     let fs = write();
     fs.write("/file", content()).unwrap();
     fs.close().unwrap();
-    let done = resize(&img, Size::Blocks(large), &mut |_, _| {}).unwrap();
+    let done = resize(&img, Size::Blocks(large), &()).unwrap();
     assert_eq!(done.to_blocks, large);
     let fs = write();
     assert!(fs.read("/file").unwrap() == content());
     assert_eq!(fs.superblock().blocks_count, large);
     fs.write("/more", content()).unwrap();
     fs.close().unwrap();
-    let done = resize(&img, Size::Blocks(small), &mut |_, _| {}).unwrap();
+    let done = resize(&img, Size::Blocks(small), &()).unwrap();
     assert_eq!(done.to_blocks, small);
     assert!(Filesystem::open(&img).unwrap().read("/more").unwrap() == content());
     if std::env::var_os("EXTANT_SOAK").is_some() {
@@ -227,7 +227,7 @@ fn the_reported_minimum_is_reached() {
     }
     fs.close().unwrap();
     let reported = minimum(&Filesystem::open(&img).unwrap()).unwrap();
-    let done = resize(&img, Size::Minimum, &mut |_, _| {}).unwrap();
+    let done = resize(&img, Size::Minimum, &()).unwrap();
     assert!(done.to_blocks <= reported, "{} blocks, reported were {reported}", done.to_blocks);
     e2fsck(&img, None).expect_clean().unwrap();
     run_args("dumpe2fs", &["-h", img.to_str().unwrap()]).unwrap();

@@ -57,7 +57,7 @@ fn the_last_group_has_its_bitmap_where_the_volume_ends_between_two() {
             // Fewer groups than mke2fs made, new ones, and fewer of those.
             for count in [groups - 1, groups - 2, groups + 40, groups + 35, groups + 1] {
                 let blocks = first + count * per_group;
-                let done = resize(&img, Size::Blocks(blocks), &mut |_, _| {});
+                let done = resize(&img, Size::Blocks(blocks), &());
                 let done = done.map_err(|e| format!("{count} groups: {e}"))?;
                 let said = checked(&img).map_err(|e| format!("{count} groups: {e}"))?;
                 let last = said.lines().rfind(|line| line.starts_with("Group ")).unwrap_or("");
@@ -90,8 +90,7 @@ fn the_reserved_descriptor_blocks_are_recorded_as_before() {
             let img = scratch.file("a.img");
             mke2fs(&img, 100 * MIB, options, None)?;
             for bytes in [103 * MIB, 700 * MIB, 2000 * MIB, 90 * MIB] {
-                resize(&img, Size::Bytes(bytes), &mut |_, _| {})
-                    .map_err(|e| format!("{bytes}: {e}"))?;
+                resize(&img, Size::Bytes(bytes), &()).map_err(|e| format!("{bytes}: {e}"))?;
                 checked(&img).map_err(|e| format!("{bytes}: {e}"))?;
             }
             Ok(String::new())
@@ -128,7 +127,7 @@ fn a_refused_change_of_size_leaves_the_volume_as_it_was() {
                 request => debugfs_write(&img, request)?,
             }
             let before = superblock(&img)?;
-            match resize(&img, Size::Bytes(mib * MIB), &mut |_, _| {}) {
+            match resize(&img, Size::Bytes(mib * MIB), &()) {
                 Ok(done) => return Err(format!("was done: {done:?}")),
                 Err(error) => println!("{error}"),
             }
@@ -189,16 +188,16 @@ fn an_empty_volume_shrinks_with_any_cluster_size() {
             for mib in [0, 300, 900, 1400] {
                 let size = Size::Bytes(mib * MIB);
                 if mib > 0 {
-                    resize(&img, size, &mut |_, _| {}).map_err(|e| format!("{mib}: {e}"))?;
+                    resize(&img, size, &()).map_err(|e| format!("{mib}: {e}"))?;
                 }
                 let reported = Filesystem::open(&img).and_then(|fs| minimum(&fs));
                 let reported = reported.map_err(|e| e.to_string())?;
-                let back = resize(&img, Size::Bytes(100 * MIB), &mut |_, _| {});
+                let back = resize(&img, Size::Bytes(100 * MIB), &());
                 back.map_err(|e| format!("back from {mib}: {e}"))?;
                 checked(&img)?;
                 text += &format!(" {reported}");
             }
-            let done = resize(&img, Size::Minimum, &mut |_, _| {}).map_err(|e| e.to_string())?;
+            let done = resize(&img, Size::Minimum, &()).map_err(|e| e.to_string())?;
             checked(&img)?;
             let bytes = done.to_blocks * done.block_bytes as u64;
             // A journal, one group's tables, reserved descriptor blocks.
@@ -231,7 +230,7 @@ fn a_moved_orphan_file_gets_new_checksums() {
             let first: u64 =
                 blocks()?.split(' ').next().and_then(|n| n.parse().ok()).ok_or("no orphan file")?;
             let before = blocks()?;
-            resize(&img, Size::Blocks(first + 9), &mut |_, _| {}).map_err(|e| e.to_string())?;
+            resize(&img, Size::Blocks(first + 9), &()).map_err(|e| e.to_string())?;
             checked(&img)?;
             match blocks()? == before {
                 true => Err("it stayed".into()),

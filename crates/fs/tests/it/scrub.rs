@@ -6,13 +6,14 @@ use crate::common::mirrored::{LEN, byte, copies, expect_same, made, mirror, open
 use crate::common::seen::tree;
 use extant::mkfs::{self, MkfsOptions};
 use extant::raid::{Assembled, Mirror, Opening, Wanted, assemble, create, record_of};
-use extant::scrub::{Options as Scrub, Report, Step, scrub};
-use extant::{BlockDevice, BlockSize, Environment, MemoryDevice, NewFile};
+use extant::scrub::{Options as Scrub, Report, scrub};
+use extant::{BlockDevice, BlockSize, Environment, MemoryDevice, NewFile, Phase, Progress};
 use extant_base::ByteOffset;
 use extant_ondisk::member;
 use extant_testkit::e2fsprogs;
 use extant_testkit::rng::Rng;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A location in a volume to be damaged, and its content.
 type Kind = (&'static str, u64);
@@ -120,7 +121,7 @@ fn a_scrub_repairs_damage_of_each_kind_on_either_member() {
                     let report = scrub(
                         &opened,
                         &Scrub { write: true, trust: None, ..Scrub::default() },
-                        &mut |_, _, _| (),
+                        &(),
                     );
                     let report = report.unwrap_or_else(|error| panic!("{context}: {error}"));
                     drop(opened);
@@ -158,17 +159,17 @@ fn a_scrub_reports_undecided_blocks_and_copies_no_damage_from_a_trusted_member()
         flip(1 - trusted, place("block of a directory"));
         let right = byte(&devices[trusted], data * 4096 + 5);
         let opened = mirror(&devices);
-        let report = scrub(&opened, &Scrub::default(), &mut |_, _, _| ()).unwrap();
+        let report = scrub(&opened, &Scrub::default(), &()).unwrap();
         let known = report.unresolved.iter().filter(|block| block.is_known).count();
         assert_eq!((report.unresolved.len(), known, report.mended_blocks), (4, 3, 0), "{report:?}");
         let options = Scrub { write: true, trust: None, ..Scrub::default() };
-        let report = scrub(&opened, &options, &mut |_, _, _| ()).unwrap();
+        let report = scrub(&opened, &options, &()).unwrap();
         let left: Vec<_> = report.unresolved.iter().map(|found| found.range.start).collect();
         assert_eq!((left, report.mended_blocks), (vec![data * 4096], 3), "{report:?}");
         assert_ne!(byte(&devices[0], data * 4096 + 5), byte(&devices[1], data * 4096 + 5));
         flip(trusted, place("inode"));
         let options = Scrub { write: true, trust: Some(trusted), ..Scrub::default() };
-        let report = scrub(&opened, &options, &mut |_, _, _| ()).unwrap();
+        let report = scrub(&opened, &options, &()).unwrap();
         assert!(report.unresolved.is_empty() && !report.trust_refused, "{report:?}");
         drop(opened);
         expect_equal(&devices, "trusted");
@@ -193,7 +194,7 @@ fn entries_of_a_block_that_are_wrong_on_different_members_are_each_repaired() {
         base[1].write_at(ByteOffset(other), &[0xFF; 4]).unwrap();
         let opened = mirror(&base);
         let options = Scrub { write: true, trust: None, ..Scrub::default() };
-        let report = scrub(&opened, &options, &mut |_, _, _| ()).unwrap();
+        let report = scrub(&opened, &options, &()).unwrap();
         assert!(report.unresolved.is_empty(), "{report:?}");
         drop(opened);
         expect_equal(&base, "entries");
@@ -242,7 +243,7 @@ fn the_right_member_is_unchanged_whatever_the_other_contains() {
             }
             let opened = mirror(&devices);
             let options = Scrub { write: true, trust: None, ..Scrub::default() };
-            let report = scrub(&opened, &options, &mut |_, _, _| ());
+            let report = scrub(&opened, &options, &());
             let report = report.unwrap_or_else(|error| panic!("{context}: {error}"));
             drop(opened);
             expect_same(&alone(&devices[1 - bad]), &want, &context);
@@ -253,7 +254,7 @@ fn the_right_member_is_unchanged_whatever_the_other_contains() {
                 expect_equal(&devices, &context);
             }
             let trust = Scrub { write: true, trust: Some(1 - bad), ..Scrub::default() };
-            let report = scrub(&mirror(&devices), &trust, &mut |_, _, _| ()).unwrap();
+            let report = scrub(&mirror(&devices), &trust, &()).unwrap();
             assert!(report.unresolved.is_empty() && !report.trust_refused, "{context}: {report:?}");
             expect_equal(&devices, &context);
             expect_same(&alone(&devices[bad]), &want, &context);
@@ -263,7 +264,7 @@ fn the_right_member_is_unchanged_whatever_the_other_contains() {
 }
 
 fn changes(mirror: &Arc<Mirror>, write: bool) -> Report {
-    scrub(mirror, &Scrub { write, ..Scrub::default() }, &mut |_, _, _| ()).unwrap()
+    scrub(mirror, &Scrub { write, ..Scrub::default() }, &()).unwrap()
 }
 
 fn expect_nothing(report: &Report, context: &str) {
@@ -370,6 +371,18 @@ impl BlockDevice for Strange {
     }
 }
 
+/// How many bytes a scrub compared.
+#[derive(Default)]
+struct Compared(AtomicU64);
+
+impl Progress for Compared {
+    fn advance(&self, phase: Phase, amount: u64) {
+        if phase == Phase::ScrubCompare {
+            self.0.fetch_add(amount, Ordering::Relaxed);
+        }
+    }
+}
+
 #[test]
 fn members_that_differ_in_all_are_reported_after_so_many_blocks() {
     const BYTES: u64 = 8 << 30;
@@ -384,13 +397,10 @@ fn members_that_differ_in_all_are_reported_after_so_many_blocks() {
         .map(|(from, inner)| Arc::new(Strange { inner: Arc::clone(inner), from }))
         .collect();
     for write in [false, true] {
-        let mut compared = 0;
+        let compared = Compared::default();
         let options = Scrub { write, ..Scrub::default() };
-        let report = scrub(&mirror(&strange), &options, &mut |step, done, _| {
-            if step == Step::Comparing {
-                compared = done;
-            }
-        });
+        let report = scrub(&mirror(&strange), &options, &compared);
+        let compared = compared.0.into_inner();
         let report = report.unwrap();
         let blocks = options.blocks_max;
         assert!(report.more, "{report:?}");
@@ -407,7 +417,7 @@ fn members_that_differ_in_all_are_reported_after_so_many_blocks() {
     let scrubbed = |len: u64| {
         let devices = made(1024, "");
         devices[1].write_at(ByteOffset(LEN - (30 << 10)), &vec![0x99; len as usize]).unwrap();
-        scrub(&mirror(&devices), &few, &mut |_, _, _| ()).unwrap()
+        scrub(&mirror(&devices), &few, &()).unwrap()
     };
     let (some, all) = (scrubbed(20 << 10), scrubbed(21 << 10));
     assert_eq!((some.more, some.differing_blocks, some.errors), (false, 20, vec![0, 0]));

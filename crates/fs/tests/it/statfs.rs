@@ -75,7 +75,7 @@ fn statfs_agrees_with_linux() {
             as_linux(&img)?;
             // Also after a change of size.
             for mib in [mib + 60, mib - 10] {
-                resize(&img, Size::Bytes(mib * MIB), &mut |_, _| {}).map_err(|e| e.to_string())?;
+                resize(&img, Size::Bytes(mib * MIB), &()).map_err(|e| e.to_string())?;
                 as_linux(&img).map_err(|e| format!("{mib} MiB: {e}"))?;
             }
             Ok(String::new())

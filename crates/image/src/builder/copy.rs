@@ -9,11 +9,11 @@
 //!
 //! Chunks follow from the placement alone, so the bytes written do not depend on the threads.
 
-use crate::builder::BuildProgress;
 use crate::builder::error::BuildError;
 use crate::content::ContentReader;
 use crate::entry::NodeId;
 use crate::tree::Tree;
+use extant::{Phase, Progress};
 use extant_base::{BlockSize, ByteOffset};
 use extant_blockdev::{AlignedBuf, BlockDevice};
 use std::ops::Range;
@@ -81,7 +81,7 @@ pub(crate) fn copy(
     bs: BlockSize,
     pieces: &[Piece],
     threads: usize,
-    progress: &dyn BuildProgress,
+    progress: &dyn Progress,
     stop: &AtomicBool,
 ) -> Result<(), BuildError> {
     let chunks = chunks(pieces, bs);
@@ -107,7 +107,7 @@ pub(crate) fn copy(
                 device.write_at(ByteOffset(chunk.start), buffer).map_err(BuildError::Engine)
             });
             match written {
-                Ok(()) => progress.written(chunk.len),
+                Ok(()) => progress.advance(Phase::BuildCopy, chunk.len),
                 Err(error) => {
                     fail(error);
                     break;

@@ -1,13 +1,13 @@
 //! Loading a tree into a new volume, except for the files' bytes.
 
+use crate::builder::Compat;
 use crate::builder::copy::Piece;
 use crate::builder::error::BuildError;
-use crate::builder::{BuildProgress, Compat, Phase};
 use crate::entry::{Kind, Meta, NodeId, Time, Xattr};
 use crate::tree::Tree;
 use extant::bulk::{Attributes, Loader, PackEntry};
 use extant::mkfs::MkfsOptions;
-use extant::{DeviceNumber, Environment, Error, FileKind, Timestamp};
+use extant::{DeviceNumber, Environment, Error, FileKind, Phase, Progress, Timestamp};
 use extant_base::{BlockSize, Ino};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::dirent::EntryKind;
@@ -25,7 +25,7 @@ pub(crate) struct Job<'a> {
     pub(crate) latest: Option<Timestamp>,
     /// The set whose features the volume must not exceed.
     pub(crate) compat: Option<Compat>,
-    pub(crate) progress: &'a dyn BuildProgress,
+    pub(crate) progress: &'a dyn Progress,
     pub(crate) stop: &'a AtomicBool,
 }
 
@@ -72,7 +72,7 @@ impl Job<'_> {
         let tree = self.tree;
         let loader = Loader::format(device, mkfs, self.environment).map_err(BuildError::Engine)?;
         let at_first = loader.made();
-        self.progress.phase(Phase::Layout, tree.node_count() as u64);
+        self.progress.begin(Phase::BuildLayout, tree.node_count() as u64);
 
         let mut numbers = Vec::with_capacity(tree.node_count());
         let mut subdirs = vec![0u32; tree.node_count()];
@@ -99,7 +99,7 @@ impl Job<'_> {
             let (ino, parent) = (numbers[id.index()], numbers[node.parent().index()]);
             let made = loader.directory(ino, parent, &attributes, &entries);
             made.map_err(|error| self.name(id, error))?;
-            self.progress.laid_out(1);
+            self.progress.advance(Phase::BuildLayout, 1);
         }
         let mut pieces = Vec::new();
         for (id, node) in tree.iter().filter(|(_, node)| !node.kind.is_directory()) {
@@ -110,7 +110,7 @@ impl Job<'_> {
             let attributes = self.attributes(id, node.links(), &xattrs);
             let ino = numbers[id.index()];
             self.load_leaf(&loader, id, ino, &attributes, &mut pieces)?;
-            self.progress.laid_out(1);
+            self.progress.advance(Phase::BuildLayout, 1);
         }
         pieces.sort_unstable_by_key(|piece| piece.physical);
 

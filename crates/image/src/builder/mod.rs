@@ -22,47 +22,15 @@ pub use compat::{COMPAT_SETS, Compat};
 pub use error::BuildError;
 
 use crate::entry::Time;
-use crate::progress::Progress;
 use crate::tree::Tree;
 use extant::mkfs::MkfsOptions;
-use extant::{Environment, Timestamp};
+use extant::{Environment, Phase, Progress, Timestamp};
 use extant_base::BlockSize;
 use extant_blockdev::BlockDevice;
 use output::Output;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// The phase of a build.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// The builder lays out inodes, directories and the place of every file.
-    Layout,
-    /// The builder copies the files' bytes.
-    Copy,
-    /// The builder makes the image durable.
-    Flush,
-}
-
-/// Receives the progress of a build.
-pub trait BuildProgress: Progress {
-    /// A phase begins. `total` is the final count of the phase: entries or bytes; 0 when unknown.
-    fn phase(&self, phase: Phase, total: u64) {
-        let _ = (phase, total);
-    }
-
-    /// `count` more entries were laid out.
-    fn laid_out(&self, count: u64) {
-        let _ = count;
-    }
-
-    /// `count` more bytes were written.
-    fn written(&self, count: u64) {
-        let _ = count;
-    }
-}
-
-impl BuildProgress for crate::progress::NoProgress {}
 
 /// The size of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -208,7 +176,7 @@ impl ImageBuilder {
         &self,
         tree: &Tree,
         path: &Path,
-        progress: &dyn BuildProgress,
+        progress: &dyn Progress,
         stop: &AtomicBool,
     ) -> Result<Built, BuildError> {
         let now = match (self.random, self.source_date_epoch) {
@@ -259,7 +227,7 @@ impl ImageBuilder {
         let output = Output::create(path, bytes)?;
         let (output, loaded) = sizing.load_into(output, size)?;
         let device = output.device();
-        progress.phase(Phase::Copy, loaded.piece_bytes(self.block_size));
+        progress.begin(Phase::BuildCopy, loaded.piece_bytes(self.block_size));
         let threads = self.thread_count();
         copy::copy(tree, &*device, self.block_size, &loaded.pieces, threads, progress, stop)?;
         if stop.load(Ordering::Relaxed) {
@@ -268,7 +236,7 @@ impl ImageBuilder {
         let data = Arc::clone(&device) as Arc<dyn BlockDevice>;
         extant::bulk::sum_data(&data).map_err(BuildError::Engine)?;
         drop(data);
-        progress.phase(Phase::Flush, 0);
+        progress.begin(Phase::BuildFlush, 0);
         let built = Built {
             bytes: device.len(),
             block_bytes: self.block_size.bytes(),

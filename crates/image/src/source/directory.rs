@@ -20,8 +20,8 @@ use super::holes::data_ranges;
 use crate::draft::{Assembly, assemble};
 use crate::entry::{DataRange, Kind, Meta, Text, Time, Xattr, is_storable_xattr};
 use crate::error::SourceError;
-use crate::progress::Progress;
 use crate::tree::{HostDir, HostRoot, Tree, index};
+use extant::{Phase, Progress};
 use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
 use place::Place;
@@ -392,8 +392,8 @@ impl<'s> Worker<'s> {
         }
         let count = index(self.part.found.len())? - index(first)?;
         self.part.lists.push((job.id, index(first)?, count));
-        self.scan.progress.entries(count.into());
-        self.scan.progress.bytes(bytes);
+        self.scan.progress.advance(Phase::BuildList, count.into());
+        self.scan.progress.advance(Phase::BuildRead, bytes);
         Ok(())
     }
 

@@ -3,9 +3,7 @@
 use extant::mkfs::MkfsOptions;
 use extant::{Filesystem, check};
 use extant_base::BlockSize;
-use extant_image::{
-    BuildError, ImageBuilder, ImageSize, NoProgress, SourceOptions, SourceSpec, Tree,
-};
+use extant_image::{BuildError, ImageBuilder, ImageSize, SourceOptions, SourceSpec, Tree};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -30,11 +28,11 @@ fn tree(dir: &Path) -> Tree {
     std::os::unix::fs::FileExt::write_all_at(&sparse, b"end", 9 << 20).unwrap();
     fs::set_permissions(dir.join("small"), fs::Permissions::from_mode(0o4751)).unwrap();
     let options = SourceOptions::new().owner(70_000, 80_000);
-    Tree::read(&[SourceSpec::new(dir)], &options, &NoProgress).unwrap()
+    Tree::read(&[SourceSpec::new(dir)], &options, &()).unwrap()
 }
 
 fn build(builder: &ImageBuilder, tree: &Tree, path: &Path) -> Result<u64, BuildError> {
-    Ok(builder.build(tree, path, &NoProgress, &AtomicBool::new(false))?.bytes)
+    Ok(builder.build(tree, path, &(), &AtomicBool::new(false))?.bytes)
 }
 
 /// The output of `e2fsck -fn`, if there is any.
@@ -171,7 +169,7 @@ fn every_kind_of_volume_takes_the_tree_and_is_exactly_full() {
         let path = dir.path().join(name);
         let block = BlockSize::from_bytes(block).unwrap();
         let builder = ImageBuilder::new().mkfs(mkfs.reserved_percent(0.0)).block_size(block);
-        match builder.build(&tree, &path, &NoProgress, &AtomicBool::new(false)) {
+        match builder.build(&tree, &path, &(), &AtomicBool::new(false)) {
             Err(error) => bad += &format!("{name}: {error}\n"),
             Ok(built) => {
                 if let Some(text) = e2fsck(&path) {
@@ -213,8 +211,7 @@ fn times_after_the_epoch_asked_for_leave_no_trace() {
         for name in ["dir", "."] {
             fs::File::open(source.join(name)).unwrap().set_modified(time).unwrap();
         }
-        let tree =
-            Tree::read(&[SourceSpec::new(&source)], &SourceOptions::new(), &NoProgress).unwrap();
+        let tree = Tree::read(&[SourceSpec::new(&source)], &SourceOptions::new(), &()).unwrap();
         let path = dir.path().join(format!("image-{sec}"));
         build(&ImageBuilder::new().source_date_epoch(1000), &tree, &path).unwrap();
         fs::read(path).unwrap()
@@ -248,7 +245,7 @@ fn requested_free_space_is_left() {
     let tree = tree(&dir.path().join("source"));
     let path = dir.path().join("image");
     let builder = ImageBuilder::new().size(ImageSize::Auto { free: 20 << 20 });
-    let built = builder.build(&tree, &path, &NoProgress, &AtomicBool::new(false)).unwrap();
+    let built = builder.build(&tree, &path, &(), &AtomicBool::new(false)).unwrap();
     assert!((20 << 20..21 << 20).contains(&built.free_bytes), "{}", built.free_bytes);
     assert_eq!(e2fsck(&path), None);
 }
@@ -258,7 +255,7 @@ fn a_build_that_is_stopped_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let tree = tree(&dir.path().join("source"));
     let path = dir.path().join("image");
-    let stopped = ImageBuilder::new().build(&tree, &path, &NoProgress, &AtomicBool::new(true));
+    let stopped = ImageBuilder::new().build(&tree, &path, &(), &AtomicBool::new(true));
     assert!(matches!(stopped, Err(BuildError::Stopped)));
     let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left, ["source"]);

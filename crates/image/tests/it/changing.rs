@@ -1,11 +1,8 @@
 //! Many files and any number of threads give one image. Sources that change during a build are
 //! named in an error, or skipped with `keep_going`.
 
-use extant::{Filesystem, check};
-use extant_image::{
-    BuildError, BuildProgress, ImageBuilder, NoProgress, Phase, Progress, SourceOptions,
-    SourceSpec, Tree,
-};
+use extant::{Filesystem, Phase, Progress, check};
+use extant_image::{BuildError, ImageBuilder, SourceOptions, SourceSpec, Tree};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -14,14 +11,14 @@ use std::sync::atomic::AtomicBool;
 
 fn read(dir: &Path, keep_going: bool) -> Tree {
     let options = SourceOptions::new().owner(0, 0).keep_going(keep_going);
-    Tree::read(&[SourceSpec::new(dir)], &options, &NoProgress).unwrap()
+    Tree::read(&[SourceSpec::new(dir)], &options, &()).unwrap()
 }
 
 fn build(
     builder: &ImageBuilder,
     tree: &Tree,
     path: &Path,
-    progress: &dyn BuildProgress,
+    progress: &dyn Progress,
 ) -> Result<(), BuildError> {
     builder.build(tree, path, progress, &AtomicBool::new(false)).map(drop)
 }
@@ -56,15 +53,15 @@ fn one_to_eight_threads_make_the_same_image_of_thousands_of_files() {
     let tree = read(&source, false);
     assert!(tree.node_count() > 5000);
     let first = dir.path().join("image1");
-    build(&ImageBuilder::new().threads(1), &tree, &first, &NoProgress).unwrap();
+    build(&ImageBuilder::new().threads(1), &tree, &first, &()).unwrap();
     expect_clean(&first);
     let expected = fs::read(&first).unwrap();
     for threads in 2..=8 {
         let path = dir.path().join("image");
         // Several threads may read the sources, too.
         let options = SourceOptions::new().owner(0, 0).threads(threads);
-        let tree = Tree::read(&[SourceSpec::new(&source)], &options, &NoProgress).unwrap();
-        build(&ImageBuilder::new().threads(threads), &tree, &path, &NoProgress).unwrap();
+        let tree = Tree::read(&[SourceSpec::new(&source)], &options, &()).unwrap();
+        build(&ImageBuilder::new().threads(threads), &tree, &path, &()).unwrap();
         assert!(fs::read(&path).unwrap() == expected, "{threads} threads");
     }
 }
@@ -72,11 +69,9 @@ fn one_to_eight_threads_make_the_same_image_of_thousands_of_files() {
 /// Changes the sources when the copying begins.
 struct AtCopy<F>(F);
 
-impl<F: Fn() + Sync + Send> Progress for AtCopy<F> {}
-
-impl<F: Fn() + Sync + Send> BuildProgress for AtCopy<F> {
-    fn phase(&self, phase: Phase, _total: u64) {
-        if phase == Phase::Copy {
+impl<F: Fn() + Sync + Send> Progress for AtCopy<F> {
+    fn begin(&self, phase: Phase, _total: u64) {
+        if phase == Phase::BuildCopy {
             (self.0)();
         }
     }
@@ -175,7 +170,7 @@ fn with_keep_going_a_listed_file_that_is_gone_before_the_build_is_zeros_too() {
     }
     let image = dir.path().join("image");
     let mkfs = extant::mkfs::MkfsOptions::new().features("inline_data").unwrap();
-    build(&ImageBuilder::new().mkfs(mkfs), &tree, &image, &NoProgress).unwrap();
+    build(&ImageBuilder::new().mkfs(mkfs), &tree, &image, &()).unwrap();
     let problems = tree.take_problems();
     assert_eq!(problems.len(), 2, "{problems:?}");
     expect_clean(&image);

@@ -3,9 +3,7 @@
 use extant::mkfs::MkfsOptions;
 use extant::{Filesystem, check};
 use extant_base::BlockSize;
-use extant_image::{
-    BuildError, ImageBuilder, ImageSize, NoProgress, SourceOptions, SourceSpec, Tree,
-};
+use extant_image::{BuildError, ImageBuilder, ImageSize, SourceOptions, SourceSpec, Tree};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -62,7 +60,7 @@ fn tree(dir: &Path, fill: impl FnOnce(&mut tar::Builder<Vec<u8>>)) -> Tree {
     fill(&mut tar);
     let path = dir.join("source.tar");
     std::fs::write(&path, tar.into_inner().unwrap()).unwrap();
-    Tree::read(&[SourceSpec::new(path)], &SourceOptions::new(), &NoProgress).unwrap()
+    Tree::read(&[SourceSpec::new(path)], &SourceOptions::new(), &()).unwrap()
 }
 
 /// Builds and checks an image; returns its path.
@@ -80,7 +78,7 @@ fn build(
     }
     let builder =
         ImageBuilder::new().mkfs(mkfs).block_size(BlockSize::from_bytes(block).unwrap()).size(size);
-    builder.build(tree, &path, &NoProgress, &AtomicBool::new(false))?;
+    builder.build(tree, &path, &(), &AtomicBool::new(false))?;
     let device = Arc::new(extant_blockdev::FileDevice::open(&path).unwrap());
     let report = check::check_device(device, &check::Options::default(), &()).unwrap();
     assert!(report.clean, "{features} {block}: {:?}", report.findings);

@@ -2,9 +2,7 @@
 
 use extant::mkfs::MkfsOptions;
 use extant_base::BlockSize;
-use extant_image::{
-    BuildError, ImageBuilder, ImageSize, NoProgress, SourceOptions, SourceSpec, Tree,
-};
+use extant_image::{BuildError, ImageBuilder, ImageSize, SourceOptions, SourceSpec, Tree};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -12,7 +10,7 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 
 fn read(dir: &Path) -> Tree {
-    Tree::read(&[SourceSpec::new(dir)], &SourceOptions::new(), &NoProgress).unwrap()
+    Tree::read(&[SourceSpec::new(dir)], &SourceOptions::new(), &()).unwrap()
 }
 
 /// A long file of three pieces.
@@ -101,7 +99,7 @@ fn the_size_is_the_least_that_holds_the_tree() {
                 .inodes(1);
             let run = |size| {
                 let stop = AtomicBool::new(false);
-                builder.clone().size(size).build(&tree, &path, &NoProgress, &stop)
+                builder.clone().size(size).build(&tree, &path, &(), &stop)
             };
             let bytes = match run(ImageSize::Auto { free: 0 }) {
                 Ok(built) => built.bytes,

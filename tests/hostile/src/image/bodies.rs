@@ -214,8 +214,7 @@ pub fn change(data: &[u8]) {
             0 => resize::Size::Minimum,
             _ => resize::Size::Device,
         };
-        let _ =
-            checked(resize::resize_device(&whole.options(), &whole.device, size, &mut |_, _| {}));
+        let _ = checked(resize::resize_device(&whole.options(), &whole.device, size, &()));
     }
     whole.judge(data);
 }

@@ -56,7 +56,7 @@ pub fn run(data: &[u8]) {
         options.blocks_max = 30;
     }
     let Some((reader, devices)) = mirror(false) else { return };
-    let looked = checked(scrub(&reader, &options, &mut |_, _, _| ()));
+    let looked = checked(scrub(&reader, &options, &()));
     assert!(looked.is_none_or(|report| report.mended_blocks == 0));
     for (device, copy) in devices.iter().zip(&copies) {
         let mut was = vec![0; copy.len() as usize];
@@ -65,7 +65,7 @@ pub fn run(data: &[u8]) {
     }
     let Some((writer, _)) = mirror(true) else { return };
     options.write = true;
-    let Some(report) = checked(scrub(&writer, &options, &mut |_, _, _| ())) else { return };
+    let Some(report) = checked(scrub(&writer, &options, &())) else { return };
     expect_reported(&writer, &report);
     if data.len() < 2 + EDIT {
         assert!(report.unresolved.is_empty(), "{report:?}");
@@ -77,7 +77,7 @@ pub fn run(data: &[u8]) {
     let blocks = |report: &Report| report.unresolved.iter().map(|left| left.blocks).sum::<usize>();
     let mut last = report;
     for _ in 0..8 {
-        let Some(again) = checked(scrub(&writer, &options, &mut |_, _, _| ())) else { return };
+        let Some(again) = checked(scrub(&writer, &options, &())) else { return };
         assert!(last.more || blocks(&again) <= blocks(&last), "{last:?}, then {again:?}");
         if again.mended_blocks == 0 {
             return;

@@ -10,7 +10,7 @@ mod tar;
 use crate::Target;
 use extant::check::{self, check_device};
 use extant::{FileDevice, MemoryDevice};
-use extant_image::{ImageBuilder, ImageSize, NoProgress, SourceOptions, SourceSpec, Tree};
+use extant_image::{ImageBuilder, ImageSize, SourceOptions, SourceSpec, Tree};
 use extant_testkit::scratch::Scratch;
 use std::path::Path;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ thread_local! {
 fn build(spec: &SourceSpec, scratch: &Path) {
     let options = SourceOptions::new().threads(1).max_archive_entries(ENTRIES_MAX);
     let options = options.spool_dir(scratch);
-    let tree = match Tree::read(std::slice::from_ref(spec), &options, &NoProgress) {
+    let tree = match Tree::read(std::slice::from_ref(spec), &options, &()) {
         Ok(tree) => tree,
         Err(error) => return assert!(!error.to_string().is_empty()),
     };
@@ -47,7 +47,7 @@ fn build(spec: &SourceSpec, scratch: &Path) {
     }
     let image = scratch.join("image");
     let builder = ImageBuilder::new().threads(1).size(ImageSize::Auto { free: 0 });
-    match builder.build(&tree, &image, &NoProgress, &AtomicBool::new(false)) {
+    match builder.build(&tree, &image, &(), &AtomicBool::new(false)) {
         Ok(_) => {}
         Err(error) => return assert!(!error.to_string().is_empty()),
     }

@@ -13,14 +13,13 @@ mod page;
 mod svg;
 mod text;
 
-use crate::bar;
+use crate::bar::Bar;
 use crate::failure::{Failure, print_message};
 use crate::image::Image;
 use crate::out::Out;
 use crate::shown::Shown;
-use extant::survey::{Options, Pass, Progress};
+use extant::survey::Options;
 use facts::Facts;
-use indicatif::ProgressBar;
 use std::ffi::OsString;
 use std::fs;
 use std::io::Read;
@@ -83,9 +82,9 @@ impl Args {
         if let Some(threads) = self.threads {
             options.threads = threads.into();
         }
-        let bar = Bar(bar::percent(self.quiet));
+        let bar = Bar::new(self.quiet);
         let facts = Facts::of(&image, &options, &bar);
-        bar.0.finish_and_clear();
+        bar.clear();
         let facts = facts?;
         let mut out = Out::of_report();
         match self.output.as_deref() {
@@ -129,19 +128,5 @@ fn may_be_written(path: &Path) -> Result<(), Failure> {
             "{}: exists and is not a page of this command: name another file",
             Shown::path(path)
         ))),
-    }
-}
-
-/// Shows the progress of a survey.
-struct Bar(ProgressBar);
-
-impl Progress for Bar {
-    fn advance(&self, pass: Pass, done: u64, total: u64) {
-        self.0.set_message(match pass {
-            Pass::Groups => "groups",
-            Pass::Names => "files",
-        });
-        self.0.set_length(total);
-        self.0.set_position(done);
     }
 }

@@ -4,10 +4,10 @@
 //!   inodes ──group by group──► runs ──in disk order──► pieces of 4 MiB ──► read, compute, compare
 //! ```
 
-use super::Pass;
 use super::view::View;
 use crate::inodes::data_csum::{CoveredRun, CoveredVisitor};
 use crate::parallel;
+use crate::progress::Phase;
 use crate::state::inode::Body;
 use crate::volume::{Volume, VolumeOptions};
 use extant_base::{BlockNr, Error, GroupNr, Ino, Result, Site, What};
@@ -15,7 +15,6 @@ use extant_ondisk::data_sums;
 use extant_ondisk::features::RoCompat;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many bytes one read covers.
 const PIECE: usize = 4 << 20;
@@ -89,7 +88,7 @@ fn check_file(view: &View<'_>, volume: &Volume) {
 }
 
 fn check_data(view: &View<'_>, volume: &Volume, within: Option<&[Range<u64>]>) -> u64 {
-    view.progress.begin(Pass::Data);
+    view.progress.begin(Phase::CheckData, 0);
     let groups = volume.geometry().groups_count();
     let found = parallel::each(view.threads, groups as usize, Runs::default, |runs, group| {
         if let Err(error) = volume.data_checksums().walk_covered(GroupNr(group as u32), runs) {
@@ -110,11 +109,10 @@ fn check_data(view: &View<'_>, volume: &Volume, within: Option<&[Range<u64>]>) -
         }
     }
     pieces.sort_unstable_by_key(|run| run.block);
-    let done = AtomicU64::new(0);
+    view.progress.begin(Phase::CheckData, total);
     parallel::each(view.threads, pieces.len(), Vec::new, |bytes, n| {
         check_piece(view, volume, &pieces[n], bytes);
-        let len = u64::from(pieces[n].len);
-        view.progress.advance(Pass::Data, done.fetch_add(len, Ordering::Relaxed) + len, total);
+        view.progress.advance(Phase::CheckData, pieces[n].len.into());
     });
     total
 }

@@ -33,6 +33,7 @@ mod view;
 
 pub use report::{Finding, Report, Severity, Stats};
 
+use crate::progress::{Phase, Progress};
 use crate::recovery::{self, Request};
 use crate::volume::VolumeOptions;
 use extant_base::{Error, Result, Site, What};
@@ -88,41 +89,6 @@ impl Default for Options {
     }
 }
 
-/// A part of a check.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Pass {
-    /// Superblock and descriptors.
-    Groups,
-    /// Inodes and their blocks.
-    Inodes,
-    /// Directories.
-    Directories,
-    /// Reachability.
-    Connectivity,
-    /// Link and reference counts.
-    Counts,
-    /// Bitmaps.
-    Bitmaps,
-    /// Data against its checksums.
-    Data,
-}
-
-/// Receives the progress of a check. Called from several threads.
-pub trait Progress: Sync {
-    /// A part begins.
-    fn begin(&self, pass: Pass) {
-        let _ = pass;
-    }
-
-    /// `done` of `total` steps of `pass` are done.
-    fn advance(&self, pass: Pass, done: u64, total: u64) {
-        let _ = (pass, done, total);
-    }
-}
-
-/// Ignores the progress.
-impl Progress for () {}
-
 /// Checks the volume on `device`. Nothing is written to it.
 ///
 /// A volume that needs recovery is recovered in memory first. Damage is not an error of the call;
@@ -153,7 +119,7 @@ pub fn check_device(
     progress: &dyn Progress,
 ) -> Result<Report> {
     let findings = Findings::new(options.findings_limit);
-    progress.begin(Pass::Groups);
+    progress.begin(Phase::CheckGroups, 0);
     let Some(found) = pass0::superblock::find(&*device, &findings)? else {
         return Ok(findings.into_report(None));
     };
@@ -186,15 +152,15 @@ pub fn check_device(
 fn run(mut view: View<'_>, data: bool, within: Option<&[Range<u64>]>) -> Result<Stats> {
     pass0::run(&mut view);
     let view = &view;
-    view.progress.begin(Pass::Inodes);
+    view.progress.begin(Phase::CheckInodes, 0);
     let mut tables = pass1::run(view);
-    view.progress.begin(Pass::Directories);
+    view.progress.begin(Phase::CheckDirectories, 0);
     pass2::run(view, &mut tables);
-    view.progress.begin(Pass::Connectivity);
+    view.progress.begin(Phase::CheckConnectivity, 0);
     pass3::run(view, &tables);
-    view.progress.begin(Pass::Counts);
+    view.progress.begin(Phase::CheckCounts, 0);
     pass4::run(view, &tables);
-    view.progress.begin(Pass::Bitmaps);
+    view.progress.begin(Phase::CheckBitmaps, 0);
     pass5::run(view, &mut tables);
     tables.stats.data_blocks = data::run(view, data, within);
     Ok(tables.stats)

@@ -8,15 +8,14 @@
 //!
 //! On most volumes bitmaps are next to each other, so many are read at once.
 
-use super::Pass;
 use super::inodes::IN_USE;
 use super::pass1::Tables;
 use super::scatter::each_block;
 use super::view::View;
+use crate::progress::Phase;
 use extant_base::{BlockNr, GroupNr, Ino, Site, What};
 use extant_ondisk::bitmap::{self, Kind};
 use extant_ondisk::group_desc::bitmap_csum_agrees;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// How many runs of differing bits are reported for one bitmap.
 const RUNS_MAX: usize = 16;
@@ -45,8 +44,7 @@ pub(super) fn run(view: &View<'_>, tables: &mut Tables) {
         }
     }
     wanted.sort_unstable_by_key(|(block, ..)| *block);
-    let total = wanted.len() as u64;
-    let done = AtomicU64::new(0);
+    view.progress.begin(Phase::CheckBitmaps, wanted.len() as u64);
     let shared: &Tables = tables;
     let parts = each_block(
         view,
@@ -59,7 +57,7 @@ pub(super) fn run(view: &View<'_>, tables: &mut Tables) {
                 Kind::Block => check_blocks(view, shared, group, Some(map), totals),
                 Kind::Inode => check_inodes(view, shared, group, Some(map), totals),
             }
-            view.progress.advance(Pass::Bitmaps, done.fetch_add(1, Relaxed) + 1, total);
+            view.progress.advance(Phase::CheckBitmaps, 1);
         },
     );
     for part in parts {

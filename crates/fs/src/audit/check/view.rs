@@ -1,7 +1,8 @@
 //! What pass 0 has established about the volume, for the other passes.
 
+use super::Options;
 use super::report::Findings;
-use super::{Options, Progress};
+use crate::progress::Progress;
 use extant_base::{BlockNr, ByteOffset, GroupNr, Ino, Site, What};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::checksum::Checksums;

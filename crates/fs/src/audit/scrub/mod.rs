@@ -28,6 +28,7 @@ use crate::audit::scrub::composite::{CompositeDevice, Piece};
 use crate::audit::scrub::idle::Idle;
 use crate::audit::scrub::judge::{Judge, Start};
 use crate::audit::scrub::roles::Roles;
+use crate::progress::{Phase, Progress};
 use extant_base::{ByteOffset, Error, Result};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
@@ -57,20 +58,6 @@ impl Default for Options {
         Options { write: false, trust: None, blocks_max: BLOCKS_MAX }
     }
 }
-
-/// A part of a scrub.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Resync of what a crash left different; progress is in bytes.
-    BringingInLine,
-    /// All members are read; progress is in bytes.
-    Comparing,
-    /// The volume is checked, as often as necessary.
-    Judging,
-}
-
-/// Receives the step and its progress: how much is done, and of how much (0 if unknown).
-pub type Progress<'a> = &'a mut dyn FnMut(Step, u64, u64);
 
 /// Adjacent blocks that still differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,16 +100,14 @@ pub struct Report {
 /// # Errors
 /// `Device`; `ReadOnly` if repairs are requested on a mirror that is open for reading only; those
 /// of [`check_device`].
-pub fn scrub(mirror: &Arc<Mirror>, options: &Options, progress: Progress<'_>) -> Result<Report> {
+pub fn scrub(mirror: &Arc<Mirror>, options: &Options, progress: &dyn Progress) -> Result<Report> {
     if options.write {
-        make_members_equal(mirror, &mut |done, all| progress(Step::BringingInLine, done, all))?;
+        make_members_equal(mirror, progress)?;
     }
     let unit = block_bytes(mirror);
-    let differing = mirror.compare(unit, options.blocks_max, &mut |done, all| {
-        progress(Step::Comparing, done, all);
-        true
-    })?;
-    progress(Step::Judging, 0, 0);
+    let mut report_progress = reports(progress, Phase::ScrubCompare);
+    let differing = mirror.compare(unit, options.blocks_max, &mut report_progress)?;
+    progress.begin(Phase::ScrubJudge, 0);
     let members = mirror.places().iter().filter(|place| place.active).count();
     let mut report = Report {
         bytes: mirror.len(),
@@ -156,6 +141,18 @@ pub fn scrub(mirror: &Arc<Mirror>, options: &Options, progress: Progress<'_>) ->
     Ok(report)
 }
 
+/// Reports how much of `phase` is done, and of how much. It never stops the work.
+fn reports(progress: &dyn Progress, phase: Phase) -> impl FnMut(u64, u64) -> bool {
+    let mut before = None;
+    move |done, total| {
+        if before.is_none() {
+            progress.begin(phase, total);
+        }
+        progress.advance(phase, done - before.replace(done).unwrap_or(0));
+        true
+    }
+}
+
 /// The number of errors in the copies of the member at `place`; 1 if they cannot be checked.
 fn errors_of(mirror: &Arc<Mirror>, place: usize) -> Result<u64> {
     let device = CompositeDevice::of_member(Arc::clone(mirror), place);
@@ -184,10 +181,7 @@ impl Report {
 /// is not.
 ///
 /// Errors: `Device` if the source cannot be read.
-pub(crate) fn make_members_equal(
-    mirror: &Arc<Mirror>,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<()> {
+pub(crate) fn make_members_equal(mirror: &Arc<Mirror>, progress: &dyn Progress) -> Result<()> {
     if mirror.behind_bytes() == 0 {
         return Ok(());
     }
@@ -218,10 +212,7 @@ pub(crate) fn make_members_equal(
             }
         }
     }
-    mirror.resync(&mut |done, all| {
-        progress(done, all);
-        true
-    })?;
+    mirror.resync(&mut reports(progress, Phase::ScrubResync))?;
     Ok(())
 }
 

@@ -7,13 +7,13 @@
 //! This does not use the table of groups, which would keep all of them in memory.
 
 use super::cells::{Cells, Content};
-use super::{Groups, Options, Pass, Problems, Progress, Runs};
+use super::{Groups, Options, Problems, Runs};
 use crate::parallel;
+use crate::progress::{Phase, Progress};
 use crate::volume::Volume;
 use extant_base::{BlockNr, GroupNr, Result};
 use extant_ondisk::bitmap;
 use extant_ondisk::group_desc::GroupDesc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many groups a thread takes at once: as many as a flex group usually has, or a part of them.
 const STEP: u32 = 64;
@@ -34,7 +34,7 @@ pub(super) fn survey(
     progress: &dyn Progress,
 ) -> GroupsFound {
     let count = volume.geometry().groups_count();
-    let done = AtomicU64::new(0);
+    progress.begin(Phase::SurveyGroups, count.into());
     let states = parallel::each(
         options.threads,
         count.div_ceil(STEP) as usize,
@@ -43,9 +43,7 @@ pub(super) fn survey(
             let first = item as u32 * STEP;
             let last = first.saturating_add(STEP).min(count);
             some(volume, cells, options, first..last, found);
-            let step = u64::from(last - first);
-            let done = done.fetch_add(step, Ordering::Relaxed) + step;
-            progress.advance(Pass::Groups, done, count.into());
+            progress.advance(Phase::SurveyGroups, u64::from(last - first));
         },
     );
     let mut all = GroupsFound::default();

@@ -19,6 +19,7 @@ mod top;
 pub use cells::{Cell, Parts};
 
 use crate::api::filesystem::Filesystem;
+use crate::progress::Progress;
 use cells::Cells;
 use extant_base::{Error, Ino, Result};
 use groups::GroupsFound;
@@ -44,26 +45,6 @@ impl Default for Options {
         Options { top: 10, cells: 2048, problems: 100, threads }
     }
 }
-
-/// A part of a survey.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pass {
-    /// Block groups; progress is in groups.
-    Groups,
-    /// Names and their inodes; progress is in inodes in use, by the count in the superblock.
-    Names,
-}
-
-/// Receives the progress of a survey. Called from several threads.
-pub trait Progress: Sync {
-    /// `done` of about `total` steps of `pass` are done.
-    fn advance(&self, pass: Pass, done: u64, total: u64) {
-        let _ = (pass, done, total);
-    }
-}
-
-/// Ignores the progress.
-impl Progress for () {}
 
 /// What a volume contains. Blocks are filesystem blocks. Each list is sorted, the largest first.
 #[derive(Debug, Default)]

@@ -14,11 +14,12 @@
 use super::cells::{Cells, Content};
 use super::queue::Queue;
 use super::top::Top;
-use super::{DirRow, FileRow, Files, Options, Pass, Problems, Progress, merge, put};
+use super::{DirRow, FileRow, Files, Options, Problems, merge, put};
 use crate::api::filesystem::Filesystem;
 use crate::inodes::file::FileRef;
 use crate::inodes::lookup::Lookup;
 use crate::inodes::map::used::Used;
+use crate::progress::{Phase, Progress};
 use crate::state::inode::Body;
 use crate::volume::Volume;
 use extant_base::{Error, Ino, Result, Site, What};
@@ -32,6 +33,8 @@ use std::sync::{Arc, OnceLock};
 
 /// How many names are given to another thread at once.
 const BATCH: usize = 1024;
+/// Inodes between two reports of progress.
+const REPORTED_AT_ONCE: u64 = 256;
 /// Paths up to this length, in bytes, are reported whole; of a longer one, this much from both
 /// ends.
 const PATH_MAX: usize = 64 << 10;
@@ -126,7 +129,6 @@ struct Walk<'a> {
     queue: Queue<Task>,
     seen: SeenInodes,
     inodes_seen: AtomicU64,
-    inodes_used: u64,
     /// How many more blocks maps may contain.
     budget: &'a AtomicU64,
 }
@@ -148,6 +150,8 @@ pub(super) fn survey(
 ) -> Result<NamesFound> {
     let volume = fs.volume();
     let sb = fs.superblock();
+    let inodes_used = sb.inodes_count.saturating_sub(sb.free_inodes);
+    progress.begin(Phase::SurveyNames, inodes_used.into());
     let root = Arc::new(Dir::new(None, Vec::new(), Ino::ROOT));
     let walk = Walk {
         fs,
@@ -157,7 +161,6 @@ pub(super) fn survey(
         queue: Queue::new(Task::List(Arc::clone(&root)), options.threads),
         seen: SeenInodes::new(volume.geometry().inodes_count())?,
         inodes_seen: AtomicU64::new(0),
-        inodes_used: u64::from(sb.inodes_count.saturating_sub(sb.free_inodes)),
         budget: &AtomicU64::new(budget(volume)),
     };
     let mut all = NamesFound::new(options.top);
@@ -381,9 +384,8 @@ impl Walk<'_> {
                     found.problems.add(self.options.problems, path, error);
                 }
             }
-            let done = self.inodes_seen.fetch_add(1, Relaxed) + 1;
-            if done.is_multiple_of(256) {
-                self.progress.advance(Pass::Names, done, self.inodes_used.max(done));
+            if (self.inodes_seen.fetch_add(1, Relaxed) + 1).is_multiple_of(REPORTED_AT_ONCE) {
+                self.progress.advance(Phase::SurveyNames, REPORTED_AT_ONCE);
             }
         }
     }

@@ -37,6 +37,7 @@ use crate::api::filesystem::Filesystem;
 use crate::context::environment::Environment;
 use crate::open::OpenOptions;
 use crate::open::exclusive::{Devices, Exclusive};
+use crate::progress::{Phase, Progress};
 use extant_base::{Error, Result};
 use extant_blockdev::{BlockDevice, FileDevice};
 use extant_ondisk::features::RoCompat;
@@ -75,9 +76,6 @@ pub struct Resized {
     pub now_meta_bg: bool,
 }
 
-/// Receives the progress (done, all), in blocks examined.
-pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
-
 /// Changes the size of the volume in a file or block device.
 ///
 /// A volume that needs recovery is recovered first.
@@ -93,11 +91,11 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 /// ```
 /// # let _here = extant_guide_tests::with_image();
 /// use extant::resize::{Size, resize};
-/// let done = resize("disk.img", Size::Minimum, &mut |_, _| {})?;
+/// let done = resize("disk.img", Size::Minimum, &())?;
 /// println!("{} blocks", done.to_blocks);
 /// # Ok::<(), extant::Error>(())
 /// ```
-pub fn resize(path: impl AsRef<Path>, size: Size, progress: Progress<'_>) -> Result<Resized> {
+pub fn resize(path: impl AsRef<Path>, size: Size, progress: &dyn Progress) -> Result<Resized> {
     resize_with(&OpenOptions::new(), path, size, progress)
 }
 
@@ -110,7 +108,7 @@ pub fn resize_with(
     open: &OpenOptions,
     path: impl AsRef<Path>,
     size: Size,
-    progress: Progress<'_>,
+    progress: &dyn Progress,
 ) -> Result<Resized> {
     if open.start() != 0 {
         return Err(Error::Invalid("a volume that begins inside its file keeps its size"));
@@ -128,7 +126,7 @@ fn resize_file(
     devices: &Devices,
     size: Size,
     environment: &Environment,
-    progress: Progress<'_>,
+    progress: &dyn Progress,
 ) -> Result<Resized> {
     let before = file.len();
     let lengthen = &mut |bytes: u64| match file.is_block_device() {
@@ -164,7 +162,7 @@ pub fn resize_device(
     open: &OpenOptions,
     device: &Arc<dyn BlockDevice>,
     size: Size,
-    progress: Progress<'_>,
+    progress: &dyn Progress,
 ) -> Result<Resized> {
     let short = &mut |_| Err(Error::Invalid("the device is smaller than that"));
     open.change_whole(Arc::clone(device), b"", |devices| {
@@ -185,7 +183,7 @@ fn run(
     size: Size,
     environment: &Environment,
     lengthen: &mut dyn FnMut(u64) -> Result<()>,
-    progress: Progress<'_>,
+    progress: &dyn Progress,
 ) -> Result<Resized> {
     let device = &devices.volume;
     let sb = Exclusive::check(devices)?;
@@ -226,10 +224,10 @@ fn run(
         lengthen(bytes)?;
     }
     let all = blocks - sb.blocks_count;
-    progress(0, all);
+    progress.begin(Phase::ResizeGrow, all);
     done.now_meta_bg = grow(devices, blocks, environment)?;
     done.to_blocks = blocks;
-    progress(all, all);
+    progress.advance(Phase::ResizeGrow, all);
     Ok(done)
 }
 
@@ -263,7 +261,7 @@ fn shrink_in_rounds(
     least: Option<u64>,
     environment: &Environment,
     done: &mut Resized,
-    progress: Progress<'_>,
+    progress: &dyn Progress,
 ) -> Result<()> {
     loop {
         let sb = Exclusive::check(devices)?;

@@ -5,9 +5,11 @@
 //!        one step            steps of bounded size     one inode at a time      with the switch
 //! ```
 
+use super::Resized;
 use super::free_map::FreeMap;
-use super::{Progress, Resized, switch};
+use super::switch;
 use crate::open::exclusive::Exclusive;
+use crate::progress::{Phase, Progress};
 use crate::recovery::{self, RecoveryReport};
 use crate::state::inode::Body;
 use crate::volume::Volume;
@@ -48,7 +50,7 @@ pub(super) fn run(
     exclusive: &mut Exclusive,
     sb: Superblock,
     done: &mut Resized,
-    progress: Progress<'_>,
+    progress: &dyn Progress,
 ) -> Result<()> {
     let volume = exclusive.volume()?;
     let free = FreeMap::read(&volume, sb.blocks_count)?;
@@ -82,20 +84,20 @@ pub(super) fn run(
 
 impl Shrink<'_> {
     /// Moves the blocks of inodes, and then inodes, out of the part that is removed.
-    fn empty(&mut self, progress: Progress<'_>) -> Result<()> {
+    fn empty(&mut self, progress: &dyn Progress) -> Result<()> {
         let all = u64::from(self.volume.geometry().groups_count()) + 1;
-        progress(0, all);
+        progress.begin(Phase::ResizeMove, all);
         self.move_journal()?;
         for nr in self.volume.geometry().groups() {
             for ino in self.inodes_of(nr)? {
                 self.move_blocks_of(ino)?;
             }
-            progress(u64::from(nr.0) + 1, all);
+            progress.advance(Phase::ResizeMove, 1);
         }
         self.commit_step()?;
         self.move_inodes()?;
         self.commit_step()?;
-        progress(all, all);
+        progress.advance(Phase::ResizeMove, 1);
         Ok(())
     }
 

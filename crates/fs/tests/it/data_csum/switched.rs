@@ -17,8 +17,8 @@ fn a_volume_with_data_csum_cannot_be_resized_however_it_is_named() {
     let image = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(image.path(), image_of(&*device)).unwrap();
     for size in [Size::Minimum, Size::Blocks(9000)] {
-        let by_device = resize_device(&OpenOptions::new(), &shared, size, &mut |_, _| {});
-        for refused in [by_device, resize(image.path(), size, &mut |_, _| {})] {
+        let by_device = resize_device(&OpenOptions::new(), &shared, size, &());
+        for refused in [by_device, resize(image.path(), size, &())] {
             assert!(matches!(refused, Err(Error::NotSupported(_))), "{refused:?}");
         }
         judge(&*device);

@@ -4,7 +4,6 @@ use crate::entry::{Kind, NodeId, Time};
 use crate::error::SourceError;
 use crate::exclude::Excludes;
 use crate::owner::{ModeChange, Ownership};
-use crate::progress::NoProgress;
 use crate::source::{SourceOptions, SourceSpec};
 use crate::tree::Tree;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, XattrFlags, lsetxattr, mknodat};
@@ -13,7 +12,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 
 fn read(path: &Path, options: &SourceOptions) -> Result<Tree, SourceError> {
-    Tree::read(&[SourceSpec::new(path)], options, &NoProgress)
+    Tree::read(&[SourceSpec::new(path)], options, &())
 }
 
 fn find(tree: &Tree, path: &str) -> NodeId {
@@ -209,7 +208,7 @@ fn later_sources_go_over_earlier_ones() {
     let hand = crate::source::tar::tests::TarBuilder::default().file("both/c", b"33").end();
     fs::write(tar.path(), hand).unwrap();
     let sources = [one.path(), two.path(), tar.path()].map(SourceSpec::from);
-    let tree = Tree::read(&sources, &SourceOptions::new(), &NoProgress).unwrap();
+    let tree = Tree::read(&sources, &SourceOptions::new(), &()).unwrap();
     let read =
         |path: &str| String::from_utf8(tree.reader().read(find(&tree, path)).unwrap()).unwrap();
     let got = ["both/a", "linked", "both/b", "both/c", "file/now-dir", "dir"].map(read);
@@ -247,8 +246,8 @@ fn blocks_of_zeros_become_holes_as_with_mke2fs() {
     fs::write(tar.path(), hand).unwrap();
     let sources = [dir.path(), tar.path()].map(SourceSpec::from);
     let options = SourceOptions::new();
-    let plain = Tree::read(&sources, &options, &NoProgress).unwrap();
-    let tree = Tree::read(&sources, &options.zeros_are_holes(4096), &NoProgress).unwrap();
+    let plain = Tree::read(&sources, &options, &()).unwrap();
+    let tree = Tree::read(&sources, &options.zeros_are_holes(4096), &()).unwrap();
     let ranges = |name| -> Vec<(u64, u64)> { tree.data_map(find(&tree, name)).ranges().collect() };
     for name in ["mixed", "packed"] {
         assert_eq!(ranges(name), [(0, 4096), (12_288, 3)]);

@@ -20,11 +20,11 @@ pub(crate) use store::Store;
 
 use crate::error::SourceError;
 use crate::overlay::Overlay;
-use crate::progress::Progress;
 use crate::source::SourceOptions;
 use crate::source::pack::{MAGIC_LEN, Packing};
 use crate::source::tar::{self, Meaning, Region, Spool};
 use crate::tree::Tree;
+use extant::Progress;
 use manifest::{Config, JSON_MAX, RootFs};
 use std::path::{Path, PathBuf};
 use store::{Digest, Hashed};

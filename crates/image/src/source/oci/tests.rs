@@ -3,7 +3,6 @@
 
 use super::*;
 use crate::entry::{Kind, NodeId};
-use crate::progress::NoProgress;
 use crate::source::SourceSpec;
 use crate::source::tar::tests::TarBuilder;
 use sha2::{Digest as _, Sha256};
@@ -133,7 +132,7 @@ fn check_tree(tree: &Tree) {
 }
 
 fn read(path: &Path, options: &SourceOptions) -> Result<Tree, SourceError> {
-    Tree::read(&[SourceSpec::new(path)], options, &NoProgress)
+    Tree::read(&[SourceSpec::new(path)], options, &())
 }
 
 fn read_default(path: &Path) -> Result<Tree, SourceError> {
@@ -158,7 +157,7 @@ fn layers_are_put_over_each_other_with_their_whiteouts() {
 
     // With `tar:` it is read as a tar.
     let spec = SourceSpec::parse(format!("tar:{}", tar.display()).as_ref());
-    let tree = Tree::read(&[spec], &SourceOptions::new(), &NoProgress).unwrap();
+    let tree = Tree::read(&[spec], &SourceOptions::new(), &()).unwrap();
     assert!(tree.find(b"oci-layout").is_some());
 }
 

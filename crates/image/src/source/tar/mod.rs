@@ -26,9 +26,9 @@ use input::{Short, TarInput};
 use crate::entry::ArchiveId;
 use crate::error::SourceError;
 use crate::overlay::{Fault, Overlay};
-use crate::progress::Progress;
 use crate::tree::Archive;
 use acl::{Names, Wrong};
+use extant::{Phase, Progress};
 use hashbrown::HashMap;
 use header::Header;
 use pax::Pax;
@@ -111,8 +111,8 @@ fn read(
         match reader.next() {
             Ok(true) => {
                 let names = reader.overlay.name_count() - names;
-                progress.entries(names as u64);
-                progress.bytes(reader.input.position() - position);
+                progress.advance(Phase::BuildList, names as u64);
+                progress.advance(Phase::BuildRead, reader.input.position() - position);
             }
             Ok(false) => return reader.finish(),
             Err(stop) => return Err(reader.error(stop)),

@@ -3,7 +3,6 @@
 use super::*;
 use crate::entry::{Kind, Meta, NodeId, Time, Xattr};
 use crate::error::SourceError;
-use crate::progress::NoProgress;
 use crate::tree::Tree;
 use rand::{RngExt, SeedableRng, rngs::SmallRng};
 use std::io::Cursor;
@@ -100,13 +99,13 @@ fn read_both(bytes: &[u8]) -> Result<Tree, SourceError> {
     let mut spool = Spool::new(&dir).unwrap();
     let mut streamed = Overlay::new(1 << 16);
     let reader = Box::new(Cursor::new(bytes));
-    let stream = read_stream(reader, &mut spool, name, Meaning::Plain, &mut streamed, &NoProgress)
+    let stream = read_stream(reader, &mut spool, name, Meaning::Plain, &mut streamed, &())
         .and_then(|()| streamed.finish());
     let file = tempfile::tempfile().unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, bytes, 0).unwrap();
     let mut placed = Overlay::new(1 << 16);
     let region = Region::rest_of(file).unwrap();
-    let place = read_in_place(region, name, Meaning::Plain, &mut placed, &NoProgress)
+    let place = read_in_place(region, name, Meaning::Plain, &mut placed, &())
         .and_then(|()| placed.finish());
     match (&stream, &place) {
         (Ok(a), Ok(b)) => {
@@ -501,7 +500,7 @@ fn more_names_than_allowed_are_refused() {
     let mut spool = Spool::new(&std::env::temp_dir()).unwrap();
     let reader = Box::new(Cursor::new(tar.end()));
     let name = Path::new("t.tar");
-    let read = read_stream(reader, &mut spool, name, Meaning::Plain, &mut overlay, &NoProgress);
+    let read = read_stream(reader, &mut spool, name, Meaning::Plain, &mut overlay, &());
     assert!(read.unwrap_err().to_string().contains("more than 10 entries"));
 }
 
@@ -524,7 +523,7 @@ fn a_packed_stream_cut_off_anywhere_is_truncated() {
             let mut overlay = Overlay::new(1 << 16);
             let name = Path::new("t.tar");
             let reader = packing.unpack(Cursor::new(bytes.to_vec())).unwrap();
-            read_ahead(reader, &mut spool, name, Meaning::Plain, &mut overlay, &NoProgress)
+            read_ahead(reader, &mut spool, name, Meaning::Plain, &mut overlay, &())
         };
         read(&packed).unwrap();
         let len = packed.len();
@@ -573,7 +572,7 @@ fn read_any(data: &[u8]) {
         let mut overlay = Overlay::new(1 << 16);
         let reader: Box<dyn Read> = Box::new(Cursor::new(data));
         let name = Path::new("fuzz.tar");
-        if read_stream(reader, &mut spool, name, meaning, &mut overlay, &NoProgress).is_ok() {
+        if read_stream(reader, &mut spool, name, meaning, &mut overlay, &()).is_ok() {
             let tree = overlay.finish().expect("what was taken can be assembled");
             let _ = tree.digest();
         }

@@ -15,7 +15,6 @@ use super::quota::Usages;
 use super::symlinks::SymlinkBlock;
 use super::values::ValueInode;
 use super::{Dir, DirBlock};
-use crate::audit::check::Pass;
 use crate::audit::check::claim::Usage;
 use crate::audit::check::inodes::Inodes;
 use crate::audit::check::map::Buffers;
@@ -23,10 +22,10 @@ use crate::audit::check::report::Stats;
 use crate::audit::check::scatter::{TRANSFER, read_run};
 use crate::audit::check::view::View;
 use crate::parallel;
+use crate::progress::Phase;
 use extant_base::{GroupNr, Ino};
 use extant_blockdev::AlignedBuf;
 use hashbrown::HashSet;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The results of one thread.
 #[derive(Default)]
@@ -121,8 +120,7 @@ pub(super) fn each_slot<S: Send>(
     let geometry = &view.geometry;
     let (inode_size, block_bytes) = (geometry.inode_size(), view.block_bytes());
     let pieces = pieces(view);
-    let done = AtomicU64::new(0);
-    let total = pieces.len() as u64;
+    view.progress.begin(Phase::CheckInodes, pieces.len() as u64);
     let states = parallel::each(
         view.threads,
         pieces.len(),
@@ -142,8 +140,7 @@ pub(super) fn each_slot<S: Send>(
                     visit(state, ino, slot);
                 }
             }
-            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-            view.progress.advance(Pass::Inodes, done, total);
+            view.progress.advance(Phase::CheckInodes, 1);
         },
     );
     states.into_iter().map(|(state, _)| state).collect()

@@ -10,15 +10,14 @@ mod entries;
 mod htree;
 mod names;
 
-use super::Pass;
 use super::pass1::{DirBlock, Tables};
 use super::scatter::{TRANSFER, read_run, transfers};
 use super::view::View;
 use crate::parallel;
+use crate::progress::Phase;
 use entries::Directory;
 use extant_blockdev::AlignedBuf;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How many bytes of directory blocks each thread holds in memory.
 const WINDOW: usize = 512 << 10;
@@ -33,16 +32,14 @@ pub(super) fn run(view: &View<'_>, tables: &mut Tables) {
         shared.dir_blocks.get(dir.first).filter(|_| dir.count > 0).map_or(0, |block| block.physical)
     });
     let batches = batches(shared, &order, window);
-    let done = AtomicU64::new(0);
-    let total = batches.len() as u64;
+    view.progress.begin(Phase::CheckDirectories, batches.len() as u64);
     let names = parallel::each(
         view.threads,
         batches.len(),
         || (0, Buffers::new(view)),
         |(names, buffers), n| {
             *names += check_batch(view, shared, &order[batches[n].clone()], window, buffers);
-            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-            view.progress.advance(Pass::Directories, done, total);
+            view.progress.advance(Phase::CheckDirectories, 1);
         },
     );
     tables.stats.names = names.iter().map(|(names, _)| names).sum();
