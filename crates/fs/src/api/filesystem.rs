@@ -415,14 +415,9 @@ impl Filesystem {
     /// calls. Symlinks are not followed.
     ///
     /// # Errors
-    /// `NoAttribute`.
+    /// As [`Node::xattr`](crate::Node::xattr) and [`Filesystem::metadata`].
     pub fn xattr(&self, path: impl AsRef<Path>, name: impl AsRef<OsStr>) -> Result<Vec<u8>> {
-        self.volume().context().recording_errors(|| {
-            let inode = self.resolve(path.as_ref(), Last::Keep)?;
-            let name = name.as_ref().as_bytes();
-            let body = inode.read();
-            self.volume().xattrs(&body).get(name)?.ok_or(Error::NoAttribute)
-        })
+        self.node_nofollow(path)?.xattr(name)
     }
 
     fn metadata_of(&self, path: &Path, last: Last) -> Result<Metadata> {

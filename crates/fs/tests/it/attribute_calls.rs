@@ -15,6 +15,37 @@ use std::path::Path;
 use std::sync::Arc;
 
 #[test]
+fn a_name_of_an_attribute_without_bytes_gives_erange_everywhere() {
+    let image = Image::mke2fs(16, "");
+    let fs = image.open();
+    new_file(&fs, "f");
+    let node = fs.node("f").unwrap();
+    let mut flags = node.metadata().flags();
+    for name in ["".to_owned(), format!("user.{}", "n".repeat(251))] {
+        for immutable in [false, true] {
+            flags.set(InodeFlags::IMMUTABLE, immutable);
+            node.set_attributes(&SetAttributes { flags: Some(flags), ..Default::default() })
+                .unwrap();
+            let found = [
+                fs.xattr("f", &name).err(),
+                node.xattr(&name).err(),
+                fs.set_xattr("f", &name, b"1", XattrMode::Any).err(),
+                node.set_xattr(&name, b"1", XattrMode::Replace).err(),
+                fs.remove_xattr("f", &name).err(),
+                node.remove_xattr(&name).err(),
+            ];
+            for error in found {
+                assert!(matches!(error, Some(Error::OutOfRange)), "{name:?} {error:?}");
+            }
+        }
+    }
+    drop((node, fs));
+    let fs = extant::Filesystem::open(&image.path).unwrap();
+    let refused = fs.set_xattr("f", "", b"1", XattrMode::Any).unwrap_err();
+    assert_eq!(refused.errno(), 34, "{refused}");
+}
+
+#[test]
 fn flags_protect_content() {
     let image = Image::mke2fs(16, "");
     let fs = image.open();

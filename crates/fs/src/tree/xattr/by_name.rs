@@ -43,6 +43,8 @@ impl XattrStore<'_> {
         value: Option<&[u8]>,
         mode: XattrMode,
     ) -> Result<()> {
+        // In Linux the length is checked before anything else.
+        check_name_len(full)?;
         self.volume.context().check_writable()?;
         let (index, name) = split_name(full)?;
         if value.is_some_and(|value| value.len() > VALUE_MAX) {
@@ -106,9 +108,7 @@ fn is_list(index: NameIndex) -> bool {
 ///
 /// Errors: `OutOfRange`, `Invalid`, `NotSupported` for a name that no attribute can have.
 pub(crate) fn split_name(full: &[u8]) -> Result<(NameIndex, &[u8])> {
-    if full.is_empty() || full.len() > NAME_MAX {
-        return Err(Error::OutOfRange);
-    }
+    check_name_len(full)?;
     if [&b"user."[..], b"trusted.", b"security.", b"gnu."].contains(&full) {
         return Err(Error::Invalid("an attribute name is only a prefix"));
     }
@@ -117,6 +117,13 @@ pub(crate) fn split_name(full: &[u8]) -> Result<(NameIndex, &[u8])> {
             Err(Error::NotSupported("an attribute in a namespace that ext4 does not have"))
         }
         Some(split) => Ok(split),
+    }
+}
+
+fn check_name_len(full: &[u8]) -> Result<()> {
+    match full.is_empty() || full.len() > NAME_MAX {
+        true => Err(Error::OutOfRange),
+        false => Ok(()),
     }
 }
 
