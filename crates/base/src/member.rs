@@ -62,7 +62,7 @@ pub enum MemberProblem {
     },
     /// Bytes on it were unreadable or did not match their checksum. The mirror has replaced them
     /// with the copy of another member.
-    Mended {
+    Repaired {
         /// The first of those bytes, as an offset in the volume.
         at: u64,
         /// Their number.
@@ -121,7 +121,7 @@ impl fmt::Display for MemberError {
                 let why = std::io::Error::from_raw_os_error(errno);
                 write!(f, "{member}: failed, the volume goes on without this member: {why}")
             }
-            MemberProblem::Mended { at, len } => {
+            MemberProblem::Repaired { at, len } => {
                 write!(
                     f,
                     "{member}: {len} bytes at byte {at} were bad: another member's copy is there now"

@@ -76,7 +76,7 @@ impl Ino {
     pub const GROUP_QUOTA: Ino = Ino::reserved(4);
     /// The boot loader inode. With the `data_csum` feature it holds the file of data checksums:
     /// Linux and e2fsck accept blocks in this inode although no directory names it.
-    pub const DATA_SUMS: Ino = Ino::reserved(5);
+    pub const CHECKSUM_FILE: Ino = Ino::reserved(5);
     /// The reserved descriptor blocks that let a volume grow.
     pub const RESIZE: Ino = Ino::reserved(7);
     /// The journal.

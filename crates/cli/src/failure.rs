@@ -235,7 +235,7 @@ fn next_step(problem: MemberProblem) -> &'static str {
                                         data"
         }
         MemberProblem::Duplicate { .. } => "name each member once, without copies of it",
-        MemberProblem::Mended { .. } => "`extant scrub IMG` finds further differences",
+        MemberProblem::Repaired { .. } => "`extant scrub IMG` finds further differences",
         MemberProblem::TooShort { .. } => "it is truncated, or is another device",
         MemberProblem::Split | MemberProblem::ChangedOutside => {
             "choose the member with the right content and name only that, as IMG?degraded; then \
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn damage_that_check_cannot_help_with_has_its_own_advice() {
         let with_name =
-            |what: What| explained(&extant::Site::of_ino(extant::Ino::DATA_SUMS).corrupt(what));
+            |what: What| explained(&extant::Site::of_ino(extant::Ino::CHECKSUM_FILE).corrupt(what));
         for what in [What::DataSumsChecksum, What::DataSumsFile] {
             let text = with_name(what);
             assert!(text.contains("(ino 5): `extant tune -O ^data_csum IMG`, then"), "{text}");

@@ -138,7 +138,7 @@ impl Image {
         }
         let image = self.clone();
         options.on_error(Arc::new(move |error| match error {
-            Error::Member(member) if !matches!(member.problem, MemberProblem::Mended { .. }) => {
+            Error::Member(member) if !matches!(member.problem, MemberProblem::Repaired { .. }) => {
                 image.report_member(member);
             }
             Error::Locked { pid } => image.warn_of_lock(*pid),

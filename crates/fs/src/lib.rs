@@ -50,7 +50,7 @@ pub use api::direct_queue::{DirectDone, DirectQueue};
 pub use api::file::{File, FileExtent};
 pub use api::filesystem::{Filesystem, Stats};
 pub use api::node::{LastAccess, Node};
-pub use api::read_dir::{DirEntry, DirPlaces, ReadDir};
+pub use api::read_dir::{DirCursor, DirEntry, ReadDir};
 pub use context::damage::DamagePolicy;
 pub use context::environment::{
     Clock, Environment, FixedClock, Rng, SeededRng, SystemClock, SystemRng,

@@ -65,7 +65,7 @@ const WAYS: [Way; 6] = [
     CALL,
     Way { name: "synced", sync: true, ..CALL },
     Way { name: "copied", bounce: Bounce::Always, ..CALL },
-    Way { name: "summed", bounce: Bounce::Summed, ..CALL },
+    Way { name: "summed", bounce: Bounce::Checksummed, ..CALL },
     Way { name: "lent", bounce: Bounce::Never, ..CALL },
     Way { name: "queue", depth: 16, ..CALL },
 ];

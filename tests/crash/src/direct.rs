@@ -52,7 +52,7 @@ pub fn write(
     at: u64,
     bytes: &[u8],
 ) -> Result<()> {
-    let bounce = [Bounce::Auto, Bounce::Always, Bounce::Summed, Bounce::Never][n % 4];
+    let bounce = [Bounce::Auto, Bounce::Always, Bounce::Checksummed, Bounce::Never][n % 4];
     let options = DirectOptions { bounce, sync: how == DirectHow::Synced, no_wait: false };
     if how != DirectHow::Queued {
         return write_all(file, at, bytes, &options);

@@ -132,10 +132,10 @@ impl Run {
     ) -> Result<Run, String> {
         let recorder = Arc::new(Recorder::new(base.clone()));
         let clock = Arc::new(StepClock::default());
-        let chance: Arc<dyn Rng> = Arc::new(SeededRng::new(3));
+        let rng: Arc<dyn Rng> = Arc::new(SeededRng::new(3));
         let parts = make.parts(&recorder).map_err(|e| format!("assemble: {e}"))?;
         let mut options = make.open_options(&parts);
-        options.environment(Environment { clock: clock.clone(), chance });
+        options.environment(Environment { clock: clock.clone(), rng });
         options.write(true).one_transaction(make.one_transaction).commit_interval(interval);
         let fs = options.open_device(over(parts.volume)).map_err(|e| format!("open: {e}"))?;
         Ok(Run { base, recorder, clock, fs })

@@ -77,7 +77,10 @@ impl Args {
         let failed = |error| Failure::of_image(&image.name, &error);
         let is_whole = |mirror: &Mirror| {
             mirror.places().iter().any(|place| {
-                place.index == index && place.active && !place.rebuilding && place.behind_bytes == 0
+                place.index == index
+                    && place.active
+                    && !place.rebuilding
+                    && place.out_of_sync_bytes == 0
             })
         };
         let was_whole = is_whole(&mirror);
@@ -160,7 +163,7 @@ impl Args {
         index(&image.path)?;
         let index = index(&self.member)?;
         // After a crash, the new member may be the source from which the others would be copied.
-        (new.rebuilding || mirror.behind_bytes() == 0).then_some((mirror, index))
+        (new.rebuilding || mirror.out_of_sync_bytes() == 0).then_some((mirror, index))
     }
 
     /// The volume, in which the new member takes the place of a lost one.

@@ -138,7 +138,7 @@ impl Args {
         let mut out = Out::of_report();
         let shown = report.unresolved.len().min(self.max_findings);
         let omitted = report.unresolved.len() - shown;
-        let out_of_date = members.iter().filter(|member| member.behind_bytes > 0);
+        let out_of_date = members.iter().filter(|member| member.out_of_sync_bytes > 0);
         if self.json {
             let unresolved = report.unresolved[..shown].iter().map(|found| Unresolved {
                 at: found.range.start,
@@ -151,7 +151,7 @@ impl Args {
                 members: report.members,
                 missing_members: missing,
                 differing_blocks: report.differing_blocks,
-                mended_blocks: report.mended_blocks,
+                mended_blocks: report.repaired_blocks,
                 more: report.more,
                 unresolved: unresolved.collect(),
                 unresolved_omitted: omitted,
@@ -159,7 +159,7 @@ impl Args {
                     .map(|member| OutOfDate {
                         index: member.index,
                         rebuilding: member.rebuilding,
-                        bytes: member.behind_bytes,
+                        bytes: member.out_of_sync_bytes,
                     })
                     .collect(),
                 errors,
@@ -221,7 +221,7 @@ impl Args {
             let mut exception = "";
             for member in out_of_date {
                 exception = " except where they are out of date";
-                let (index, bytes) = (member.index, amount::shown(member.behind_bytes));
+                let (index, bytes) = (member.index, amount::shown(member.out_of_sync_bytes));
                 match member.rebuilding {
                     true => out.text(format_args!(
                         "{name}: member {index} is being rebuilt, {bytes} to copy\n"
@@ -231,7 +231,7 @@ impl Args {
                     ))?,
                 }
             }
-            let Report { members, differing_blocks, mended_blocks, .. } = report;
+            let Report { members, differing_blocks, repaired_blocks, .. } = report;
             match differing_blocks {
                 _ if report.more => {}
                 0 => {
@@ -239,7 +239,7 @@ impl Args {
                 }
                 _ => out.text(format_args!(
                     "{name}: {members} members, {differing_blocks} blocks differed, \
-                     {mended_blocks} repaired\n"
+                     {repaired_blocks} repaired\n"
                 ))?,
             }
         }

@@ -11,7 +11,7 @@
 use crate::api::file::File;
 use crate::api::filesystem::Filesystem;
 use crate::api::inode_hold::InodeHold;
-use crate::api::read_dir::{DirPlaces, ReadDir};
+use crate::api::read_dir::{DirCursor, ReadDir};
 use crate::inodes::metadata::Metadata;
 use crate::state::inode::Inode;
 use crate::tree::names::NewFile;
@@ -278,12 +278,12 @@ impl Node {
         self.volume().context().recording_errors(|| ReadDir::new(self.held.clone(), PathBuf::new()))
     }
 
-    /// Lists this directory by places, from which a later listing can continue.
+    /// Lists this directory by positions, from which a later listing can continue.
     ///
     /// # Errors
     /// As [`Node::read_dir`].
-    pub fn dir_places(&self) -> Result<DirPlaces> {
-        self.volume().context().recording_errors(|| DirPlaces::new(self.held.clone()))
+    pub fn dir_cursor(&self) -> Result<DirCursor> {
+        self.volume().context().recording_errors(|| DirCursor::new(self.held.clone()))
     }
 
     /// The target of a symlink.

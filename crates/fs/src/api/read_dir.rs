@@ -102,13 +102,13 @@ impl Iterator for ReadDir {
     }
 }
 
-/// Lists a directory by places, for callers that continue where they stopped, even in another
+/// Lists a directory by positions, for callers that continue where they stopped, even in another
 /// opening: an NFS server, `seekdir`.
 ///
-/// A place is a number from 2 to 2^63 - 1. A name keeps its place while it exists, so a name that
-/// stays is listed once, whatever happens to others. The order is that of ext4 in Linux, which is
-/// by hash of the name, except in directories without an index.
-pub struct DirPlaces {
+/// A position is a number from 2 to 2^63 - 1. A name keeps its position while it exists, so a name
+/// that stays is listed once, whatever happens to others. The order is that of ext4 in Linux, which
+/// is by hash of the name, except in directories without an index.
+pub struct DirCursor {
     inode: InodeHold,
     path: Arc<PathBuf>,
     /// The next name has this place or a later one.
@@ -118,9 +118,9 @@ pub struct DirPlaces {
     part: Option<Part>,
 }
 
-impl std::fmt::Debug for DirPlaces {
+impl std::fmt::Debug for DirCursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DirPlaces")
+        f.debug_struct("DirCursor")
             .field("path", &self.path)
             .field("place", &self.place)
             .finish_non_exhaustive()
@@ -137,18 +137,18 @@ struct Part {
     at: usize,
 }
 
-impl DirPlaces {
-    pub(crate) fn new(inode: InodeHold) -> Result<DirPlaces> {
+impl DirCursor {
+    pub(crate) fn new(inode: InodeHold) -> Result<DirCursor> {
         inode.fs().volume().file(&inode.read()).dir()?;
         let path = Arc::default();
-        Ok(DirPlaces { inode, path, place: places::FIRST, same: Vec::new(), part: None })
+        Ok(DirCursor { inode, path, place: places::FIRST, same: Vec::new(), part: None })
     }
 
-    /// Moves to `place`: 0, or a place that [`DirPlaces::look`] returned, in this or any other
-    /// opening. Names that were added or removed in the meantime are taken into account.
-    pub fn seek(&mut self, place: u64) {
+    /// Moves to `position`: 0, or a position that [`DirCursor::peek`] returned, in this or any
+    /// other opening. Names that were added or removed in the meantime are taken into account.
+    pub fn seek(&mut self, position: u64) {
         // Locks: takes `Inode` (shared).
-        let place = place.max(places::FIRST);
+        let place = position.max(places::FIRST);
         let changes = self.inode.read().moves.changes();
         if place == self.place && self.part.as_ref().is_some_and(|part| part.changes == changes) {
             return;
@@ -186,12 +186,12 @@ impl DirPlaces {
         Ok(())
     }
 
-    /// The next name and the place after it; [`DirPlaces::pass`] advances. An error reports a
-    /// damaged part of the directory, and is returned once.
+    /// The next name and the position after it; [`DirCursor::advance`] passes it. An error reports
+    /// a damaged part of the directory, and is returned once.
     ///
     /// # Errors
     /// `Corrupt`, `Device`.
-    pub fn look(&mut self) -> Option<Result<(DirEntry, u64)>> {
+    pub fn peek(&mut self) -> Option<Result<(DirEntry, u64)>> {
         // Locks: takes `Inode` (shared).
         loop {
             let is_over = match &self.part {
@@ -229,8 +229,8 @@ impl DirPlaces {
         }
     }
 
-    /// Advances past the name that [`DirPlaces::look`] returned.
-    pub fn pass(&mut self) {
+    /// Advances past the name that [`DirCursor::peek`] returned.
+    pub fn advance(&mut self) {
         let Some(part) = &mut self.part else { return };
         let Some((place, entry)) = part.batch.names.get(part.at) else { return };
         if let Ok(entry) = entry {

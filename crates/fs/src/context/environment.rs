@@ -103,13 +103,13 @@ pub struct Environment {
     /// The clock.
     pub clock: Arc<dyn Clock>,
     /// The random numbers.
-    pub chance: Arc<dyn Rng>,
+    pub rng: Arc<dyn Rng>,
 }
 
 impl Environment {
     /// A clock that always shows `now`, and numbers that depend on `seed` only.
     pub fn fixed(now: Timestamp, seed: u64) -> Environment {
-        Environment { clock: Arc::new(FixedClock(now)), chance: Arc::new(SeededRng::new(seed)) }
+        Environment { clock: Arc::new(FixedClock(now)), rng: Arc::new(SeededRng::new(seed)) }
     }
 
     /// The time now.
@@ -124,13 +124,13 @@ impl Environment {
 
     /// A random 32-bit number.
     pub fn next_u32(&self) -> u32 {
-        (self.chance.next_u64() >> 32) as u32
+        (self.rng.next_u64() >> 32) as u32
     }
 
     /// Fills `bytes` with random ones.
     pub fn fill(&self, bytes: &mut [u8]) {
         for part in bytes.chunks_mut(8) {
-            let word = self.chance.next_u64().to_le_bytes();
+            let word = self.rng.next_u64().to_le_bytes();
             part.copy_from_slice(&word[..part.len()]);
         }
     }
@@ -139,7 +139,7 @@ impl Environment {
 /// The system's clock and randomness.
 impl Default for Environment {
     fn default() -> Environment {
-        Environment { clock: Arc::new(SystemClock), chance: Arc::new(SystemRng::default()) }
+        Environment { clock: Arc::new(SystemClock), rng: Arc::new(SystemRng::default()) }
     }
 }
 

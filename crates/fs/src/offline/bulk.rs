@@ -83,7 +83,7 @@ impl std::fmt::Debug for Loader {
 ///
 /// # Errors
 /// `Corrupt`; `NotSupported` for files that the feature does not allow; `Device`.
-pub fn sum_data(device: &Arc<dyn BlockDevice>) -> Result<()> {
+pub fn checksum_data(device: &Arc<dyn BlockDevice>) -> Result<()> {
     crate::inodes::data_csum::fill::fill(device)
 }
 

@@ -108,7 +108,7 @@ impl OpenOptions {
             device = Arc::new(ReadOnly::new(device));
         }
         if let Some(mirror) = &mirror {
-            match mirror.behind_bytes() {
+            match mirror.out_of_sync_bytes() {
                 bytes if bytes > RESYNC_AT_ONCE => Mirror::resync_in_background(mirror)?,
                 _ => make_members_equal(mirror, &())?,
             }

@@ -66,7 +66,7 @@ impl OpenOptions {
         let report = self.recover_device(&device, &superblock, hold.as_ref())?;
         // A larger resync is left to the next program that opens the volume. Until then only the
         // source is read there.
-        if let Some(mirror) = mirror.filter(|mirror| mirror.behind_bytes() <= RESYNC_AT_ONCE) {
+        if let Some(mirror) = mirror.filter(|mirror| mirror.out_of_sync_bytes() <= RESYNC_AT_ONCE) {
             make_members_equal(&mirror, &())?;
         }
         Ok((device, hold, report))

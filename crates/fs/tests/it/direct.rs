@@ -15,7 +15,7 @@ use extant_blockdev::MemoryDevice;
 use std::sync::Arc;
 
 /// Each way of copying or not copying.
-pub const ALL: [Bounce; 4] = [Bounce::Auto, Bounce::Always, Bounce::Summed, Bounce::Never];
+pub const ALL: [Bounce; 4] = [Bounce::Auto, Bounce::Always, Bounce::Checksummed, Bounce::Never];
 
 /// The options for one of them.
 pub fn by(bounce: Bounce) -> DirectOptions {

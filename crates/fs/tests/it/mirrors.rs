@@ -135,7 +135,7 @@ fn each_repaired_place_is_reported() {
     let mut places = BTreeSet::new();
     for error in &reported {
         assert_eq!(Path::new(&error.member), paths[1], "{error}");
-        let MemberProblem::Mended { at, len } = error.problem else { panic!("{error}") };
+        let MemberProblem::Repaired { at, len } = error.problem else { panic!("{error}") };
         let range = at as usize..(at + len) as usize;
         assert!(a[range.clone()] == b[range.clone()], "{error}");
         assert!(places.insert(at), "reported twice: {error}");

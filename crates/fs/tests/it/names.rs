@@ -488,14 +488,14 @@ fn a_translator_leaves_the_part_of_a_volume_that_a_shrink_cuts_off() {
 fn from_place(dir: &Node, place: u64, step: usize) -> Vec<(String, u64)> {
     let (mut all, mut place) = (Vec::new(), place);
     loop {
-        let mut places = dir.dir_places().unwrap();
+        let mut places = dir.dir_cursor().unwrap();
         places.seek(place);
         let before = all.len();
         while all.len() - before < step
-            && let Some(next) = places.look()
+            && let Some(next) = places.peek()
         {
             let (entry, after) = next.unwrap();
-            places.pass();
+            places.advance();
             all.push((entry.file_name().to_string_lossy().into_owned(), after));
         }
         let Some((_, after)) = all.get(before..).and_then(<[_]>::last) else { return all };
@@ -538,18 +538,18 @@ fn a_directory_offset_is_valid_in_every_opening_and_after_any_change() {
                     assert_eq!(rest, order[at + 1..], "{kind} {count}: after name {at}");
                 }
                 // One opening, during which names are added and removed.
-                let mut places = dir.dir_places().unwrap();
+                let mut places = dir.dir_cursor().unwrap();
                 let (mut given, mut place, mut round) = (Vec::new(), 0, 0);
                 loop {
                     places.seek(place);
                     for _ in 0..10 {
-                        let Some(next) = places.look() else { break };
+                        let Some(next) = places.peek() else { break };
                         let (entry, after) = next.unwrap();
-                        places.pass();
+                        places.advance();
                         given.push(entry.file_name().to_string_lossy().into_owned());
                         place = after;
                     }
-                    if places.look().is_none() {
+                    if places.peek().is_none() {
                         break;
                     }
                     for n in (round * 10..round * 10 + 10).filter(|n| *n < count) {

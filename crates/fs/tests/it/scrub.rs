@@ -161,11 +161,15 @@ fn a_scrub_reports_undecided_blocks_and_copies_no_damage_from_a_trusted_member()
         let opened = mirror(&devices);
         let report = scrub(&opened, &Scrub::default(), &()).unwrap();
         let known = report.unresolved.iter().filter(|block| block.is_known).count();
-        assert_eq!((report.unresolved.len(), known, report.mended_blocks), (4, 3, 0), "{report:?}");
+        assert_eq!(
+            (report.unresolved.len(), known, report.repaired_blocks),
+            (4, 3, 0),
+            "{report:?}"
+        );
         let options = Scrub { write: true, trust: None, ..Scrub::default() };
         let report = scrub(&opened, &options, &()).unwrap();
         let left: Vec<_> = report.unresolved.iter().map(|found| found.range.start).collect();
-        assert_eq!((left, report.mended_blocks), (vec![data * 4096], 3), "{report:?}");
+        assert_eq!((left, report.repaired_blocks), (vec![data * 4096], 3), "{report:?}");
         assert_ne!(byte(&devices[0], data * 4096 + 5), byte(&devices[1], data * 4096 + 5));
         flip(trusted, place("inode"));
         let options = Scrub { write: true, trust: Some(trusted), ..Scrub::default() };
@@ -248,7 +252,7 @@ fn the_right_member_is_unchanged_whatever_the_other_contains() {
             drop(opened);
             expect_same(&alone(&devices[1 - bad]), &want, &context);
             judge(&*devices[1 - bad]);
-            (repaired, left) = (repaired + report.mended_blocks, left + report.unresolved.len());
+            (repaired, left) = (repaired + report.repaired_blocks, left + report.unresolved.len());
             if features == "data_csum" {
                 assert!(report.unresolved.is_empty(), "{context}: {report:?}");
                 expect_equal(&devices, &context);
@@ -306,10 +310,14 @@ fn blocks_that_an_unfinished_rebuild_did_not_reach_are_no_damage() {
                 drop(opened);
                 // A part has no intent bit, and is out of date again.
                 let opened = mirror(&devices);
-                let stale = opened.behind_bytes();
+                let stale = opened.out_of_sync_bytes();
                 assert!(stale > 0, "{context}");
                 expect_nothing(&changes(&opened, false), &context);
-                assert_eq!(opened.behind_bytes(), stale, "{context}: nothing was to be copied");
+                assert_eq!(
+                    opened.out_of_sync_bytes(),
+                    stale,
+                    "{context}: nothing was to be copied"
+                );
                 drop(opened);
                 let report = changes(&mirror(&devices), true);
                 assert!(report.unresolved.is_empty(), "{context}: {report:?}");
@@ -332,7 +340,7 @@ fn differences_after_a_crash_are_no_damage_to_a_reader() {
     fs.sync().unwrap();
     // At the power cut, the members were not equal.
     let devices = copies(&base);
-    let stale = mirror(&devices).behind_bytes();
+    let stale = mirror(&devices).out_of_sync_bytes();
     assert!(stale > 0);
     let record = record_of(&*devices[1]).unwrap().unwrap();
     let member::Kind::Mirrored { region_log2 } = record.kind else { panic!("no mirror") };
@@ -404,7 +412,7 @@ fn members_that_differ_in_all_are_reported_after_so_many_blocks() {
         let report = report.unwrap();
         let blocks = options.blocks_max;
         assert!(report.more, "{report:?}");
-        assert_eq!((report.differing_blocks, report.mended_blocks), (blocks, 0));
+        assert_eq!((report.differing_blocks, report.repaired_blocks), (blocks, 0));
         // All are adjacent, and what follows was not compared.
         assert_eq!(report.unresolved.len(), 1, "{report:?}");
         assert_eq!(report.unresolved[0].range, from..from + ((blocks as u64) << 10));

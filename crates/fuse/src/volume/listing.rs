@@ -1,7 +1,7 @@
 //! Directories: opening and listing.
 //!
 //! ```text
-//!   offset   1: "."   2: ".."   3…: after a name, by its place in the directory (`DirPlaces`)
+//!   offset   1: "."   2: ".."   3…: after a name, by its place in the directory (`DirCursor`)
 //! ```
 //!
 //! A place means the same in every opening and after any change, as an NFS server requires. Only
@@ -13,7 +13,7 @@ use super::handles::HandleTable;
 use super::nodes::id_of;
 use super::{KEPT, errno};
 use crate::operations::{Answer, Attributes, Entry, HandleId, Listing, NodeId};
-use extant::{DirEntry, DirPlaces, FileKind, InodeFlags, Node};
+use extant::{DirCursor, DirEntry, FileKind, InodeFlags, Node};
 use extant_base::lock::{Mutex, Rank};
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -38,7 +38,7 @@ struct OpenDir {
 /// Position of the listing.
 #[derive(Default)]
 struct At {
-    names: Option<DirPlaces>,
+    names: Option<DirCursor>,
     /// An error that the next call returns.
     next: Option<Errno>,
     /// Errors already reported. Each is reported once until the listing restarts from the
@@ -130,11 +130,11 @@ impl OpenDirs {
         let At { names, reported, next: next_answer } = at;
         let names = match names {
             Some(names) => names,
-            None => names.insert(dir.dir_places().map_err(errno)?),
+            None => names.insert(dir.dir_cursor().map_err(errno)?),
         };
         names.seek(offset);
         let mut some = false;
-        while let Some(next) = names.look() {
+        while let Some(next) = names.peek() {
             let (entry, after) = match next {
                 Ok(next) => next,
                 Err(error) if !reported.insert(error.to_string()) => continue,
@@ -148,7 +148,7 @@ impl OpenDirs {
             if !into.fits(entry.name_bytes().len()) {
                 return Ok(());
             }
-            names.pass();
+            names.advance();
             some = true;
             let name = OsStr::from_bytes(entry.name_bytes());
             let ino = u64::from(entry.ino().get());

@@ -234,7 +234,7 @@ impl ImageBuilder {
             return Err(BuildError::Stopped);
         }
         let data = Arc::clone(&device) as Arc<dyn BlockDevice>;
-        extant::bulk::sum_data(&data).map_err(BuildError::Engine)?;
+        extant::bulk::checksum_data(&data).map_err(BuildError::Engine)?;
         drop(data);
         progress.begin(Phase::BuildFlush, 0);
         let built = Built {

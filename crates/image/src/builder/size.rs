@@ -57,7 +57,7 @@ pub(crate) struct Size {
 
 impl<'a> Sizing<'a> {
     pub(crate) fn new(builder: &ImageBuilder, job: &'a Job<'a>, mkfs: MkfsOptions) -> Sizing<'a> {
-        let ea_inode = mkfs.wished().incompat.contains(Incompat::EA_INODE);
+        let ea_inode = mkfs.requested_features().incompat.contains(Incompat::EA_INODE);
         let values = || job.tree.iter().map(|(id, _)| job.tree.xattrs(id).len() as u64).sum();
         Sizing {
             value_inodes: Cell::new(if ea_inode { values() } else { 0 }),

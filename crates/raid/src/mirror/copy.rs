@@ -51,7 +51,7 @@ impl Mirror {
             index: place.slot.index,
             active: place.active,
             rebuilding: place.rebuilding,
-            behind_bytes: if place.active { out_of_sync(&place.out_of_sync) } else { 0 },
+            out_of_sync_bytes: if place.active { out_of_sync(&place.out_of_sync) } else { 0 },
         });
         places.collect()
     }
@@ -68,7 +68,7 @@ impl Mirror {
     }
 
     /// Bytes in regions in which a member is out of sync.
-    pub fn behind_bytes(&self) -> u64 {
+    pub fn out_of_sync_bytes(&self) -> u64 {
         let state = self.state.lock();
         let any = |region: usize| {
             state.places.iter().any(|place| place.active && place.out_of_sync.get(region))
@@ -232,7 +232,7 @@ impl Mirror {
             return Err(Error::ReadOnly);
         }
         let _copier = self.copier.lock();
-        let total = self.behind_bytes();
+        let total = self.out_of_sync_bytes();
         let (mut done, mut recorded) = (0, 0);
         if !progress(0, total) {
             return Ok(false);

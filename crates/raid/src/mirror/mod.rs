@@ -143,7 +143,7 @@ impl Mirror {
     }
 
     /// Sets the handler for problems after the opening: a member that fails while the volume goes
-    /// on without it, and a bad range that a read found and repaired ([`MemberProblem::Mended`]).
+    /// on without it, and a bad range that a read found and repaired ([`MemberProblem::Repaired`]).
     /// Only the first call has an effect.
     ///
     /// Any thread may call the handler, with any locks held: the handler must not use the mirror.

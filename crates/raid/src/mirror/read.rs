@@ -131,7 +131,7 @@ impl Mirror {
         }
         let (at, len) = (range.start, range.end - range.start);
         for place in self.repaired(range, bad, good, verify) {
-            self.report(place, MemberProblem::Mended { at, len });
+            self.report(place, MemberProblem::Repaired { at, len });
         }
     }
 

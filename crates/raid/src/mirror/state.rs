@@ -62,7 +62,7 @@ pub struct PlaceState {
     /// It is being rebuilt.
     pub rebuilding: bool,
     /// Bytes that are out of sync.
-    pub behind_bytes: u64,
+    pub out_of_sync_bytes: u64,
 }
 
 /// Number of sequential read streams that are remembered.

@@ -141,7 +141,7 @@ fn when_all_members_fail_the_caller_gets_the_error_and_sees_one_content() {
     for _ in 0..10 {
         assert_eq!(bytes(&mirror, 8192, 4096), [1; 4096]);
     }
-    assert!(mirror.behind_bytes() > 0);
+    assert!(mirror.out_of_sync_bytes() > 0);
     assert!(mirror.resync(&mut |_, _| true).unwrap());
     assert_eq!(bytes(faulty[1].inner(), 8192, 4096), [1; 4096]);
 }
@@ -182,7 +182,7 @@ fn a_verified_read_finds_and_repairs_wrong_bytes() {
             assert!(verify(&buf));
         }
         assert_eq!(bytes(sick, 8200, 1), [5]);
-        let mended = (format!("m{n}"), MemberProblem::Mended { at: 8192, len: 4096 });
+        let mended = (format!("m{n}"), MemberProblem::Repaired { at: 8192, len: 4096 });
         assert_eq!(std::mem::take(&mut *reported.lock()), [mended], "reported once");
     }
     devices.iter().for_each(|device| device.write_at(ByteOffset(8200), &[6]).unwrap());
@@ -329,7 +329,7 @@ fn a_new_member_gets_everything_while_others_write() {
         assert!(reported > 0);
         stop.store(true, Ordering::Relaxed);
     });
-    assert!(mirror.places().iter().all(|place| !place.rebuilding && place.behind_bytes == 0));
+    assert!(mirror.places().iter().all(|place| !place.rebuilding && place.out_of_sync_bytes == 0));
     assert!(mirror.compare(4096, 9, &mut |_, _| true).unwrap().ranges.is_empty());
     drop(mirror);
     assert_eq!(open(&devices).unwrap().left_out().len(), 0);
@@ -355,7 +355,7 @@ fn a_stopped_rebuild_continues_and_is_not_read_before_its_end() {
     drop(mirror);
     assert_eq!(problem(open(&[Arc::clone(&blank)])).1, MemberProblem::Unfinished);
     let mirror = open(&[Arc::clone(&devices[0]), Arc::clone(&blank)]).unwrap();
-    assert!(mirror.behind_bytes() > 0);
+    assert!(mirror.out_of_sync_bytes() > 0);
     for at in (8192..2 << 20).step_by(65536) {
         assert_eq!(bytes(&mirror, at, 4096), [4; 4096]);
     }
@@ -439,7 +439,7 @@ fn members_that_differ_from_the_start_are_resynced() {
     devices[1].write_at(ByteOffset(2 << 20), &[1; 4096]).unwrap();
     create(&parts(&devices), Wanted::Mirrored { alike: false }, [1; 16], LEN).unwrap();
     let mirror = open(&devices).unwrap();
-    assert_eq!(mirror.behind_bytes(), LEN);
+    assert_eq!(mirror.out_of_sync_bytes(), LEN);
     assert_eq!(bytes(&mirror, 2 << 20, 4096), [0; 4096]);
     assert!(mirror.resync(&mut |_, _| true).unwrap());
     assert_eq!(bytes(&devices[1], 2 << 20, 4096), [0; 4096]);

@@ -57,7 +57,7 @@ pub fn run(data: &[u8]) {
     }
     let Some((reader, devices)) = mirror(false) else { return };
     let looked = checked(scrub(&reader, &options, &()));
-    assert!(looked.is_none_or(|report| report.mended_blocks == 0));
+    assert!(looked.is_none_or(|report| report.repaired_blocks == 0));
     for (device, copy) in devices.iter().zip(&copies) {
         let mut was = vec![0; copy.len() as usize];
         copy.read_at(ByteOffset(0), &mut was).expect("memory");
@@ -79,7 +79,7 @@ pub fn run(data: &[u8]) {
     for _ in 0..8 {
         let Some(again) = checked(scrub(&writer, &options, &())) else { return };
         assert!(last.more || blocks(&again) <= blocks(&last), "{last:?}, then {again:?}");
-        if again.mended_blocks == 0 {
+        if again.repaired_blocks == 0 {
             return;
         }
         last = again;

@@ -76,7 +76,7 @@ impl FormatOptions {
         }
         // -O must not contradict what the name of the set promises.
         if let Some(set) = &set {
-            set.check(&options.wished()).map_err(Failure::usage)?;
+            set.check(&options.requested_features()).map_err(Failure::usage)?;
         }
         if let Some(size) = self.block_size {
             options = options.block_size(size);

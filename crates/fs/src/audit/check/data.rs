@@ -75,7 +75,7 @@ fn check_file(view: &View<'_>, volume: &Volume) {
         let first = item as u64 * at_once;
         for index in first..(first + at_once).min(blocks) {
             let Ok(nr) = volume.data_checksums().place_of_checksums(index) else { continue };
-            let at = Site::of_ino(Ino::DATA_SUMS);
+            let at = Site::of_ino(Ino::CHECKSUM_FILE);
             bytes.resize(size.bytes(), 0);
             if view.read_blocks(nr.0, bytes, at)
                 && let Err(error) = data_sums::check(bytes, index, view.csum_seed, at.block(nr.0))

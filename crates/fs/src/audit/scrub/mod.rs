@@ -80,7 +80,7 @@ pub struct Report {
     /// How many blocks differed between members.
     pub differing_blocks: usize,
     /// How many of them are equal now.
-    pub mended_blocks: usize,
+    pub repaired_blocks: usize,
     /// The rest of them.
     pub unresolved: Vec<Difference>,
     /// There were more differences than the limit: their number is unknown, and nothing was
@@ -182,7 +182,7 @@ impl Report {
 ///
 /// Errors: `Device` if the source cannot be read.
 pub(crate) fn make_members_equal(mirror: &Arc<Mirror>, progress: &dyn Progress) -> Result<()> {
-    if mirror.behind_bytes() == 0 {
+    if mirror.out_of_sync_bytes() == 0 {
         return Ok(());
     }
     let unit = block_bytes(mirror);
@@ -324,7 +324,7 @@ fn apply(
             }
         }
         match options.write && is_known {
-            true => report.mended_blocks += 1,
+            true => report.repaired_blocks += 1,
             false => report.add_unresolved(block, is_known),
         }
     }

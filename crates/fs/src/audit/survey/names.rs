@@ -198,7 +198,7 @@ pub(super) fn own_files(fs: &Filesystem, cells: &Cells, options: &Options) -> Pr
     let quotas = [sb.usr_quota_inum, sb.grp_quota_inum, sb.prj_quota_inum].into_iter();
     let quotas = quotas.filter(|_| sb.features.ro_compat.contains(RoCompat::QUOTA));
     let orphans = sb.features.compat.contains(Compat::ORPHAN_FILE).then_some(sb.orphan_file_inum);
-    let checksum_file = volume.data_checksums().has_data_csum().then_some(Ino::DATA_SUMS.get());
+    let checksum_file = volume.data_checksums().has_data_csum().then_some(Ino::CHECKSUM_FILE.get());
     let journal = sb.has_journal().then_some(sb.journal_inum);
     for ino in
         journal.into_iter().chain(quotas).chain(orphans).chain(checksum_file).filter_map(Ino::new)

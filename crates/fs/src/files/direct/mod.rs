@@ -71,7 +71,7 @@ pub enum Bounce {
     Always,
     /// Always, and the checksums of a write's blocks are computed in the same pass, as for a file
     /// with data checksums.
-    Summed,
+    Checksummed,
     /// Only when the caller's memory cannot be lent. For memory that is not aligned, the device
     /// uses its own, slower path.
     Never,

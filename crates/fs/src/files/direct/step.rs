@@ -153,7 +153,7 @@ impl DirectSteps<'_> {
         step.stability = step.stability.max(match options.bounce {
             Bounce::Auto | Bounce::Never => Stability::Any,
             Bounce::Always => Stability::Stable,
-            Bounce::Summed => Stability::Checksummed,
+            Bounce::Checksummed => Stability::Checksummed,
         });
         if step.stability == Stability::Any {
             match self.lend(step, memory, access, options, piece) {

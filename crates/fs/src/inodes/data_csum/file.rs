@@ -16,7 +16,7 @@ use rangemap::RangeSet;
 ///
 /// Errors: `DataSumsFile`, naming the first block that has one; what the map gives.
 pub(crate) fn open_checksum_file(volume: &Volume) -> Result<ChecksumFile> {
-    let ino = Ino::DATA_SUMS;
+    let ino = Ino::CHECKSUM_FILE;
     let at = Site::of_ino(ino);
     let wrong = || at.corrupt(What::DataSumsFile);
     let body = volume.inodes().read(ino)?;
@@ -64,7 +64,7 @@ impl<'a> DataChecksums<'a> {
         let block = self.volume.journal().cache().get(nr)?;
         let role = Role::DataSums(index).kind();
         if !block.is_verified_as(role) {
-            let at = Site::of_ino(Ino::DATA_SUMS).block(nr);
+            let at = Site::of_ino(Ino::CHECKSUM_FILE).block(nr);
             let check =
                 |bytes: &[u8]| data_sums::check(bytes, index, self.volume.checksum_seed(), at);
             let is_empty = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
@@ -82,7 +82,7 @@ impl<'a> DataChecksums<'a> {
     /// Where block `index` of the checksum file is, and how many blocks from there on are
     /// neighbours.
     pub(crate) fn place_of_checksums(self, index: u64) -> Result<(BlockNr, u64)> {
-        let wrong = || Site::of_ino(Ino::DATA_SUMS).corrupt(What::DataSumsFile);
+        let wrong = || Site::of_ino(Ino::CHECKSUM_FILE).corrupt(What::DataSumsFile);
         self.checksum_file()?.place(index).ok_or_else(wrong)
     }
 

@@ -110,7 +110,7 @@ impl ChecksumWriter<'_> {
     }
 
     fn place(&self, index: u64) -> Result<BlockNr> {
-        let wrong = || Site::of_ino(Ino::DATA_SUMS).corrupt(extant_base::What::DataSumsFile);
+        let wrong = || Site::of_ino(Ino::CHECKSUM_FILE).corrupt(extant_base::What::DataSumsFile);
         self.file.place(index).map(|(nr, _)| nr).ok_or_else(wrong)
     }
 

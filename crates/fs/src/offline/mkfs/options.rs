@@ -187,7 +187,7 @@ impl MkfsOptions {
 
     /// The features requested so far. Making the volume may add or drop features that follow from
     /// others or from the size: [`Made`](crate::offline::mkfs::Made) has the result.
-    pub fn wished(&self) -> Features {
+    pub fn requested_features(&self) -> Features {
         self.base
     }
 

@@ -336,8 +336,8 @@ pub(crate) fn make_checksum_file(
     let blocks = u32::try_from(blocks)
         .map_err(|_| Error::Invalid("data_csum needs larger blocks on a volume of this size"))?;
     let handle = volume.journal().start(CREDITS)?;
-    let mut body = fresh(volume, Ino::DATA_SUMS, 0o100_600, 1)?;
-    let goal = volume.space().group_start(Ino::DATA_SUMS);
+    let mut body = fresh(volume, Ino::CHECKSUM_FILE, 0o100_600, 1)?;
+    let goal = volume.space().group_start(Ino::CHECKSUM_FILE);
     let state = ExtentState::Written;
     volume.file_mut(&mut body).fill_from(goal, &handle, 0..blocks, state, &mut |run| match run
         .target

@@ -30,7 +30,7 @@ use extant_ondisk::superblock::VolumeState;
 pub(super) fn make(exclusive: &Exclusive, volume: &Volume) -> Result<()> {
     let size = volume.block_size();
     let blocks = data_sums::file_blocks(size, volume.geometry().blocks_count());
-    if let Ok(body) = volume.inodes().read(Ino::DATA_SUMS)
+    if let Ok(body) = volume.inodes().read(Ino::CHECKSUM_FILE)
         && (body.disk.links > 0 || body.disk.mode != 0)
     {
         // The file may be left over from a removal of the feature bit alone.
@@ -40,7 +40,7 @@ pub(super) fn make(exclusive: &Exclusive, volume: &Volume) -> Result<()> {
                 "data_csum needs inode 5, the boot loader's, which is in use",
             ));
         }
-        files::free_file(volume, Ino::DATA_SUMS.get())?;
+        files::free_file(volume, Ino::CHECKSUM_FILE.get())?;
     }
     let free = volume.space().free_clusters();
     if free < blocks.saturating_add(64) {

@@ -23,7 +23,7 @@ pub(super) fn switch(
 ) -> Result<()> {
     match switched(old, new, FeatureBit::RoCompat(RoCompat::DATA_CSUM)) {
         Some(true) => data_csum::make(exclusive, volume)?,
-        Some(false) => free_file(volume, Ino::DATA_SUMS.get())?,
+        Some(false) => free_file(volume, Ino::CHECKSUM_FILE.get())?,
         None => {}
     }
     if switched(old, new, FeatureBit::Compat(Compat::ORPHAN_FILE)) == Some(false) {

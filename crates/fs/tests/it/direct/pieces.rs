@@ -53,7 +53,7 @@ fn each_byte_of_a_long_transfer_is_moved_once() {
             let lent = after.lent_bytes - before.lent_bytes;
             let all = bytes.len() as u64;
             let want = match bounce {
-                Bounce::Always | Bounce::Summed => (3 * all, 0),
+                Bounce::Always | Bounce::Checksummed => (3 * all, 0),
                 _ if features.is_empty() => (0, 3 * all),
                 _ => (2 * all, all),
             };

@@ -33,7 +33,7 @@ fn each_byte_is_lent_or_copied_once_and_never_both() {
             let lent = after.lent_bytes - before.lent_bytes;
             let want = match bounce {
                 Bounce::Auto | Bounce::Never => (0, 6 * MIB as u64),
-                Bounce::Always | Bounce::Summed => (6 * MIB as u64, 0),
+                Bounce::Always | Bounce::Checksummed => (6 * MIB as u64, 0),
             };
             assert_eq!((copied, lent), want, "{bounce:?}");
             assert_eq!(after.buffered_bytes, 0);
@@ -174,7 +174,7 @@ fn a_transfer_that_may_not_wait_returns_would_block() {
     while blocks(file.write_direct_at(&bytes, 0, &now)) {
         file.write_direct_at(&bytes, 0, &by(Bounce::Auto)).unwrap();
     }
-    for bounce in [Bounce::Always, Bounce::Summed] {
+    for bounce in [Bounce::Always, Bounce::Checksummed] {
         let now = DirectOptions { bounce, ..now };
         assert!(blocks(file.write_direct_at(&bytes, 0, &now)), "a copy may wait for memory");
         assert!(blocks(file.read_direct_at(&mut back, 0, &now)));
