@@ -94,7 +94,7 @@ impl Subject for Extant {
 
 impl Dir for Node {
     fn create(&self, name: &str) -> Result<()> {
-        Node::create(self, name, &NewFile::default())?;
+        Node::create_file(self, name, &NewFile::default())?;
         Ok(())
     }
 
@@ -104,7 +104,7 @@ impl Dir for Node {
     }
 
     fn unlink(&self, name: &str) -> Result<()> {
-        Ok(Node::unlink(self, name)?)
+        Ok(Node::remove_file(self, name)?)
     }
 }
 

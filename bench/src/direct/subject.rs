@@ -73,7 +73,7 @@ impl Subject {
                 let mut options = OpenOptions::new();
                 options.write(true).page_cache_bytes(64 << 20);
                 let fs = options.open_device(Arc::new(Past(direct(store)?)))?;
-                let file = fs.root()?.create("data", &NewFile::default())?.open()?;
+                let file = fs.root()?.create_file("data", &NewFile::default())?.open()?;
                 let bytes = AlignedBuf::zeroed(1 << 20);
                 for at in (0..len).step_by(bytes.len()) {
                     file.write_direct_at(&bytes, at, &DirectOptions::default())?;

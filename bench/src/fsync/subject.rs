@@ -131,7 +131,7 @@ impl Volume for Extant {
 
 impl Dir for Node {
     fn create(&self, name: &str) -> Result<Box<dyn File>> {
-        let node = match Node::create(self, name, &NewFile::default()) {
+        let node = match Node::create_file(self, name, &NewFile::default()) {
             Ok(node) => node,
             Err(extant::Error::Exists) => self.lookup(name)?,
             Err(error) => return Err(error.into()),
@@ -140,7 +140,7 @@ impl Dir for Node {
     }
 
     fn unlink(&self, name: &str) -> Result<()> {
-        Ok(Node::unlink(self, name)?)
+        Ok(Node::remove_file(self, name)?)
     }
 
     fn sync(&self) -> Result<()> {

@@ -119,7 +119,7 @@ pub(crate) fn fresh(dir: &Path, tib: u64, meter: &Meter) -> Result<()> {
     allocations(&fs, "/timed", "empty", meter)?;
     meter.step("create", (CALLS, "file"), || {
         let root = fs.root()?;
-        let each = |n| Ok(root.create(format!("f{n}"), &NewFile::default()).map(drop)?);
+        let each = |n| Ok(root.create_file(format!("f{n}"), &NewFile::default()).map(drop)?);
         (0..CALLS).try_for_each(each)
     })?;
     meter.step("first statfs", (1, "call"), || Ok(fs.space()))?;

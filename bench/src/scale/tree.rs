@@ -28,7 +28,7 @@ pub(crate) fn run(dir: &Path, files: u64, meter: &Meter) -> Result<()> {
                 dir = Some(fs.create_dir(format!("/d{}", n / FILES), &NewFile::directory())?);
             }
             let dir = dir.as_ref().expect("made with its first file");
-            dir.create(format!("file-{}", n % FILES), &NewFile::default())?;
+            dir.create_file(format!("file-{}", n % FILES), &NewFile::default())?;
         }
         Ok(())
     })?;
@@ -52,7 +52,7 @@ pub(crate) fn run(dir: &Path, files: u64, meter: &Meter) -> Result<()> {
     meter.step("remove", (files, "file"), || {
         for n in 0..files / FILES {
             let dir = fs.node(format!("/d{n}"))?;
-            (0..FILES).try_for_each(|n| dir.unlink(format!("file-{n}")))?;
+            (0..FILES).try_for_each(|n| dir.remove_file(format!("file-{n}")))?;
             fs.remove_dir(format!("/d{n}"))?;
         }
         Ok(fs.sync()?)

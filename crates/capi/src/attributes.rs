@@ -113,8 +113,8 @@ pub unsafe extern "C" fn extant_utime(
         // SAFETY: times, or NULL.
         let (accessed, modified) = unsafe { (accessed.as_ref(), modified.as_ref()) };
         let changes = SetAttributes {
-            atime: accessed.map(time).transpose()?,
-            mtime: modified.map(time).transpose()?,
+            accessed: accessed.map(time).transpose()?,
+            modified: modified.map(time).transpose()?,
             ..Default::default()
         };
         // SAFETY: the caller passes an open handle and a string.
@@ -122,7 +122,7 @@ pub unsafe extern "C" fn extant_utime(
         let now = extant::Environment::default().now();
         done(node.set_attributes(&match (accessed, modified) {
             (None, None) => {
-                SetAttributes { atime: Some(now), mtime: Some(now), touch: true, ..changes }
+                SetAttributes { accessed: Some(now), modified: Some(now), touch: true, ..changes }
             }
             _ => changes,
         }))
@@ -153,7 +153,7 @@ pub unsafe extern "C" fn extant_mknod(
             return Err(Fault::invalid("a device has a number up to 4095:1048575"));
         }
         let rdev = is_device.then_some(DeviceNumber { major, minor });
-        let new = NewFile { mode: permissions(mode & !KIND)?, rdev, ..NewFile::default() };
+        let new = NewFile { mode: permissions(mode & !KIND)?, device: rdev, ..NewFile::default() };
         // SAFETY: the caller passes an open handle and a string.
         let (volume, name) = unsafe { (handle(volume)?, path(name)?) };
         match kind {

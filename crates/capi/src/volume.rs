@@ -53,7 +53,7 @@ impl From<Metadata> for Stat {
             size: found.len(),
             sectors: found.sectors(),
             mode: found.mode(),
-            links: found.links(),
+            links: found.nlink(),
             uid: found.uid(),
             gid: found.gid(),
             accessed: found.accessed().into(),

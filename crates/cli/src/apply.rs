@@ -234,11 +234,11 @@ impl<'a> Apply<'a> {
         }
         drop(there);
         if let Some(target) = outside {
-            self.change.at(path, |_| dir.link(os_name, target))?;
+            self.change.at(path, |_| dir.hard_link(target, os_name))?;
             return Ok(None);
         }
         if let Some(first) = self.linked.get(&id) {
-            self.change.at(path, |fs| dir.link(os_name, &fs.node_of_ino(*first)?))?;
+            self.change.at(path, |fs| dir.hard_link(&fs.node_of_ino(*first)?, os_name))?;
             return Ok(None);
         }
         let made = self.make(id, dir, os_name, path)?;
@@ -254,18 +254,18 @@ impl<'a> Apply<'a> {
         let node = *self.tree.node(id);
         let new = new_file(&node.meta);
         let special = |kind: FileKind, rdev: Option<DeviceNumber>| {
-            let new = NewFile { rdev, ..new };
+            let new = NewFile { device: rdev, ..new };
             self.change.at(path, |_| dir.mknod(name, kind, &new))
         };
         match node.kind {
             Kind::File { size, .. } => {
-                let made = self.change.at(path, |_| dir.create(name, &new))?;
+                let made = self.change.at(path, |_| dir.create_file(name, &new))?;
                 self.file(id, &made, path, size)?;
                 Ok(made)
             }
             Kind::Symlink(_) => {
                 let target = OsStr::from_bytes(self.tree.target(id));
-                self.change.at(path, |_| dir.symlink(name, target, &new))
+                self.change.at(path, |_| dir.symlink(target, name, &new))
             }
             Kind::CharDevice { major, minor } => {
                 special(FileKind::CharDevice, Some(DeviceNumber { major, minor }))
@@ -322,8 +322,8 @@ impl<'a> Apply<'a> {
             })?;
         }
         let times = SetAttributes {
-            mtime: Some(timestamp(meta.mtime)),
-            atime: Some(timestamp(extra.atime.unwrap_or(meta.mtime))),
+            modified: Some(timestamp(meta.mtime)),
+            accessed: Some(timestamp(extra.atime.unwrap_or(meta.mtime))),
             ..SetAttributes::default()
         };
         self.change.at(path, |_| node.set_attributes(&times))
@@ -333,7 +333,7 @@ impl<'a> Apply<'a> {
     fn remove(&self, dir: &Node, name: &[u8], there: &Node, path: &[u8]) -> Result<(), Failure> {
         match there.metadata().is_dir() {
             true => self.change.at(path, |fs| fs.remove_dir_all(as_path(path))),
-            false => self.change.at(path, |_| dir.unlink(OsStr::from_bytes(name))),
+            false => self.change.at(path, |_| dir.remove_file(OsStr::from_bytes(name))),
         }
     }
 

@@ -107,7 +107,7 @@ impl Record {
             mode: format!("{:04o}", meta.permissions()),
             uid: meta.uid(),
             gid: meta.gid(),
-            nlink: meta.links(),
+            nlink: meta.nlink(),
             size: meta.len(),
             mtime: meta.modified().into(),
             rdev: meta.device().map(|device| (device.major, device.minor)),

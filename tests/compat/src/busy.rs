@@ -87,10 +87,10 @@ impl Busy {
         let name = |n: usize| format!("{n:03}-{}", "long-name-".repeat(1 + n % 12));
         for n in 0..CROWD {
             let new = self.new_file(0o600);
-            crowd.create(name(n), &new)?;
+            crowd.create_file(name(n), &new)?;
         }
         for n in (0..CROWD).step_by(3) {
-            crowd.unlink(name(n))?;
+            crowd.remove_file(name(n))?;
         }
         Ok(())
     }
@@ -150,8 +150,8 @@ impl Busy {
                 mode: Some([0o600, 0o4755, 0o2711, 0o000][n % 4]),
                 uid: Some(n as u32 * 30_000),
                 gid: (n % 2 == 0).then_some(70_000),
-                mtime: Some(Timestamp { sec: -5, nsec: 999_999_999 }),
-                atime: Some(Timestamp { sec: (1 << 31) + n as i64, nsec: 1 }),
+                modified: Some(Timestamp { sec: -5, nsec: 999_999_999 }),
+                accessed: Some(Timestamp { sec: (1 << 31) + n as i64, nsec: 1 }),
                 ..SetAttributes::default()
             };
             // Inodes of 128 bytes cannot express times before 1901 or after 2038.
@@ -178,7 +178,7 @@ impl Busy {
         }
         self.fs.mknod("/busy/e/pipe", FileKind::Fifo, &new)?;
         self.fs.mknod("/busy/e/socket", FileKind::Socket, &new)?;
-        let device = NewFile { rdev: Some(DeviceNumber { major: 300, minor: 70_000 }), ..new };
+        let device = NewFile { device: Some(DeviceNumber { major: 300, minor: 70_000 }), ..new };
         self.fs.mknod("/busy/e/device", FileKind::CharDevice, &device).map(drop)
     }
 

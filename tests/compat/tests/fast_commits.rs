@@ -205,7 +205,7 @@ fn epochs(stage: &mut Stage) -> extant::Result<()> {
 fn overwrite(stage: &mut Stage) -> extant::Result<()> {
     stage.sync("/old", 100, 5000)?;
     let file = stage.write("/old", 9000, 5000)?;
-    file.set_attributes(&SetAttributes { mtime: Some(LATER), ..SetAttributes::default() })?;
+    file.set_attributes(&SetAttributes { modified: Some(LATER), ..SetAttributes::default() })?;
     file.sync_all()
 }
 
@@ -319,7 +319,8 @@ fn attributes(stage: &mut Stage) -> extant::Result<()> {
     let wish = SetAttributes { mode: Some(0o4711), uid: Some(70_000), ..SetAttributes::default() };
     stage.fs.set_attributes("/old", &wish)?;
     stage.file("/old")?.sync_all()?;
-    let wish = SetAttributes { mtime: Some(LATER), atime: Some(LATER), ..SetAttributes::default() };
+    let wish =
+        SetAttributes { modified: Some(LATER), accessed: Some(LATER), ..SetAttributes::default() };
     stage.fs.set_attributes("/dir/old", &wish)?;
     stage.file("/dir/old")?.sync_all()?;
     stage
@@ -375,7 +376,7 @@ fn directories(stage: &mut Stage) -> extant::Result<()> {
 fn unnamed(stage: &mut Stage) -> extant::Result<()> {
     let file = stage.fs.root()?.tmpfile(&NewFile::default())?;
     file.open()?.write_all_at(&bytes(4, 6000), 0)?;
-    stage.fs.root()?.link("named", &file)?;
+    stage.fs.root()?.hard_link(&file, "named")?;
     file.open()?.sync_all()?;
     file.open()?.append(b"more")?;
     file.open()?.sync_all()

@@ -190,7 +190,7 @@ fn written(
     for (n, way) in WAYS.into_iter().enumerate() {
         let dir = fs.root()?.create_dir(way.name, &NewFile::directory())?;
         for (m, (name, steps)) in CASES.iter().enumerate() {
-            let file = dir.create(name, &NewFile::default())?.open()?;
+            let file = dir.create_file(name, &NewFile::default())?.open()?;
             let rng = Rng::new(seed * 1000 + (n * CASES.len() + m) as u64);
             all.push((way, *name, *steps, Pair { file, want: Vec::new(), rng }));
         }

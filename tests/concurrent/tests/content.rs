@@ -36,7 +36,7 @@ fn writers_cutters_and_syncs_on_one_file_keep_every_byte_of_its_owner() {
                 options.data_mode(mode);
             });
             let root = field.fs.root().unwrap();
-            let node = root.create("file", &NewFile::default()).unwrap();
+            let node = root.create_file("file", &NewFile::default()).unwrap();
             let file = node.open().unwrap();
             // Half of each piece exists before: overwrites, and new blocks between them.
             file.write_all_at(&vec![0; (SHARED - OWN / 2) as usize], 0).unwrap();
@@ -121,9 +121,9 @@ fn readers_of_a_directory_that_changes_find_what_stays_once() {
         let field = Field::new(&kind);
         let root = field.fs.root().unwrap();
         let dir = root.create_dir("d", &NewFile::directory()).unwrap();
-        let file = root.create("f", &NewFile::default()).unwrap();
+        let file = root.create_file("f", &NewFile::default()).unwrap();
         for n in 0..STAY {
-            dir.link(format!("stays {n:-<60}"), &file).unwrap();
+            dir.hard_link(&file, format!("stays {n:-<60}")).unwrap();
         }
         let (writers, lists) = (AtomicUsize::new(3), AtomicUsize::new(0));
         let done = AtomicBool::new(false);
@@ -133,7 +133,7 @@ fn readers_of_a_directory_that_changes_find_what_stays_once() {
                 for n in 0..400 {
                     let name = |n: usize| format!("t{thread} {n:-<100}");
                     match rng.below(4) {
-                        0 if n > 0 => match dir.unlink(name(rng.below(n))) {
+                        0 if n > 0 => match dir.remove_file(name(rng.below(n))) {
                             Ok(()) | Err(Error::NotFound) => {}
                             Err(error) => panic!("{error}"),
                         },
@@ -144,7 +144,7 @@ fn readers_of_a_directory_that_changes_find_what_stays_once() {
                                 Err(error) => panic!("{error}"),
                             }
                         }
-                        _ => dir.link(name(n), &file).unwrap(),
+                        _ => dir.hard_link(&file, name(n)).unwrap(),
                     }
                 }
                 let others = writers.fetch_sub(1, Ordering::AcqRel) - 1;

@@ -30,7 +30,7 @@ impl Keeper<'_> {
         let (a, b) = (name(self), name(self));
         let (at_a, at_b) = (self.names.get(&a).copied(), self.names.get(&b).copied());
         match self.rng.below(10) {
-            0..=3 => match self.dir.create(&a, &NewFile::default()) {
+            0..=3 => match self.dir.create_file(&a, &NewFile::default()) {
                 Ok(_) => {
                     assert_eq!(at_a, None);
                     self.names.insert(a, self.files);
@@ -38,7 +38,7 @@ impl Keeper<'_> {
                 }
                 Err(error) => assert!(matches!(error, Error::Exists) && at_a.is_some(), "{error}"),
             },
-            4..=5 => match self.dir.unlink(&a) {
+            4..=5 => match self.dir.remove_file(&a) {
                 Ok(()) => assert!(self.names.remove(&a).is_some()),
                 Err(error) => {
                     assert!(matches!(error, Error::NotFound) && at_a.is_none(), "{error}")
@@ -57,7 +57,7 @@ impl Keeper<'_> {
             8 => {
                 let Some(file) = at_a else { return };
                 let node = self.dir.lookup(&a).expect("a name that is there is found");
-                match self.dir.link(&b, &node) {
+                match self.dir.hard_link(&node, &b) {
                     Ok(()) => assert_eq!(self.names.insert(b, file), None),
                     Err(error) => assert!(matches!(error, Error::Exists) && at_b.is_some()),
                 }
@@ -66,7 +66,7 @@ impl Keeper<'_> {
                 let Some(file) = at_a else { return };
                 let links = self.names.values().filter(|other| **other == file).count();
                 let node = self.dir.lookup(&a).expect("a name that is there is found");
-                assert_eq!(node.metadata().links() as usize, links);
+                assert_eq!(node.metadata().nlink() as usize, links);
             }
         }
     }
@@ -175,7 +175,7 @@ fn of_many_threads_that_want_one_name_one_gets_it() {
         let new = NewFile::default();
         field.storm(THREADS, |_| {
             for n in 0..rounds {
-                count(&made, root.create(format!("f{n}"), &new).map(drop));
+                count(&made, root.create_file(format!("f{n}"), &new).map(drop));
             }
         });
         field.storm(THREADS, |_| {
@@ -186,7 +186,7 @@ fn of_many_threads_that_want_one_name_one_gets_it() {
         });
         field.storm(THREADS, |_| {
             for n in 0..rounds {
-                count(&gone, root.unlink(format!("g{n}")));
+                count(&gone, root.remove_file(format!("g{n}")));
             }
         });
         assert_eq!(
@@ -215,7 +215,7 @@ fn what_is_held_stays_while_others_take_its_names() {
             for _ in 0..300 {
                 let name = format!("f{}", rng.below(5));
                 match rng.below(5) {
-                    0 => match root.create(&name, &NewFile { uid: 9, ..NewFile::default() }) {
+                    0 => match root.create_file(&name, &NewFile { uid: 9, ..NewFile::default() }) {
                         Ok(node) => held.push((node.clone(), node.metadata().generation())),
                         Err(error) => assert!(matches!(error, Error::Exists), "{error}"),
                     },
@@ -223,7 +223,7 @@ fn what_is_held_stays_while_others_take_its_names() {
                         Ok(node) => held.push((node.clone(), node.metadata().generation())),
                         Err(error) => assert!(matches!(error, Error::NotFound), "{error}"),
                     },
-                    2 => match root.unlink(&name) {
+                    2 => match root.remove_file(&name) {
                         Ok(()) | Err(Error::NotFound) => {}
                         Err(error) => panic!("{error}"),
                     },
@@ -243,7 +243,7 @@ fn what_is_held_stays_while_others_take_its_names() {
         });
         for name in names(&root) {
             if name.starts_with('f') {
-                root.unlink(name).unwrap();
+                root.remove_file(name).unwrap();
             }
         }
         assert_eq!(field.fs.space().free_inodes, free, "{name}");

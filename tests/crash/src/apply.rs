@@ -43,13 +43,13 @@ impl Applier {
                     Special::CharDevice => (FileKind::CharDevice, Some(device(4, 300))),
                     Special::BlockDevice => (FileKind::BlockDevice, Some(device(8, 1))),
                 };
-                fs.mknod(path, kind, &NewFile { rdev, ..NewFile::default() }).map(drop)
+                fs.mknod(path, kind, &NewFile { device: rdev, ..NewFile::default() }).map(drop)
             }
             Op::Tmpfile { dir, path, len } => {
                 let file = fs.node(dir)?.tmpfile(&NewFile::default())?;
                 file.open()?.write_all_at(&stamp(n, 0, *len), 0)?;
                 let (parent, name) = split(path);
-                fs.node(parent)?.link(name, &file)
+                fs.node(parent)?.hard_link(&file, name)
             }
             Op::TmpfileDropped { dir, len } => {
                 let file = fs.node(dir)?.tmpfile(&NewFile::default())?;
@@ -97,7 +97,7 @@ impl Applier {
                 wish.gid = Some(*gid);
             }),
             Op::SetTimes { path } => self.set(path, |wish| {
-                wish.mtime = Some(crate::make::run_time(10_000 + n));
+                wish.modified = Some(crate::make::run_time(10_000 + n));
             }),
             Op::Chattr { path, flag, on } => {
                 let mut flags = fs.node_nofollow(path)?.metadata().flags();
@@ -105,7 +105,7 @@ impl Applier {
                 flags.set(named.ok_or(Error::Invalid("no such flag"))?.0, *on);
                 self.set(path, |wish| wish.flags = Some(flags))
             }
-            Op::Chproj { path, project } => self.set(path, |wish| wish.projid = Some(*project)),
+            Op::Chproj { path, project } => self.set(path, |wish| wish.project = Some(*project)),
             Op::SetAcl { path, default } => {
                 let name = match default {
                     true => "system.posix_acl_default",
@@ -115,7 +115,7 @@ impl Applier {
             }
             Op::Fill { path, dir, count } => {
                 let (file, dir) = (fs.node(path)?, fs.node(dir)?);
-                (0..*count).try_for_each(|n| dir.link(long_name(n), &file))
+                (0..*count).try_for_each(|n| dir.hard_link(&file, long_name(n)))
             }
             Op::Hold { path } => {
                 self.held.insert(path.clone(), fs.node_nofollow(path)?);
@@ -153,12 +153,12 @@ pub fn use_volume(make: &Make, device: &Arc<MemoryDevice>) -> Result<()> {
 
 fn change_a_little(fs: &Filesystem) -> Result<()> {
     let dir = fs.create_dir("/life_goes_on", &NewFile::directory())?;
-    let file = dir.create("file", &NewFile::default())?.open()?;
+    let file = dir.create_file("file", &NewFile::default())?.open()?;
     file.write_all_at(&stamp(9999, 0, 20_000), 0)?;
     file.sync_all()?;
     file.set_len(100)?;
-    dir.create("gone", &NewFile::default())?;
-    dir.unlink("gone")
+    dir.create_file("gone", &NewFile::default())?;
+    dir.remove_file("gone")
 }
 
 /// An access list: owner, user 1000, group, mask, others.

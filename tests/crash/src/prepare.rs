@@ -83,12 +83,12 @@ pub fn prepare(make: &Make, what: Prepared, device: &Arc<MemoryDevice>) -> Resul
         Prepared::FullIndex => {
             let file = fs.create_file("/f", &NewFile::default())?;
             let dir = fs.create_dir("/d", &NewFile::directory())?;
-            (0..FULL_INDEX).try_for_each(|n| dir.link(long_name(n), &file))?;
+            (0..FULL_INDEX).try_for_each(|n| dir.hard_link(&file, long_name(n)))?;
         }
         Prepared::Vault => {
             let vault = fs.create_dir("/vault", &NewFile::directory())?;
             for n in 0..VAULT_FILES {
-                let file = vault.create(format!("{n:0>32}"), &NewFile::default())?;
+                let file = vault.create_file(format!("{n:0>32}"), &NewFile::default())?;
                 file.open()?.write_all_at(&stamp(n, 0, 4096), 0)?;
                 file.set_xattr("trusted.c", &CONTEXT, XattrMode::Any)?;
             }

@@ -51,7 +51,7 @@ impl Attributes {
             gid: metadata.gid(),
             size: metadata.len(),
             sectors: metadata.sectors(),
-            links: metadata.links(),
+            links: metadata.nlink(),
             modified: metadata.modified(),
             changed: metadata.changed(),
             created: metadata.created(),

@@ -82,7 +82,7 @@ impl Engine {
         match op {
             Op::Create { at, mode, gid } => {
                 let (dir, name) = self.at(tree, at)?;
-                dir.create(name, &new(mode, gid))?;
+                dir.create_file(name, &new(mode, gid))?;
             }
             Op::Mkdir { at, mode, gid } => {
                 let (dir, name) = self.at(tree, at)?;
@@ -90,28 +90,28 @@ impl Engine {
             }
             Op::Symlink { at, target: n } => {
                 let (dir, name) = self.at(tree, at)?;
-                dir.symlink(name, target(n), &new(0, 0))?;
+                dir.symlink(target(n), name, &new(0, 0))?;
             }
             Op::Mknod { at, kind } => {
                 let (dir, name) = self.at(tree, at)?;
                 let rdev = (kind > 1).then_some(DeviceNumber { major: 300, minor: 5 });
                 let kinds =
                     [FileKind::Fifo, FileKind::Socket, FileKind::CharDevice, FileKind::BlockDevice];
-                dir.mknod(name, kinds[kind], &NewFile { rdev, ..new(0o640, 0) })?;
+                dir.mknod(name, kinds[kind], &NewFile { device: rdev, ..new(0o640, 0) })?;
             }
             Op::Link { from, to } => {
                 let (from, old) = self.at(tree, from)?;
                 let source = from.lookup(old)?;
                 let (to, new) = self.at(tree, to)?;
-                to.link(new, &source)?;
+                to.hard_link(&source, new)?;
             }
             Op::Unlink { at } => {
                 let (dir, name) = self.at(tree, at)?;
-                dir.unlink(name)?;
+                dir.remove_file(name)?;
             }
             Op::Rmdir { at } => {
                 let (dir, name) = self.at(tree, at)?;
-                dir.rmdir(name)?;
+                dir.remove_dir(name)?;
             }
             Op::Rename { from, to, way } => {
                 let (from, old) = self.at(tree, from)?;
@@ -139,12 +139,12 @@ impl Engine {
             Op::LinkHeld { slot, to } => {
                 if let Some(source) = &self.slots[slot] {
                     let (dir, name) = self.at(tree, to)?;
-                    dir.link(name, source)?;
+                    dir.hard_link(source, name)?;
                 }
             }
             Op::CreateInHeld { slot, name: n } => {
                 if let Some(dir) = &self.slots[slot] {
-                    dir.create(name(n, tree.pools), &new(0o644, 0))?;
+                    dir.create_file(name(n, tree.pools), &new(0o644, 0))?;
                 }
             }
             Op::StatHeld { slot } => {
@@ -236,7 +236,7 @@ impl Engine {
             }
             Op::ProjectHeld { slot, project } => {
                 if let (Some(node), true) = (&self.slots[slot], tree.projects) {
-                    let wish = SetAttributes { projid: Some(project), ..SetAttributes::default() };
+                    let wish = SetAttributes { project: Some(project), ..SetAttributes::default() };
                     node.set_attributes(&wish)?;
                 }
             }
@@ -311,7 +311,7 @@ fn stat(node: &Node) -> Result<Answer, Error> {
         mode: known.permissions(),
         uid: known.uid(),
         gid: known.gid(),
-        links: known.links(),
+        links: known.nlink(),
         target,
     }))
 }

@@ -126,7 +126,7 @@ fn compare(fs: &Filesystem, tree: &Tree, name: &str) {
     let mut stack = vec![(0, fs.root().expect("a root"))];
     while let Some((id, node)) = stack.pop() {
         let known = node.metadata();
-        assert_eq!(known.links(), tree.nodes[id].links, "{name}: links of {}", tree.path(id));
+        assert_eq!(known.nlink(), tree.nodes[id].links, "{name}: links of {}", tree.path(id));
         assert_eq!(known.flags().contains(InodeFlags::CASEFOLD), tree.folds, "{name}");
         assert_eq!(list(&node).expect("a directory lists"), tree.list(id), "{name}");
         for (stored, below) in tree.nodes[id].names.values() {
@@ -134,7 +134,7 @@ fn compare(fs: &Filesystem, tree: &Tree, name: &str) {
             let wanted = &tree.nodes[*below];
             let known = found.metadata();
             assert_eq!(letter(known.file_type()), wanted.kind, "{name}: {stored}");
-            assert_eq!(known.links(), wanted.links, "{name}: {stored}");
+            assert_eq!(known.nlink(), wanted.links, "{name}: {stored}");
             assert_eq!(known.permissions(), wanted.mode, "{name}: {stored}");
             assert_eq!((known.uid(), known.gid()), (wanted.uid, wanted.gid), "{name}: {stored}");
             assert_eq!(flags(&found), wanted.flags, "{name}: flags of {stored}");

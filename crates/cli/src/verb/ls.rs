@@ -180,7 +180,7 @@ impl Lister<'_> {
             match &visit.metadata {
                 Some(meta) => {
                     cells.push(mode_letters(meta));
-                    cells.push(meta.links().to_string());
+                    cells.push(meta.nlink().to_string());
                     cells.push(meta.uid().to_string());
                     cells.push(meta.gid().to_string());
                     cells.push(match meta.device() {

@@ -84,7 +84,7 @@ impl Args {
             let folds = dir.is_some_and(|dir| dir.flags().contains(InodeFlags::CASEFOLD));
             // Two names of one file: rename(2) would leave both. In a casefolding directory they
             // may be one name in two spellings, and that name must stay.
-            if !self.exchange && !self.no_clobber && !folds && from.links() > 1 {
+            if !self.exchange && !self.no_clobber && !folds && from.nlink() > 1 {
                 return change.at(source, |fs| fs.remove_file(as_path(source)));
             }
         }

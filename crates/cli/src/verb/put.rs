@@ -178,7 +178,7 @@ impl Args {
             // In a set-group-ID directory, a new file has that directory's group.
             uid: (fresh || self.owner.is_some()).then_some(new.uid),
             gid: (fresh || self.owner.is_some()).then_some(new.gid),
-            mtime: Some(time(meta.mtime(), meta.mtime_nsec())),
+            modified: Some(time(meta.mtime(), meta.mtime_nsec())),
             ..SetAttributes::default()
         };
         change.at(target, |_| file.set_attributes(&changes))

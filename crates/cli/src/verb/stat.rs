@@ -124,7 +124,7 @@ fn show(
     if fs.superblock().features.ro_compat.contains(RoCompat::PROJECT) {
         text += &format!("  Project: {}", meta.project());
     }
-    text += &format!("\n  Links: {}", meta.links());
+    text += &format!("\n  Links: {}", meta.nlink());
     text += &format!("\n   Size: {}  Sectors: {}", meta.len(), meta.sectors());
     text += &format!("\n  Flags: {:#x} ({})", meta.flags().bits(), flag_letters(meta.flags()));
     text += &format!("\n Access: {}", moment::full(meta.accessed()));

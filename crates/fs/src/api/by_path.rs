@@ -91,7 +91,7 @@ impl Filesystem {
     /// Creates an empty regular file. The name must not exist.
     ///
     /// # Errors
-    /// As [`Node::create`].
+    /// As [`Node::create_file`].
     ///
     /// # Examples
     ///
@@ -153,7 +153,7 @@ impl Filesystem {
     /// is not followed.
     ///
     /// # Errors
-    /// As [`Node::link`].
+    /// As [`Node::hard_link`].
     pub fn hard_link(&self, original: impl AsRef<Path>, new: impl AsRef<Path>) -> Result<()> {
         self.volume().context().recording_errors(|| {
             let target = self.volume().names().resolve(bytes(original.as_ref()), Last::Keep)?;
@@ -169,7 +169,7 @@ impl Filesystem {
     /// Removes a name that is not a directory's.
     ///
     /// # Errors
-    /// As [`Node::unlink`].
+    /// As [`Node::remove_file`].
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         self.volume().context().recording_errors(|| {
             let at = self.volume().names().resolve_parent(bytes(path.as_ref()))?;
@@ -188,7 +188,7 @@ impl Filesystem {
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// As [`Node::rmdir`]; `Busy` for the root.
+    /// As [`Node::remove_dir`]; `Busy` for the root.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         self.volume().context().recording_errors(|| {
             let at = self.volume().names().resolve_parent(bytes(path.as_ref()))?;

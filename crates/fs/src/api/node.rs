@@ -1,7 +1,7 @@
 //! A held inode, for callers that do not work with paths, such as a mount server.
 //!
 //! ```text
-//!   Filesystem::node(path), root() ──► Node ─┬─ lookup, create, link, unlink, rename … (directory)
+//!   Filesystem::node(path), root() ──► Node ─┬─ lookup, create_file, rename, … (directory)
 //!                                            ├─ open ──► File                          (file)
 //!                                            └─ metadata
 //! ```
@@ -36,9 +36,9 @@ use std::path::PathBuf;
 /// use extant::{NewFile, OpenOptions};
 /// let fs = OpenOptions::new().write(true).open("disk.img")?;
 /// let etc = fs.node("/etc")?;
-/// let file = etc.create("new", &NewFile::default())?;
-/// etc.unlink("new")?;
-/// assert_eq!(file.metadata().links(), 0);
+/// let file = etc.create_file("new", &NewFile::default())?;
+/// etc.remove_file("new")?;
+/// assert_eq!(file.metadata().nlink(), 0);
 /// # Ok::<(), extant::Error>(())
 /// ```
 #[derive(Clone)]
@@ -166,27 +166,27 @@ impl Node {
     /// `Exists`, `NameTooLong`, `NotADirectory`; `NotFound` if the directory was removed;
     /// `ReadOnly`; `NotPermitted` if it is immutable; `Encrypted`; `NoSpace`; `Corrupt`, `Device`.
     /// After an error nothing has changed.
-    pub fn create(&self, name: impl AsRef<OsStr>, new: &NewFile) -> Result<Node> {
+    pub fn create_file(&self, name: impl AsRef<OsStr>, new: &NewFile) -> Result<Node> {
         self.make(name.as_ref(), Content::Empty(FileKind::Regular), new)
     }
 
     /// Creates an empty directory in this one.
     ///
     /// # Errors
-    /// As [`Node::create`]; `LinkLimit` if this directory's link count is at its maximum.
+    /// As [`Node::create_file`]; `LinkLimit` if this directory's link count is at its maximum.
     pub fn create_dir(&self, name: impl AsRef<OsStr>, new: &NewFile) -> Result<Node> {
         self.make(name.as_ref(), Content::Directory, new)
     }
 
-    /// Creates a symlink to `target` in this directory.
+    /// Creates the symlink `name` to `target` in this directory.
     ///
     /// # Errors
-    /// As [`Node::create`]; `NotFound` for an empty target; `NameTooLong` for a target as long as a
-    /// block, or of 4096 bytes.
+    /// As [`Node::create_file`]; `NotFound` for an empty target; `NameTooLong` for a target as long
+    /// as a block, or of 4096 bytes.
     pub fn symlink(
         &self,
-        name: impl AsRef<OsStr>,
         target: impl AsRef<OsStr>,
+        name: impl AsRef<OsStr>,
         new: &NewFile,
     ) -> Result<Node> {
         self.make(name.as_ref(), Content::Symlink(target.as_ref().as_bytes()), new)
@@ -195,33 +195,33 @@ impl Node {
     /// Creates a regular file, pipe, socket or device file in this directory.
     ///
     /// # Errors
-    /// As [`Node::create`]; `Invalid` for another kind, and for a device file without a device
+    /// As [`Node::create_file`]; `Invalid` for another kind, and for a device file without a device
     /// number or with one that the format cannot store.
     pub fn mknod(&self, name: impl AsRef<OsStr>, kind: FileKind, new: &NewFile) -> Result<Node> {
         self.make(name.as_ref(), Content::Empty(kind), new)
     }
 
-    /// Creates a regular file without a name, near this directory. [`Node::link`] can give it a
-    /// name. Otherwise it is removed when its last holder drops it, or by recovery after a crash.
+    /// Creates a regular file without a name, near this directory. [`Node::hard_link`] can give it
+    /// a name. Otherwise it is removed when its last holder drops it, or by recovery after a crash.
     ///
     /// # Errors
-    /// As [`Node::create`].
+    /// As [`Node::create_file`].
     pub fn tmpfile(&self, new: &NewFile) -> Result<Node> {
         self.volume().context().recording_errors(|| {
             Ok(self.keep(self.volume().names().create_unnamed(self.inode(), new)?))
         })
     }
 
-    /// Adds `name` in this directory as a further name of `target`.
+    /// Adds `name` in this directory as a further name of `original`.
     ///
     /// # Errors
-    /// As [`Node::create`]; `NotPermitted` for a directory, or an immutable or append-only file;
-    /// `NotFound` for a file that has lost its last name; `LinkLimit`; `CrossProject`; `Invalid`
-    /// for a node of another volume.
-    pub fn link(&self, name: impl AsRef<OsStr>, target: &Node) -> Result<()> {
+    /// As [`Node::create_file`]; `NotPermitted` for a directory, or an immutable or append-only
+    /// file; `NotFound` for a file that has lost its last name; `LinkLimit`; `CrossProject`;
+    /// `Invalid` for a node of another volume.
+    pub fn hard_link(&self, original: &Node, name: impl AsRef<OsStr>) -> Result<()> {
         self.volume().context().recording_errors(|| {
-            self.check_same_volume(target)?;
-            self.volume().names().link(self.inode(), name.as_ref().as_bytes(), target.inode())
+            self.check_same_volume(original)?;
+            self.volume().names().link(self.inode(), name.as_ref().as_bytes(), original.inode())
         })
     }
 
@@ -231,7 +231,7 @@ impl Node {
     /// `NotFound`, `NameTooLong`, `NotADirectory`; `IsADirectory`; `ReadOnly`; `NotPermitted` if
     /// the directory or the file is immutable or append-only; `Corrupt`, `Device`. After an error
     /// nothing has changed.
-    pub fn unlink(&self, name: impl AsRef<OsStr>) -> Result<()> {
+    pub fn remove_file(&self, name: impl AsRef<OsStr>) -> Result<()> {
         self.volume().context().recording_errors(|| {
             self.volume().names().unlink(self.inode(), name.as_ref().as_bytes())
         })
@@ -240,8 +240,8 @@ impl Node {
     /// Removes an empty directory from this one.
     ///
     /// # Errors
-    /// As [`Node::unlink`], but `NotADirectory` for other kinds of file; `NotEmpty`.
-    pub fn rmdir(&self, name: impl AsRef<OsStr>) -> Result<()> {
+    /// As [`Node::remove_file`], but `NotADirectory` for other kinds of file; `NotEmpty`.
+    pub fn remove_dir(&self, name: impl AsRef<OsStr>) -> Result<()> {
         self.volume().context().recording_errors(|| {
             self.volume().names().rmdir(self.inode(), name.as_ref().as_bytes())
         })

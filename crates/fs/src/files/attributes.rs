@@ -48,18 +48,18 @@ pub struct SetAttributes {
     /// Size in bytes, of a regular file.
     pub size: Option<u64>,
     /// Last access.
-    pub atime: Option<Timestamp>,
+    pub accessed: Option<Timestamp>,
     /// Last change of the content.
-    pub mtime: Option<Timestamp>,
-    /// Whether `atime` and `mtime` are the present time, as `touch` sets it. An append-only file
-    /// accepts only such times.
+    pub modified: Option<Timestamp>,
+    /// Whether `accessed` and `modified` are the present time, as `touch` sets it. An append-only
+    /// file accepts only such times.
     pub touch: bool,
     /// Last change of the inode; `None` means now.
-    pub ctime: Option<Timestamp>,
+    pub changed: Option<Timestamp>,
     /// The flags that `chattr` may change. The other flags are left as they are.
     pub flags: Option<InodeFlags>,
     /// Project.
-    pub projid: Option<u32>,
+    pub project: Option<u32>,
 }
 
 /// Set-user-ID.
@@ -132,7 +132,7 @@ impl FileIo<'_> {
         self.volume.quota_accounting().prepare(
             changes.uid.unwrap_or(body.uid),
             changes.gid.unwrap_or(body.gid),
-            changes.projid.unwrap_or(body.projid),
+            changes.project.unwrap_or(body.projid),
         )?;
         let handle = self.volume.journal().start(self.volume.credits_of(body).attributes()?)?;
         if body.file_kind() == FileKind::Directory {
@@ -183,7 +183,7 @@ impl FileRef<'_> {
             Some(wanted) => Some(self.check_flags(wanted)?),
             None => None,
         };
-        if let Some(projid) = changes.projid {
+        if let Some(projid) = changes.project {
             self.check_project(projid)?;
         }
         let symlink = self.body.file_kind() == FileKind::Symlink;
@@ -193,9 +193,9 @@ impl FileRef<'_> {
         let others = changes.mode.is_some()
             || changes.uid.is_some()
             || changes.gid.is_some()
-            || changes.projid.is_some_and(|projid| projid != self.body.projid)
+            || changes.project.is_some_and(|projid| projid != self.body.projid)
             || changes.size.is_some();
-        let times = changes.atime.is_some() || changes.mtime.is_some();
+        let times = changes.accessed.is_some() || changes.modified.is_some();
         let fixed = self.body.flags & (InodeFlags::IMMUTABLE | InodeFlags::APPEND);
         if fixed.contains(InodeFlags::IMMUTABLE) && (others || times) {
             return Err(Error::NotPermitted);
@@ -322,15 +322,15 @@ impl FileMut<'_> {
         }
         self.body.uid = changes.uid.unwrap_or(self.body.uid);
         self.body.gid = changes.gid.unwrap_or(self.body.gid);
-        self.body.projid = changes.projid.unwrap_or(self.body.projid);
+        self.body.projid = changes.project.unwrap_or(self.body.projid);
         if let Some(mode) = changes.mode {
             self.body.mode = self.body.mode & !0o7777 | mode & 0o7777;
         }
-        self.body.atime = changes.atime.unwrap_or(self.body.atime);
-        self.body.mtime = changes.mtime.unwrap_or(self.body.mtime);
+        self.body.atime = changes.accessed.unwrap_or(self.body.atime);
+        self.body.mtime = changes.modified.unwrap_or(self.body.mtime);
         self.body.flags = flags.unwrap_or(self.body.flags);
         if *changes != SetAttributes::default() {
-            self.body.ctime = changes.ctime.unwrap_or_else(|| self.volume.environment().now());
+            self.body.ctime = changes.changed.unwrap_or_else(|| self.volume.environment().now());
         }
         Ok(())
     }

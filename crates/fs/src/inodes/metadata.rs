@@ -122,7 +122,7 @@ impl Metadata {
     }
 
     /// The number of names of the file; 1 on a directory that has too many subdirectories to count.
-    pub fn links(&self) -> u32 {
+    pub fn nlink(&self) -> u32 {
         u32::from(self.links)
     }
 

@@ -41,13 +41,13 @@ pub struct Attributes<'a> {
     /// Group.
     pub gid: u32,
     /// The link count: for a directory 2, and one for each directory in it.
-    pub links: u32,
+    pub nlink: u32,
     /// Last access.
-    pub atime: Timestamp,
+    pub accessed: Timestamp,
     /// Last change of the content.
-    pub mtime: Timestamp,
+    pub modified: Timestamp,
     /// Last change of the inode.
-    pub ctime: Timestamp,
+    pub changed: Timestamp,
     /// Extended attributes: full name and value. Access control lists have the form of the system
     /// calls.
     pub xattrs: &'a [(&'a [u8], &'a [u8])],
@@ -151,7 +151,7 @@ impl Loader {
         let volume = self.volume();
         let handle = volume.journal().start(Credits::blocks(64))?;
         let mut body = self.fresh(ino, FileKind::Directory, attributes, None)?;
-        let mut links = attributes.links;
+        let mut links = attributes.nlink;
         let mut all;
         let mut entries = entries;
         if ino == Ino::ROOT {
@@ -319,10 +319,10 @@ impl Loader {
                 mode: kind.mode_bits() | attributes.mode & 0o7777,
                 uid: attributes.uid,
                 gid: attributes.gid,
-                atime: attributes.atime,
-                ctime: attributes.ctime,
-                mtime: attributes.mtime,
-                crtime: attributes.mtime,
+                atime: attributes.accessed,
+                ctime: attributes.changed,
+                mtime: attributes.modified,
+                crtime: attributes.modified,
                 flags: InodeFlags::empty(),
                 rdev,
                 projid: 0,
@@ -330,7 +330,7 @@ impl Loader {
             },
         )?;
         if kind != FileKind::Directory {
-            let links = u16::try_from(attributes.links).ok().filter(|&links| links <= LINK_MAX);
+            let links = u16::try_from(attributes.nlink).ok().filter(|&links| links <= LINK_MAX);
             body.disk.links = links.ok_or(Error::LinkLimit)?;
         }
         Ok(body)

@@ -90,7 +90,8 @@ fn attributes_are_those_of_the_system_calls() {
     let times = [-1, 0, 1 << 31, (1 << 33) + 5, (3 << 32) + 1];
     for sec in times {
         let time = Timestamp { sec, nsec: 123_456_789 };
-        let changes = SetAttributes { atime: Some(time), mtime: Some(time), ..Default::default() };
+        let changes =
+            SetAttributes { accessed: Some(time), modified: Some(time), ..Default::default() };
         file.set_attributes(&changes).unwrap();
         assert_eq!(file.metadata().modified(), time);
     }
@@ -100,13 +101,13 @@ fn attributes_are_those_of_the_system_calls() {
     file.set_attributes(&changes).unwrap();
     // A change of owner removes the set-id bits.
     assert_eq!(file.metadata().permissions(), 0o755);
-    let changes = SetAttributes { projid: Some(9), size: Some(100), ..Default::default() };
+    let changes = SetAttributes { project: Some(9), size: Some(100), ..Default::default() };
     file.set_attributes(&changes).unwrap();
     let metadata = file.metadata();
     assert_eq!((metadata.uid(), metadata.gid(), metadata.project()), (70_000, 5, 9));
     assert_eq!(metadata.len(), 100);
     let changes = SetAttributes { mode: Some(0o700), ..Default::default() };
-    fs.root().unwrap().symlink("link", "f", &NewFile::default()).unwrap();
+    fs.root().unwrap().symlink("f", "link", &NewFile::default()).unwrap();
     assert!(matches!(fs.set_symlink_attributes("link", &changes), Err(Error::NotSupported(_))));
     drop(file);
     fs.close().unwrap();
@@ -120,11 +121,11 @@ fn a_volume_without_projects_refuses_them() {
     let image = Image::mke2fs(16, "-O ^project -I 128");
     let fs = image.open();
     let file = new_file(&fs, "f");
-    let changes = |projid| SetAttributes { projid: Some(projid), ..Default::default() };
+    let changes = |projid| SetAttributes { project: Some(projid), ..Default::default() };
     assert!(matches!(file.set_attributes(&changes(1)), Err(Error::NotSupported(_))));
     file.set_attributes(&changes(0)).unwrap();
     let late = Timestamp { sec: 1 << 33, nsec: 5 };
-    file.set_attributes(&SetAttributes { mtime: Some(late), ..Default::default() }).unwrap();
+    file.set_attributes(&SetAttributes { modified: Some(late), ..Default::default() }).unwrap();
     drop(file);
     fs.close().unwrap();
     image.judge();
@@ -138,7 +139,7 @@ fn attribute_calls_give_the_errors_of_the_system_calls() {
     let image = Image::mke2fs(16, "");
     let fs = image.open();
     drop(new_file(&fs, "f"));
-    fs.root().unwrap().symlink("l", "f", &NewFile::default()).unwrap();
+    fs.root().unwrap().symlink("f", "l", &NewFile::default()).unwrap();
     fs.root().unwrap().mknod("p", FileKind::Fifo, &NewFile::default()).unwrap();
     let long = format!("user.{}", "n".repeat(251));
     let big = vec![0; 65537];

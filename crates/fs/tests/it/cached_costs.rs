@@ -122,7 +122,7 @@ fn a_long_sequential_write_is_few_large_device_writes_and_few_pieces() {
 fn small_appends_to_many_files_are_laid_out_one_after_the_other() {
     let (_device, fs) = counted(96, "-b 4096", 64);
     let files: Vec<_> = (0..4)
-        .map(|n| fs.root().unwrap().create(format!("f{n}"), &NewFile::default()).unwrap())
+        .map(|n| fs.root().unwrap().create_file(format!("f{n}"), &NewFile::default()).unwrap())
         .map(|node| node.open().unwrap())
         .collect();
     for _ in 0..1000 {

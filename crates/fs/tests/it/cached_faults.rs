@@ -319,7 +319,7 @@ fn fill(kind: &str, mib: u64, cache_mib: u64, open: impl Fn(&mut OpenOptions)) {
     let fs = options.open_device(device.clone()).unwrap();
     let create = |n: u64| {
         let new = NewFile { uid: 77, ..NewFile::default() };
-        fs.root().unwrap().create(format!("f{n}"), &new).unwrap().open().unwrap()
+        fs.root().unwrap().create_file(format!("f{n}"), &new).unwrap().open().unwrap()
     };
     let files: Vec<_> = (0..3).map(create).collect();
     let taken: Vec<Taken> = std::thread::scope(|scope| {

@@ -36,7 +36,7 @@ fn open(path: &Path, cache_kib: u64, policy: DontCachePolicy) -> Filesystem {
 }
 
 fn create(fs: &Filesystem, name: &str) -> File {
-    fs.root().unwrap().create(name, &NewFile::default()).unwrap().open().unwrap()
+    fs.root().unwrap().create_file(name, &NewFile::default()).unwrap().open().unwrap()
 }
 
 /// How long threads run: a second, more with EXTANT_SOAK.
@@ -410,10 +410,10 @@ fn times_that_the_caller_keeps_stay_until_it_sets_them() {
     for cache_kib in [0, 1024] {
         let (_dir, path) = volume(16, "");
         let fs = open(&path, cache_kib, DontCachePolicy::default());
-        let node = fs.root().unwrap().create("a", &NewFile::default()).unwrap();
+        let node = fs.root().unwrap().create_file("a", &NewFile::default()).unwrap();
         let file = node.open().unwrap();
         let old = Timestamp { sec: 1_000_000_000, nsec: 5 };
-        let times = SetAttributes { mtime: Some(old), ctime: Some(old), ..Default::default() };
+        let times = SetAttributes { modified: Some(old), changed: Some(old), ..Default::default() };
         node.set_times_kept(true);
         node.set_attributes(&times).unwrap();
         file.write_all_at(&[7; 9000], 0).unwrap();

@@ -99,7 +99,7 @@ fn volume() -> (Arc<Gate>, Filesystem, File) {
     // Much more than is written, so the flusher has no reason to start by itself.
     options.write(true).commit_interval(None).page_cache_bytes(256 << 20);
     let fs = options.open_device(device.clone()).unwrap();
-    let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap().open().unwrap();
+    let file = fs.root().unwrap().create_file("f", &NewFile::default()).unwrap().open().unwrap();
     (device, fs, file)
 }
 
@@ -109,7 +109,7 @@ fn content() -> Vec<u8> {
 
 /// What a crash right after a commit would leave of the file.
 fn after_a_crash(device: &Gate, fs: &Filesystem, n: u32) -> Vec<u8> {
-    let marker = fs.root().unwrap().create(format!("m{n}"), &NewFile::default()).unwrap();
+    let marker = fs.root().unwrap().create_file(format!("m{n}"), &NewFile::default()).unwrap();
     marker.open().unwrap().sync_all().unwrap();
     let copy = Arc::new(MemoryDevice::copy_of(&device.inner).unwrap());
     let mut options = OpenOptions::new();

@@ -128,7 +128,7 @@ fn the_counted_files_are_those_that_were_made() {
         let options = MkfsOptions::new().features(features).unwrap();
         mkfs::format(device.clone(), &options, &Environment::default()).unwrap();
         let fs = OpenOptions::new().write(true).open_device(device.clone()).unwrap();
-        let file = fs.root().unwrap().create("f", &NewFile::default()).unwrap();
+        let file = fs.root().unwrap().create_file("f", &NewFile::default()).unwrap();
         if features.contains("ea_inode") {
             file.set_xattr("user.large", &[1; 30_000], Default::default()).unwrap();
         }

@@ -162,7 +162,7 @@ impl Run {
                 let changes = SetAttributes {
                     mode: (what < 40).then(|| self.rng.below(0o1000) as u16),
                     uid: (what > 42).then(|| self.rng.below(9) as u32),
-                    mtime: what.is_multiple_of(2).then(|| self.time()),
+                    modified: what.is_multiple_of(2).then(|| self.time()),
                     ..SetAttributes::default()
                 };
                 self.fs.set_attributes(&path, &changes)

@@ -25,7 +25,7 @@ fn a_sync_of_a_directory_is_a_full_commit_unless_the_sync_of_a_file_recorded_all
     require!(E2fsprogs);
     let (_, fs, file) = live("-b 4096 -O fast_commit");
     assert_eq!(commits(&fs), (1, 0));
-    fs.root().unwrap().create("new", &NewFile::default()).unwrap();
+    fs.root().unwrap().create_file("new", &NewFile::default()).unwrap();
     file.append(b"more").unwrap();
     file.sync_all().unwrap();
     assert_eq!(commits(&fs), (1, 1));

@@ -132,7 +132,7 @@ fn bytes_through_the_journal_come_back() {
     expected.extend(b"end");
     assert_eq!(fs.read("f").unwrap(), expected);
     file.set_len(1000).unwrap();
-    fs.root().unwrap().unlink("f").unwrap();
+    fs.root().unwrap().remove_file("f").unwrap();
     drop(file);
     fs.close().unwrap();
     image.judge();

@@ -31,7 +31,7 @@ fn number(img: &Path, request: &str) -> u64 {
 fn volume(options: &str) -> (Image, u64) {
     let image = Image::mke2fs(40, &format!("-b 4096 -J size=4 {options}"));
     let fs = image.open();
-    let file = fs.root().unwrap().create("file", &NewFile::default()).unwrap().open().unwrap();
+    let file = fs.root().unwrap().create_file("file", &NewFile::default()).unwrap().open().unwrap();
     file.write_all_at(&pattern(40_960, 1), 0).unwrap();
     drop(file);
     fs.close().unwrap();
@@ -124,7 +124,7 @@ fn a_file_mapped_onto_the_journal_is_neither_written_nor_freed() {
         let _ = fs.close();
         journal_is_whole(&image.path, journal);
         let fs = image.open();
-        fs.root().unwrap().create("other", &NewFile::default()).unwrap();
+        fs.root().unwrap().create_file("other", &NewFile::default()).unwrap();
         let _ = fs.close();
         journal_is_whole(&image.path, journal);
     }
@@ -150,7 +150,7 @@ fn blocks_of_the_journal_that_are_marked_as_free_are_not_allocated() {
         ),
     );
     let fs = image.open();
-    let file = fs.root().unwrap().create("big", &NewFile::default()).unwrap().open().unwrap();
+    let file = fs.root().unwrap().create_file("big", &NewFile::default()).unwrap().open().unwrap();
     let mut at = 0;
     while file.write_all_at(&FORGED, at).is_ok() && at < 64 << 20 {
         at += FORGED.len() as u64;
@@ -186,7 +186,8 @@ fn a_forged_checksum_file_is_refused() {
         let options = options.features("data_csum").unwrap();
         mkfs::format(device.clone(), &options, &Environment::default()).unwrap();
         let fs = OpenOptions::new().write(true).open_device(device.clone()).unwrap();
-        let file = fs.root().unwrap().create("file", &NewFile::default()).unwrap().open().unwrap();
+        let file =
+            fs.root().unwrap().create_file("file", &NewFile::default()).unwrap().open().unwrap();
         file.write_all_at(&pattern(40_960, 1), 0).unwrap();
         drop(file);
         fs.close().unwrap();

@@ -112,7 +112,7 @@ fn long_changes_fit_a_small_journal() {
         file.set_len(10).unwrap();
         assert_eq!(fs.read("f").unwrap()[..10], [1; 10]);
         fragmented(&file, 1024, 3000);
-        fs.root().unwrap().unlink("f").unwrap();
+        fs.root().unwrap().remove_file("f").unwrap();
         let used = fs.space();
         drop(file);
         assert!(fs.space().free > used.free + 2900);

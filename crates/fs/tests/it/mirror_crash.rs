@@ -27,7 +27,8 @@ fn crashed(block: u32, features: &str) -> (Vec<Arc<MemoryDevice>>, Tree) {
     let fs = options().open_device(mirror(&devices)).unwrap();
     let root = fs.root().unwrap();
     for n in 0..12u8 {
-        let file = root.create(format!("new{n}"), &NewFile::default()).unwrap().open().unwrap();
+        let file =
+            root.create_file(format!("new{n}"), &NewFile::default()).unwrap().open().unwrap();
         file.write_all_at(&pattern(7000, n), 0).unwrap();
         file.sync_all().unwrap();
         fs.remove_file(format!("/file{}", n + 3)).unwrap();

@@ -225,7 +225,7 @@ fn worked(fs: &Filesystem, bounce: Bounce) -> extant::Result<Tree> {
         let mut back = vec![0; 16_384];
         file.read_direct_at(&mut back, 40_960, &direct)?;
         assert_eq!(back, pattern(16_384, round));
-        root.create(format!("new{round}"), &NewFile::default())?;
+        root.create_file(format!("new{round}"), &NewFile::default())?;
         fs.rename(format!("/file{round}"), format!("/many/moved{round}"))?;
         fs.remove_file(format!("/file{}", 10 + round))?;
         fs.sync()?;
@@ -277,7 +277,7 @@ fn a_closed_volume_leaves_nothing_to_compare_though_a_clone_of_it_is_kept() {
     let devices = made(4096, "");
     let fs = open(mirror(&devices), 8);
     let kept = fs.clone();
-    let file = fs.root().unwrap().create("late", &NewFile::default()).unwrap().open().unwrap();
+    let file = fs.root().unwrap().create_file("late", &NewFile::default()).unwrap().open().unwrap();
     file.write_all_at(&pattern(2 << 20, 3), 0).unwrap();
     file.sync_all().unwrap();
     let record = |device: &MemoryDevice| record_of(device).unwrap().unwrap();

@@ -105,17 +105,17 @@ fn every_kind_of_file_is_made_and_removed() {
             let root = fs.root().unwrap();
             let new = NewFile { uid: 1000, gid: 100, ..NewFile::default() };
             let dir = root.create_dir("dir", &NewFile::directory()).unwrap();
-            let file = dir.create("file", &new).unwrap();
-            dir.symlink("short", "file", &new).unwrap();
-            dir.symlink("long", "x/".repeat(200), &new).unwrap();
+            let file = dir.create_file("file", &new).unwrap();
+            dir.symlink("file", "short", &new).unwrap();
+            dir.symlink("x/".repeat(200), "long", &new).unwrap();
             dir.mknod("pipe", FileKind::Fifo, &new).unwrap();
             let rdev = Some(extant::DeviceNumber { major: 1, minor: 3 });
-            dir.mknod("null", FileKind::CharDevice, &NewFile { rdev, ..new }).unwrap();
-            dir.link("again", &file).unwrap();
-            assert_eq!(file.metadata().links(), 2);
+            dir.mknod("null", FileKind::CharDevice, &NewFile { device: rdev, ..new }).unwrap();
+            dir.hard_link(&file, "again").unwrap();
+            assert_eq!(file.metadata().nlink(), 2);
             assert_eq!(file.metadata().uid(), 1000);
-            assert_eq!(dir.metadata().links(), 2);
-            assert_eq!(root.metadata().links(), 4);
+            assert_eq!(dir.metadata().nlink(), 2);
+            assert_eq!(root.metadata().nlink(), 4);
             assert_eq!(names(&dir), ["again", "file", "long", "null", "pipe", "short"]);
             assert_eq!(fs.read_link("/dir/long").unwrap().to_str(), Some(&*"x/".repeat(200)));
         });
@@ -123,11 +123,11 @@ fn every_kind_of_file_is_made_and_removed() {
             let dir = fs.node("/dir").unwrap();
             assert!(matches!(fs.remove_dir("/dir"), Err(Error::NotEmpty)));
             for name in names(&dir) {
-                dir.unlink(name).unwrap();
+                dir.remove_file(name).unwrap();
             }
             fs.remove_dir("/dir").unwrap();
-            assert!(matches!(dir.create("late", &NewFile::default()), Err(Error::NotFound)));
-            assert_eq!(fs.root().unwrap().metadata().links(), 3);
+            assert!(matches!(dir.create_file("late", &NewFile::default()), Err(Error::NotFound)));
+            assert_eq!(fs.root().unwrap().metadata().nlink(), 3);
         });
     }
 }
@@ -142,13 +142,13 @@ fn an_unlinked_file_lives_as_long_as_it_is_held() {
             let root = fs.root().unwrap();
             let held: Vec<_> = (0..6)
                 .map(|n| {
-                    let node = root.create(format!("f{n}"), &NewFile::default()).unwrap();
-                    root.unlink(format!("f{n}")).unwrap();
+                    let node = root.create_file(format!("f{n}"), &NewFile::default()).unwrap();
+                    root.remove_file(format!("f{n}")).unwrap();
                     node
                 })
                 .collect();
-            assert_eq!(held[3].metadata().links(), 0);
-            assert!(matches!(root.link("back", &held[3]), Err(Error::NotFound)));
+            assert_eq!(held[3].metadata().nlink(), 0);
+            assert!(matches!(root.hard_link(&held[3], "back"), Err(Error::NotFound)));
             // From the middle, and from both ends.
             for n in [2, 0, 5, 3, 1, 4] {
                 let node = held[n].clone();
@@ -160,8 +160,8 @@ fn an_unlinked_file_lives_as_long_as_it_is_held() {
             }
             assert_eq!(fs.space().free_inodes, free.free_inodes);
             let unnamed = root.tmpfile(&NewFile::default()).unwrap();
-            root.link("named", &unnamed).unwrap();
-            assert_eq!(unnamed.metadata().links(), 1);
+            root.hard_link(&unnamed, "named").unwrap();
+            assert_eq!(unnamed.metadata().nlink(), 1);
             drop(root.tmpfile(&NewFile::default()).unwrap());
             assert_eq!(fs.space().free_inodes, free.free_inodes - 1);
         });
@@ -181,17 +181,17 @@ fn renames_move_replace_and_exchange() {
                 root.create_dir("b", &NewFile::directory()).unwrap(),
             );
             let sub = a.create_dir("sub", &NewFile::directory()).unwrap();
-            let file = sub.create("file", &new).unwrap();
+            let file = sub.create_file("file", &new).unwrap();
             a.rename("sub", &b, "moved", RenameFlags::REPLACE).unwrap();
-            assert_eq!((a.metadata().links(), b.metadata().links()), (2, 3));
+            assert_eq!((a.metadata().nlink(), b.metadata().nlink()), (2, 3));
             assert_eq!(sub.lookup("..").unwrap().ino(), b.ino());
             let into_itself = root.rename("b", &sub, "b", RenameFlags::REPLACE);
             assert!(matches!(into_itself, Err(Error::Invalid(_))));
             let over_parent = b.rename("moved", &root, "b", RenameFlags::REPLACE);
             assert!(matches!(over_parent, Err(Error::NotEmpty)));
-            root.create("other", &new).unwrap();
+            root.create_file("other", &new).unwrap();
             root.rename("other", &b, "moved", RenameFlags::EXCHANGE).unwrap();
-            assert_eq!((root.metadata().links(), b.metadata().links()), (6, 2));
+            assert_eq!((root.metadata().nlink(), b.metadata().nlink()), (6, 2));
             assert_eq!(fs.node("/other/file").unwrap().ino(), file.ino());
             let taken = sub.rename("file", &b, "moved", RenameFlags::NOREPLACE);
             assert!(matches!(taken, Err(Error::Exists)));
@@ -220,16 +220,16 @@ fn a_directory_of_three_levels_grows_and_shrinks_within_the_credits_of_its_handl
     scratch.with(|fs| {
         let root = fs.root().unwrap();
         let dir = root.create_dir("d", &NewFile::directory()).unwrap();
-        let file = root.create("f", &NewFile::default()).unwrap();
+        let file = root.create_file("f", &NewFile::default()).unwrap();
         for n in 0..NAMES {
             // Every way to a new name has its own credits.
             match n % 50 {
-                0 => drop(dir.create(name(n), &NewFile::default()).unwrap()),
+                0 => drop(dir.create_file(name(n), &NewFile::default()).unwrap()),
                 1 => {
-                    root.create("g", &NewFile::default()).unwrap();
+                    root.create_file("g", &NewFile::default()).unwrap();
                     root.rename("g", &dir, name(n), RenameFlags::NOREPLACE).unwrap();
                 }
-                _ => dir.link(name(n), &file).unwrap(),
+                _ => dir.hard_link(&file, name(n)).unwrap(),
             }
         }
     });
@@ -237,9 +237,9 @@ fn a_directory_of_three_levels_grows_and_shrinks_within_the_credits_of_its_handl
     assert!(dump.contains("Indirect levels: 2"), "36,000 names of 240 bytes need a third level");
     scratch.with(|fs| {
         let dir = fs.node("/d").unwrap();
-        (0..NAMES).for_each(|n| dir.unlink(name(n)).unwrap());
+        (0..NAMES).for_each(|n| dir.remove_file(name(n)).unwrap());
         fs.remove_dir("/d").unwrap();
-        assert_eq!(fs.metadata("/f").unwrap().links(), 1);
+        assert_eq!(fs.metadata("/f").unwrap().nlink(), 1);
         assert_eq!(names(&fs.root().unwrap()), ["f", "lost+found"]);
     });
 }
@@ -250,16 +250,16 @@ fn a_file_has_65000_names_and_no_more() {
     let scratch = Scratch::made(16, MkfsOptions::new().block_size(small));
     scratch.with(|fs| {
         let root = fs.root().unwrap();
-        let file = root.create("f", &NewFile::default()).unwrap();
-        let other = root.create("other", &NewFile::default()).unwrap();
-        (1..65_000).for_each(|n| root.link(format!("{n}"), &file).unwrap());
-        let one_more = root.link("one more", &file);
+        let file = root.create_file("f", &NewFile::default()).unwrap();
+        let other = root.create_file("other", &NewFile::default()).unwrap();
+        (1..65_000).for_each(|n| root.hard_link(&file, format!("{n}")).unwrap());
+        let one_more = root.hard_link(&file, "one more");
         assert!(matches!(one_more, Err(Error::LinkLimit)), "{one_more:?}");
-        assert_eq!(file.metadata().links(), 65_000);
+        assert_eq!(file.metadata().nlink(), 65_000);
         // Making a name point to another file frees a link.
         root.rename("other", &root, "1", RenameFlags::REPLACE).unwrap();
-        root.link("one more", &file).unwrap();
-        assert_eq!((file.metadata().links(), other.metadata().links()), (65_000, 1));
+        root.hard_link(&file, "one more").unwrap();
+        assert_eq!((file.metadata().nlink(), other.metadata().nlink()), (65_000, 1));
     });
 }
 
@@ -272,10 +272,11 @@ fn a_new_file_inherits_from_its_directory_as_in_linux() {
         let own = InodeFlags::TOPDIR | InodeFlags::IMMUTABLE;
         let set = |changes: SetAttributes| dir.set_attributes(&changes).unwrap();
         let flags = dir.metadata().flags() | inherited | InodeFlags::DIRSYNC | InodeFlags::TOPDIR;
-        set(SetAttributes { projid: Some(9), gid: Some(6), ..Default::default() });
+        set(SetAttributes { project: Some(9), gid: Some(6), ..Default::default() });
         set(SetAttributes { mode: Some(0o2775), flags: Some(flags), ..Default::default() });
-        let new = NewFile { mode: 0o755, gid: 1, projid: 4, ..NewFile::default() };
-        let (file, below) = (dir.create("f", &new).unwrap(), dir.create_dir("d", &new).unwrap());
+        let new = NewFile { mode: 0o755, gid: 1, project: 4, ..NewFile::default() };
+        let (file, below) =
+            (dir.create_file("f", &new).unwrap(), dir.create_dir("d", &new).unwrap());
         for (node, mode, more) in [
             (&file, 0o755, InodeFlags::empty()),
             (&below, 0o2755, InodeFlags::PROJINHERIT | InodeFlags::DIRSYNC),
@@ -288,22 +289,22 @@ fn a_new_file_inherits_from_its_directory_as_in_linux() {
         // A file of another project is refused, and an immutable directory neither gains nor loses
         // names.
         let root = fs.root().unwrap();
-        let other = root.create("other", &NewFile::default()).unwrap();
-        assert!(matches!(dir.link("l", &other), Err(Error::CrossProject)));
+        let other = root.create_file("other", &NewFile::default()).unwrap();
+        assert!(matches!(dir.hard_link(&other, "l"), Err(Error::CrossProject)));
         let moved = root.rename("other", &dir, "f", RenameFlags::REPLACE);
         assert!(matches!(moved, Err(Error::CrossProject)));
         let fixed =
             SetAttributes { flags: Some(flags | InodeFlags::IMMUTABLE), ..Default::default() };
         set(fixed);
-        assert!(matches!(dir.create("g", &new), Err(Error::NotPermitted)));
-        assert!(matches!(dir.unlink("f"), Err(Error::NotPermitted)));
+        assert!(matches!(dir.create_file("g", &new), Err(Error::NotPermitted)));
+        assert!(matches!(dir.remove_file("f"), Err(Error::NotPermitted)));
         let out = dir.rename("f", &root, "f", RenameFlags::REPLACE);
         assert!(matches!(out, Err(Error::NotPermitted)));
         let appended = flags | InodeFlags::APPEND;
         set(SetAttributes { flags: Some(flags), ..Default::default() });
         set(SetAttributes { flags: Some(appended), ..Default::default() });
-        dir.create("g", &new).unwrap();
-        assert!(matches!(dir.unlink("g"), Err(Error::NotPermitted)));
+        dir.create_file("g", &new).unwrap();
+        assert!(matches!(dir.remove_file("g"), Err(Error::NotPermitted)));
         let over = dir.rename("g", &dir, "f", RenameFlags::REPLACE);
         assert!(matches!(over, Err(Error::NotPermitted)));
     });
@@ -518,12 +519,12 @@ fn a_directory_offset_is_valid_in_every_opening_and_after_any_change() {
             for count in [0, 3, 40, 1500] {
                 let dir = fs.root().unwrap().create_dir(format!("d{count}"), &NewFile::directory());
                 let dir = dir.unwrap();
-                let file = fs.root().unwrap().create(format!("f{count}"), &NewFile::default());
+                let file = fs.root().unwrap().create_file(format!("f{count}"), &NewFile::default());
                 // Many names of one file, because there are few inodes.
                 let file = file.unwrap();
                 let make = |from: usize, to: usize, what: &str| {
                     for n in from..to {
-                        dir.link(format!("{what} {n}"), &file).unwrap();
+                        dir.hard_link(&file, format!("{what} {n}")).unwrap();
                     }
                 };
                 make(0, count, "stay");
@@ -553,7 +554,7 @@ fn a_directory_offset_is_valid_in_every_opening_and_after_any_change() {
                         break;
                     }
                     for n in (round * 10..round * 10 + 10).filter(|n| *n < count) {
-                        dir.unlink(format!("go {n}")).unwrap();
+                        dir.remove_file(format!("go {n}")).unwrap();
                         make(n, n + 1, "come");
                     }
                     round += 1;

@@ -29,11 +29,11 @@ fn open(path: &Path) -> Filesystem {
 /// One change below `dir`. Errors because of a lack of space or a missing name are accepted.
 fn step(fs: &Filesystem, dir: &str, rng: &mut Rng) {
     let mut id = || IDS[rng.below(IDS.len())];
-    let new = NewFile { uid: id(), gid: id(), projid: id(), ..NewFile::default() };
+    let new = NewFile { uid: id(), gid: id(), project: id(), ..NewFile::default() };
     let owner = SetAttributes {
         uid: Some(id()),
         gid: Some(id()),
-        projid: Some(id()),
+        project: Some(id()),
         ..SetAttributes::default()
     };
     let path = format!("{dir}/f{}", rng.below(30));
@@ -147,7 +147,7 @@ fn copy_until_full(fs: &Filesystem, rng: &mut Rng) -> extant::Result<()> {
     fs.create_dir_all("top", &NewFile::directory())?;
     for n in 0..200u64 {
         let id = |rng: &mut Rng| 77_777 * rng.below(40) as u32;
-        let new = NewFile { uid: id(rng), gid: id(rng), projid: id(rng), ..NewFile::default() };
+        let new = NewFile { uid: id(rng), gid: id(rng), project: id(rng), ..NewFile::default() };
         let dir = format!("top/{}", rng.below(12));
         let path = format!("{dir}/file {n} {}", "x".repeat(rng.below(200)));
         if !fs.exists(&dir)? {
@@ -176,7 +176,7 @@ fn copy_until_full(fs: &Filesystem, rng: &mut Rng) -> extant::Result<()> {
                 let owner = SetAttributes {
                     uid: Some(id(rng)),
                     gid: Some(id(rng)),
-                    projid: Some(id(rng)),
+                    project: Some(id(rng)),
                     ..SetAttributes::default()
                 };
                 fs.set_attributes(&path, &owner)?;

@@ -109,7 +109,7 @@ fn compare(fs: &Filesystem, entry: &WalkEntry, source: &Path) {
     assert_eq!(found, fs.symlink_metadata(path).unwrap(), "{shown}: by path");
     if !found.is_dir() {
         assert_eq!(found.len(), expected.len(), "{shown}: size");
-        assert_eq!(u64::from(found.links()), expected.nlink(), "{shown}: links");
+        assert_eq!(u64::from(found.nlink()), expected.nlink(), "{shown}: links");
     }
     match found.file_type() {
         FileKind::Regular => {

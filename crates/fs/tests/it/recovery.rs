@@ -104,7 +104,7 @@ fn describe(fs: &Filesystem, path: &str) -> String {
         data.mode(),
         data.uid(),
         data.gid(),
-        data.links(),
+        data.nlink(),
         data.len(),
         data.sectors(),
         data.modified(),
@@ -132,7 +132,7 @@ fn lost(device: &Arc<MemoryDevice>, must: &[Must]) -> Vec<String> {
                 });
                 let same = format!("{:04o}", data.mode() & 0o7777) == entry.mode
                     && (data.uid(), data.gid()) == (entry.uid, entry.gid)
-                    && u64::from(data.links()) == entry.nlink
+                    && u64::from(data.nlink()) == entry.nlink
                     && (data.is_dir() || data.len() == entry.size)
                     && (!is_file || content == entry.sha256)
                     && xattrs;

@@ -47,7 +47,7 @@ fn seen(fs: &Filesystem) -> BTreeMap<String, String> {
         // Inode numbers change; which names share an inode does not.
         let next = inodes.len();
         let same = *inodes.entry(meta.ino().get()).or_insert(next);
-        let (mode, links, size) = (meta.mode(), meta.links(), meta.len());
+        let (mode, links, size) = (meta.mode(), meta.nlink(), meta.len());
         let owner = (meta.uid(), meta.gid());
         let line = format!("{mode:o} {links} {size} {owner:?} #{same} {text} {attributes:?}");
         seen.insert(path, line);

@@ -335,7 +335,7 @@ fn differences_after_a_crash_are_no_damage_to_a_reader() {
     let base = made(4096, "");
     let opened = mirror(&base);
     let fs = open(Arc::clone(&opened) as _, 0);
-    let file = fs.root().unwrap().create("late", &NewFile::default()).unwrap().open().unwrap();
+    let file = fs.root().unwrap().create_file("late", &NewFile::default()).unwrap().open().unwrap();
     file.write_all_at(&[1; 100_000], 0).unwrap();
     fs.sync().unwrap();
     // At the power cut, the members were not equal.

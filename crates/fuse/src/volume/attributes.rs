@@ -58,7 +58,7 @@ impl Context {
             ctime: held(metadata.changed()),
             btime: metadata.created(),
             mode: metadata.mode(),
-            nlink: metadata.links(),
+            nlink: metadata.nlink(),
             uid: self.options().users.shown(metadata.uid()),
             gid: self.options().groups.shown(metadata.gid()),
             rdev: metadata.device().map_or(0, packed),
@@ -88,14 +88,14 @@ impl Context {
             uid: request.uid.map(|uid| self.options().users.stored(uid)),
             gid: request.gid.map(|gid| self.options().groups.stored(gid)),
             size: request.size,
-            atime: request.atime.map(time),
-            mtime: request.mtime.map(time),
+            accessed: request.atime.map(time),
+            modified: request.mtime.map(time),
             touch: is_now(request.atime) && is_now(request.mtime),
-            ctime: request.ctime.map(held),
+            changed: request.ctime.map(held),
             ..SetAttributes::default()
         };
         node.set_attributes(&changes).map_err(errno)?;
-        if changes.atime.is_some() {
+        if changes.accessed.is_some() {
             self.nodes().forget_access(id);
         }
         self.made(())?;

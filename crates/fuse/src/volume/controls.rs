@@ -140,7 +140,8 @@ impl Controls<'_> {
                 }
                 let projid = word(input, 12)?;
                 let projid = (projid != node.metadata().project()).then_some(projid);
-                let changes = SetAttributes { flags: Some(flags), projid, ..Default::default() };
+                let changes =
+                    SetAttributes { flags: Some(flags), project: projid, ..Default::default() };
                 node.set_attributes(&changes).map_err(errno)?;
                 self.0.made(0)
             }

@@ -217,13 +217,13 @@ impl Operations for Volume {
 
     fn unlink(&self, _: &Caller, dir: NodeId, name: &OsStr) -> Answer<()> {
         let dir = self.context.node(dir)?;
-        dir.unlink(name).map_err(errno)?;
+        dir.remove_file(name).map_err(errno)?;
         self.context.made_names(())
     }
 
     fn remove_dir(&self, _: &Caller, dir: NodeId, name: &OsStr) -> Answer<()> {
         let dir = self.context.node(dir)?;
-        dir.rmdir(name).map_err(errno)?;
+        dir.remove_dir(name).map_err(errno)?;
         self.context.made_names(())
     }
 
@@ -242,7 +242,7 @@ impl Operations for Volume {
 
     fn link(&self, _: &Caller, node: NodeId, dir: NodeId, name: &OsStr) -> Answer<Entry> {
         let (node, dir) = (self.context.node(node)?, self.context.node(dir)?);
-        self.context.retry_if_full(|| dir.link(name, &node).map_err(errno))?;
+        self.context.retry_if_full(|| dir.hard_link(&node, name).map_err(errno))?;
         self.context.made_names(())?;
         Ok(self.context.entry(node, KEPT))
     }

@@ -94,10 +94,10 @@ impl Names<'_> {
         let file = self.new_file(by, new);
         let kind = u16::try_from(new.mode).ok().and_then(FileKind::from_mode);
         let node = match kind.ok_or(Errno::INVAL)? {
-            FileKind::Regular => dir.create(name, &file),
+            FileKind::Regular => dir.create_file(name, &file),
             kind @ (FileKind::CharDevice | FileKind::BlockDevice) => {
                 let rdev = Some(unpacked(new.rdev));
-                dir.mknod(name, kind, &NewFile { rdev, ..file })
+                dir.mknod(name, kind, &NewFile { device: rdev, ..file })
             }
             kind => dir.mknod(name, kind, &file),
         };
@@ -125,7 +125,7 @@ impl Names<'_> {
     ) -> Answer<Entry> {
         let dir = self.0.node(dir)?;
         let new = self.new_file(by, &NewNode { mode: 0o777, umask: 0, rdev: 0 });
-        let node = dir.symlink(name, target, &new);
+        let node = dir.symlink(target, name, &new);
         self.made_entry(&dir, node)
     }
 

@@ -173,7 +173,7 @@ impl Nodes {
                 // Examined and dropped outside the lock.
                 let nodes: Vec<Node> =
                     shard.lock().values().map(|known| known.node.clone()).collect();
-                nodes.iter().any(|node| node.metadata().links() == 0)
+                nodes.iter().any(|node| node.metadata().nlink() == 0)
             })
         };
         nameless() || self.going.load(Ordering::SeqCst) > 0 || self.gone() != gone

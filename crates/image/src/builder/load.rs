@@ -195,10 +195,10 @@ impl Job<'_> {
             mode,
             uid,
             gid,
-            links,
-            atime: stamp(extra.atime.unwrap_or(mtime)),
-            mtime: stamp(mtime),
-            ctime: stamp(extra.ctime.unwrap_or(mtime)),
+            nlink: links,
+            accessed: stamp(extra.atime.unwrap_or(mtime)),
+            modified: stamp(mtime),
+            changed: stamp(extra.ctime.unwrap_or(mtime)),
             xattrs,
         }
     }

@@ -76,7 +76,7 @@ fn same(image: &Path, source: &Path) -> Result<(), String> {
                 return Err(wrong("target"));
             }
         } else {
-            if u64::from(there.links()) != meta.nlink() {
+            if u64::from(there.nlink()) != meta.nlink() {
                 return Err(wrong("links"));
             }
             if fs.read(&inside).ok() != fs::read(&path).ok() {

@@ -149,7 +149,7 @@ impl Visitor for Archive<'_> {
         if meta.is_dir() && visit.depth > 0 {
             self.trail.enter(visit.depth, visit.name);
         }
-        if put && meta.links() > 1 && !meta.is_dir() {
+        if put && meta.nlink() > 1 && !meta.is_dir() {
             let place = || (self.trail.dir(visit.depth), visit.name.into());
             self.linked.entry(meta.ino()).or_insert_with(place);
         }
@@ -231,7 +231,7 @@ impl Archive<'_> {
                 Err(error) => self.job.report_error(visit.path, explained(&error)),
             }
         }
-        let first = match meta.links() > 1 && !meta.is_dir() {
+        let first = match meta.nlink() > 1 && !meta.is_dir() {
             true => self.linked.get(&meta.ino()).map(|(dir, name)| self.first_name(*dir, name)),
             false => None,
         };

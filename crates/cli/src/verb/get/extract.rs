@@ -253,7 +253,7 @@ impl Extractor<'_> {
                 Err(error) => return Err(system("replace it")(error)),
             }
         }
-        if meta.links() > 1 && self.link(meta.ino(), &name)? {
+        if meta.nlink() > 1 && self.link(meta.ino(), &name)? {
             return Ok(());
         }
         match meta.file_type() {
@@ -275,7 +275,7 @@ impl Extractor<'_> {
             self.set_metadata_by_name(&name, visit, meta)
                 .map_err(|error| CopyError::System("keep metadata", error))?;
         }
-        if meta.links() > 1 {
+        if meta.nlink() > 1 {
             self.remember(visit, meta, &name)?;
         }
         Ok(())
@@ -320,7 +320,7 @@ impl Extractor<'_> {
             self.set_metadata(to.as_fd(), visit.path, meta)
                 .map_err(|error| CopyError::System("keep metadata", error))
         });
-        if copied.is_ok() && meta.links() == 1 {
+        if copied.is_ok() && meta.nlink() == 1 {
             self.flags.seal(&to, self.flags.last(meta));
         }
         if copied.is_err() {

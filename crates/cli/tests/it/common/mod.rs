@@ -98,7 +98,7 @@ pub fn deep(dir: &Path, levels: usize, name: &str) -> PathBuf {
     for _ in 0..levels {
         at = at.create_dir(name, &extant::NewFile::directory()).unwrap();
     }
-    drop(at.create("end", &extant::NewFile::default()).unwrap());
+    drop(at.create_file("end", &extant::NewFile::default()).unwrap());
     drop(at);
     fs.close().unwrap();
     image

@@ -45,9 +45,9 @@ pub struct NewFile {
     /// Group; replaced by the directory's group if the directory has the set-group-ID bit.
     pub gid: u32,
     /// The device number of a device file.
-    pub rdev: Option<DeviceNumber>,
+    pub device: Option<DeviceNumber>,
     /// Project; replaced by the directory's project if the directory passes it on.
-    pub projid: u32,
+    pub project: u32,
     /// The time for all four timestamps; `None` means the volume's clock.
     pub time: Option<Timestamp>,
 }
@@ -55,7 +55,7 @@ pub struct NewFile {
 /// A file of root that every user may read.
 impl Default for NewFile {
     fn default() -> NewFile {
-        NewFile { mode: 0o644, umask: 0, uid: 0, gid: 0, rdev: None, projid: 0, time: None }
+        NewFile { mode: 0o644, umask: 0, uid: 0, gid: 0, device: None, project: 0, time: None }
     }
 }
 

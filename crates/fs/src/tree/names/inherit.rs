@@ -78,13 +78,13 @@ impl Names<'_> {
         }
         let lists = self.inherited_lists(dir, body, kind, new.umask, &mut mode)?;
         let inherits_project = body.disk.flags.contains(InodeFlags::PROJINHERIT);
-        let projid = if inherits_project { body.disk.projid } else { new.projid };
+        let projid = if inherits_project { body.disk.projid } else { new.project };
         let inode = NewInode {
             uid: new.uid,
             gid,
             projid,
             flags: body.disk.flags.inherited_by(kind),
-            rdev: new.rdev,
+            rdev: new.device,
             ..NewInode::at(goal, kind.mode_bits() | mode, now)
         };
         Ok(Plan { inode, lists })

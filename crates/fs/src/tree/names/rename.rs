@@ -377,7 +377,7 @@ impl Names<'_> {
 
     fn whiteout_plan(self, dir: Ino, body: &Body, now: Timestamp) -> Result<Plan> {
         let rdev = Some(DeviceNumber { major: 0, minor: 0 });
-        let new = super::NewFile { mode: 0, rdev, ..super::NewFile::default() };
+        let new = super::NewFile { mode: 0, device: rdev, ..super::NewFile::default() };
         self.inherit(dir, body, FileKind::CharDevice, &new, now)
     }
 

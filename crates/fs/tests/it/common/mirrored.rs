@@ -44,16 +44,16 @@ pub fn made(block: u32, features: &str) -> Vec<Arc<MemoryDevice>> {
     let root = fs.root().unwrap();
     let dir = root.create_dir("many", &NewFile::directory()).unwrap();
     for n in 0..300 {
-        dir.create(format!("{n:-<120}"), &NewFile::default()).unwrap();
+        dir.create_file(format!("{n:-<120}"), &NewFile::default()).unwrap();
     }
     for n in 0..40u8 {
         let name = format!("file{n}");
-        let file = root.create(&name, &NewFile::default()).unwrap().open().unwrap();
+        let file = root.create_file(&name, &NewFile::default()).unwrap().open().unwrap();
         file.write_all_at(&pattern(usize::from(n) * 2500, n), 0).unwrap();
         fs.set_xattr(format!("/{name}"), "user.a", &pattern(300, n), XattrMode::Any).unwrap();
     }
     // Fragmented so much that its map needs its own blocks.
-    let torn = root.create("torn", &NewFile::default()).unwrap().open().unwrap();
+    let torn = root.create_file("torn", &NewFile::default()).unwrap().open().unwrap();
     for n in 0..400 {
         torn.write_all_at(&pattern(block as usize, n as u8), n * 2 * u64::from(block)).unwrap();
     }

@@ -45,7 +45,7 @@ pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
 }
 
 pub fn new_file(fs: &Filesystem, name: &str) -> extant::File {
-    fs.root().unwrap().create(name, &NewFile::default()).unwrap().open().unwrap()
+    fs.root().unwrap().create_file(name, &NewFile::default()).unwrap().open().unwrap()
 }
 
 /// A device in memory that counts requests.

@@ -36,7 +36,7 @@ pub fn tree(fs: &Filesystem) -> extant::Result<Tree> {
             ino: meta.ino().get(),
             mode: meta.mode(),
             owner: (meta.uid(), meta.gid()),
-            links: meta.links(),
+            links: meta.nlink(),
             flags: meta.flags().bits() & !extant::InodeFlags::INDEX.bits(),
             generation: meta.generation(),
             size: if is_dir { 0 } else { meta.len() },

@@ -148,7 +148,7 @@ fn a_file_without_data_checksums_is_written_in_place_and_its_flag_is_inherited()
     let dir = root.create_dir("d", &NewFile::directory()).unwrap();
     let nocow = |flags| SetAttributes { flags: Some(flags), ..SetAttributes::default() };
     dir.set_attributes(&nocow(InodeFlags::NOCOW | InodeFlags::EXTENTS)).unwrap();
-    let file = dir.create("f", &NewFile::default()).unwrap().open().unwrap();
+    let file = dir.create_file("f", &NewFile::default()).unwrap().open().unwrap();
     assert!(file.metadata().flags().contains(InodeFlags::NOCOW));
     let covered = new_file(&fs, "g");
     let place = |file: &File| file.extents().unwrap()[0].block;
