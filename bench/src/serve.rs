@@ -14,7 +14,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
-use extant::{ByteLogMode, DaxMode, OpenOptions};
+use extant::OpenOptions;
+use extant::dax::{ByteLogMode, DaxMode};
 use extant_fuse::{MountOptions, Operations, Session, Transport, Volume, VolumeOptions};
 
 use crate::rig::run;

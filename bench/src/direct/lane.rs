@@ -4,7 +4,9 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use extant::{AlignedBuf, BlockDevice, CacheUse, DirectOptions, DirectQueue, OwnedMemory};
+use extant::BlockDevice;
+use extant::cache::CacheUse;
+use extant::direct::{AlignedBuf, DirectOptions, DirectQueue, OwnedMemory};
 use extant_base::ByteOffset;
 use extant_blockdev::{Access, BufPool, FileDevice, Memory, Queue, QueueWay, Request, transfer};
 

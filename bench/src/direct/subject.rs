@@ -5,8 +5,9 @@ use std::process::Command;
 use std::sync::Arc;
 
 use anyhow::Result;
+use extant::direct::{AlignedBuf, Bounce, DirectOptions};
 use extant::mkfs::{MkfsOptions, format};
-use extant::{AlignedBuf, Bounce, DirectOptions, Environment, FileOptions, NewFile, OpenOptions};
+use extant::{Environment, FileOptions, NewFile, OpenOptions};
 use extant_base::ByteOffset;
 use extant_blockdev::{BlockDevice, FileDevice};
 

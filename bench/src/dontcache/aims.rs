@@ -1,6 +1,6 @@
 //! Goals of the flusher, and how far the figures of a run reach them.
 
-use extant::DontCachePolicy;
+use extant::cache::DontCachePolicy;
 
 use super::subject::Subject;
 use super::work::Job;

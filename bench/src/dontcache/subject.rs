@@ -11,7 +11,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use extant::{BlockDevice, CacheUse, DontCachePolicy, NewFile, OpenOptions};
+use extant::cache::{CacheUse, DontCachePolicy};
+use extant::{BlockDevice, NewFile, OpenOptions};
 use extant_base::ByteOffset;
 use rustix::fs::{Advice, fadvise};
 use rustix::io::{ReadWriteFlags, pwritev2};

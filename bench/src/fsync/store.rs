@@ -14,7 +14,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use extant::{BlockDevice, DaxMode, FileOptions};
+use extant::dax::DaxMode;
+use extant::{BlockDevice, FileOptions};
 use extant_base::ByteOffset;
 use extant_blockdev::{Dax, PersistenceDomain, Way};
 

@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use extant::dax::ByteLogMode;
 use extant::mkfs::{MkfsOptions, format};
-use extant::{
-    BlockDevice, ByteLogMode, Environment, FileDevice, NewFile, Node, OpenOptions, SetAttributes,
-};
+use extant::{BlockDevice, Environment, FileDevice, NewFile, Node, OpenOptions, SetAttributes};
 
 use super::store::{Counts, Price, Store};
 use crate::rig::{Mount, Scratch};

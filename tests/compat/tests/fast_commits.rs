@@ -10,9 +10,10 @@
 //! e2fsck finds nothing after either. Each case states how many of its syncs are fast commits, so
 //! that none silently tests full commits.
 
+use extant::environment::Clock;
 use extant::{
-    BlockDevice, Clock, Environment, FallocateMode, File, FileDevice, Filesystem, MemoryDevice,
-    NewFile, OpenOptions, RenameFlags, SetAttributes, Timestamp, XattrMode,
+    BlockDevice, Environment, FallocateMode, File, FileDevice, Filesystem, MemoryDevice, NewFile,
+    OpenOptions, RenameFlags, SetAttributes, Timestamp, XattrMode,
 };
 use extant_base::ByteOffset;
 use extant_compat_tests::{Verdict, linux_confirms};

@@ -15,11 +15,12 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use extant::direct::{AlignedBuf, Bounce, DirectOptions, OwnedMemory};
 use extant::mkfs::{MkfsOptions, format};
 use extant::raid::{Assembled, Opening, Part, Wanted, assemble, create};
 use extant::{
-    AlignedBuf, BlockDevice, BlockSize, Bounce, DirectOptions, Environment, Error, FallocateMode,
-    File, FileDevice, Filesystem, NewFile, OpenOptions, OwnedMemory,
+    BlockDevice, BlockSize, Environment, Error, FallocateMode, File, FileDevice, Filesystem,
+    NewFile, OpenOptions,
 };
 use extant_compat_tests::busy::Busy;
 use extant_compat_tests::{Verdict, linux_confirms};

@@ -1,6 +1,7 @@
 //! Storms of operations on the bytes of one file, and readers of one directory that changes.
 
-use extant::{DataMode, DirectOptions, Error, FallocateMode, File, NewFile, RenameFlags};
+use extant::direct::DirectOptions;
+use extant::{DataMode, Error, FallocateMode, File, NewFile, RenameFlags};
 use extant_concurrent_tests::{Field, kinds};
 use extant_testkit::require;
 use extant_testkit::rng::Rng;

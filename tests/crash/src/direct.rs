@@ -9,7 +9,8 @@
 //! programs.
 
 use crate::op::Op;
-use extant::{AlignedBuf, Bounce, DirectOptions, Error, File, Filesystem, OwnedMemory, Result};
+use extant::direct::{AlignedBuf, Bounce, DirectOptions, OwnedMemory};
+use extant::{Error, File, Filesystem, Result};
 use extant_testkit::rng::Rng;
 
 /// How the bytes are written.

@@ -5,7 +5,8 @@
 //!         flush here ──────────────►│ does not affect this part, and vice versa
 //! ```
 
-use extant::{BlockDevice, BlockSize, Result, Superblock};
+use extant::superblock::Superblock;
+use extant::{BlockDevice, BlockSize, Result};
 use extant_base::{BlockNr, ByteOffset, Site, Tid};
 use extant_blockdev::MemoryDevice;
 use extant_ondisk::features::{Compat, Features, Incompat};

@@ -8,11 +8,11 @@ use crate::external::{self, FlushPart, Part};
 use crate::layouts::Layout;
 use crate::prepare::{Prepared, prepare};
 use crate::view::POISON;
+use extant::cache::DontCachePolicy;
+use extant::dax::ByteLogMode;
 use extant::mkfs::{self, JournalSize, MkfsOptions};
 use extant::raid::{Assembled, Mirror};
-use extant::{
-    BlockSize, ByteLogMode, DataMode, DontCachePolicy, Environment, OpenOptions, Result, Timestamp,
-};
+use extant::{BlockSize, DataMode, Environment, OpenOptions, Result, Timestamp};
 use extant_base::ByteOffset;
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_testkit::manifest::Look;

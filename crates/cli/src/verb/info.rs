@@ -7,7 +7,7 @@ use crate::members::LayoutInfo;
 use crate::out::Out;
 use crate::shown::{Shown, encoded, uuid};
 use crate::{amount, moment};
-use extant::Superblock;
+use extant::superblock::Superblock;
 use extant_base::{ByteOffset, Site};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::superblock::{

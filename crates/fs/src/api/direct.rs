@@ -12,7 +12,8 @@ impl File {
     /// Offset, length and memory should be multiples of [`File::direct_unit`]; the parts that are
     /// not go through the cache. The device fills `buf` itself: until this returns, past the
     /// returned bytes, and after an error, `buf` may hold anything, bytes of other files included.
-    /// With [`Bounce::Always`](crate::Bounce::Always) it holds only bytes that were checked.
+    /// With [`Bounce::Always`](crate::direct::Bounce::Always) it holds only bytes that were
+    /// checked.
     ///
     /// # Errors
     /// As [`File::read_at`]; `WouldBlock`.
@@ -23,8 +24,8 @@ impl File {
     /// # let _here = extant_guide_tests::with_image();
     /// let fs = extant::OpenOptions::new().direct(true).open("disk.img")?;
     /// let file = fs.open_file("/disk.raw")?;
-    /// let mut block = extant::AlignedBuf::zeroed(4096);
-    /// file.read_direct_at(&mut block, 1 << 20, &extant::DirectOptions::default())?;
+    /// let mut block = extant::direct::AlignedBuf::zeroed(4096);
+    /// file.read_direct_at(&mut block, 1 << 20, &extant::direct::DirectOptions::default())?;
     /// # Ok::<(), extant::Error>(())
     /// ```
     pub fn read_direct_at(

@@ -40,7 +40,7 @@ pub struct DirectDone<M> {
 ///
 /// ```
 /// # let _here = extant_guide_tests::with_image();
-/// use extant::{AlignedBuf, DirectOptions, OwnedMemory};
+/// use extant::direct::{AlignedBuf, DirectOptions, OwnedMemory};
 /// let fs = extant::OpenOptions::new().write(true).direct(true).open("disk.img")?;
 /// let file = fs.open_file("/disk.raw")?;
 /// let mut queue = fs.direct_queue(64);

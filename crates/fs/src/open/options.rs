@@ -290,8 +290,8 @@ impl OpenOptions {
     /// that the device refused, whichever thread met it. The caller also gets the error, unless the
     /// operation could continue without it. It is also called for members of a mirror that fail,
     /// and when a read repaired a place on one
-    /// ([`MemberProblem::Repaired`](extant_base::MemberProblem::Repaired)). `hook` is called from any
-    /// thread, with locks held: it must not call the volume.
+    /// ([`MemberProblem::Repaired`](crate::error::MemberProblem::Repaired)). `hook` is called from
+    /// any thread, with locks held: it must not call the volume.
     ///
     /// # Examples
     ///

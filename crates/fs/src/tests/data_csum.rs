@@ -2,9 +2,10 @@
 //! data matches.
 
 use crate::audit::check;
+use crate::files::direct::DirectOptions;
 use crate::offline::mkfs::{MkfsOptions, format};
 use crate::open::OpenOptions;
-use crate::{DirectOptions, Environment, File, Filesystem};
+use crate::{Environment, File, Filesystem};
 use extant_base::{BlockSize, IoOp};
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_testdev::Faulty;

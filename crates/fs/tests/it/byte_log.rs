@@ -2,10 +2,9 @@
 //! them.
 
 use crate::common::{Device, Image, judge, new_file};
-use extant::{
-    ByteLogMode, DaxMode, Error, Filesystem, Ineligible, MemoryDevice, NewFile, OpenOptions,
-    PersistenceDomain, SetAttributes, SyncWay,
-};
+use extant::dax::{ByteLogMode, DaxMode, PersistenceDomain, SyncWay};
+use extant::journal::Ineligible;
+use extant::{Error, Filesystem, MemoryDevice, NewFile, OpenOptions, SetAttributes};
 use extant_base::ByteOffset;
 use extant_blockdev::BlockDevice;
 use extant_ondisk::features::Incompat;
@@ -247,7 +246,7 @@ fn the_sync_way_is_reported() {
     assert_eq!(way.to_string(), "stores into the byte log (memory): survives a power cut");
     let weaker = SyncWay::ByteLog {
         persistence_domain: PersistenceDomain::ProcessCrash,
-        way: extant::Way::Clwb,
+        way: extant::dax::Way::Clwb,
     };
     assert!(weaker.to_string().contains("NOT a power cut"));
     fs.close().unwrap();

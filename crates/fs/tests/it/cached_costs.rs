@@ -2,7 +2,8 @@
 //! the cache, and nothing at all until the bytes must be there.
 
 use crate::common::{costs, counted, judge, leave_front_of_log, new_file};
-use extant::{CacheUse, NewFile};
+use extant::NewFile;
+use extant::cache::CacheUse;
 use std::io::IoSlice;
 use std::time::Duration;
 

@@ -2,9 +2,8 @@
 //! not written stays dirty, nothing hangs, and reserved space is available.
 
 use crate::common::{judge, mke2fs, new_file};
-use extant::{
-    CacheUse, DontCachePolicy, Error, File, Filesystem, MemoryDevice, NewFile, OpenOptions,
-};
+use extant::cache::{CacheUse, DontCachePolicy};
+use extant::{Error, File, Filesystem, MemoryDevice, NewFile, OpenOptions};
 use extant_base::IoOp;
 use extant_testdev::Faulty;
 use extant_testkit::e2fsprogs;

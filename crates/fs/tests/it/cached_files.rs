@@ -5,9 +5,10 @@
 //!   readers  each block is of one write, none older than the last write that had returned
 //! ```
 
+use extant::cache::{CacheUse, DontCachePolicy};
 use extant::{
-    CacheUse, DontCachePolicy, Error, FallocateMode, File, Filesystem, InodeFlags, NewFile,
-    OpenOptions, SetAttributes, Timestamp,
+    Error, FallocateMode, File, Filesystem, InodeFlags, NewFile, OpenOptions, SetAttributes,
+    Timestamp,
 };
 use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
 use extant_testkit::rng::Rng;

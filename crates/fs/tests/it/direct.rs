@@ -10,7 +10,8 @@ mod ranges;
 mod rules;
 mod threads;
 
-use extant::{Bounce, DirectOptions, Filesystem, OpenOptions};
+use extant::direct::{Bounce, DirectOptions};
+use extant::{Filesystem, OpenOptions};
 use extant_blockdev::MemoryDevice;
 use std::sync::Arc;
 

@@ -14,9 +14,11 @@
 //! `EXTANT_SEED` selects other runs, `EXTANT_SOAK=N` makes them N times as long.
 
 use crate::common::seen::{Tree, differences, tree};
+use extant::dax::ByteLogMode;
+use extant::environment::Clock;
 use extant::{
-    ByteLogMode, Clock, Environment, Error, FallocateMode, Filesystem, MemoryDevice, NewFile,
-    OpenOptions, RenameFlags, SetAttributes, Timestamp, XattrMode,
+    Environment, Error, FallocateMode, Filesystem, MemoryDevice, NewFile, OpenOptions, RenameFlags,
+    SetAttributes, Timestamp, XattrMode,
 };
 use extant_testkit::require;
 use extant_testkit::rng::{Rng, bytes};

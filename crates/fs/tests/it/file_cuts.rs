@@ -6,9 +6,10 @@
 //! ```
 
 use extant::check::check_device;
+use extant::direct::{AlignedBuf, DirectOptions};
 use extant::{
-    AlignedBuf, BlockDevice, DataMode, DirectOptions, FallocateMode, File, Filesystem, InodeFlags,
-    MemoryDevice, NewFile, OpenOptions, SetAttributes, XattrMode,
+    BlockDevice, DataMode, FallocateMode, File, Filesystem, InodeFlags, MemoryDevice, NewFile,
+    OpenOptions, SetAttributes, XattrMode,
 };
 use extant_testdev::Recorder;
 use extant_testkit::e2fsprogs;

@@ -5,10 +5,9 @@ use crate::common::mirrored::{LEN, byte, copies, expect_same, made, mirror, open
 use crate::common::seen::{Tree, differences, tree};
 use crate::common::{image_of, judge, pattern};
 use extant::check::{Options, check_device};
+use extant::direct::{Bounce, DirectOptions};
 use extant::raid::record_of;
-use extant::{
-    BlockDevice, Bounce, DirectOptions, Error, Filesystem, MemoryDevice, NewFile, OpenOptions,
-};
+use extant::{BlockDevice, Error, Filesystem, MemoryDevice, NewFile, OpenOptions};
 use extant_base::{ByteOffset, IoOp, MemberError, MemberProblem};
 use extant_ondisk::superblock::VolumeState;
 use extant_testdev::Faulty;

@@ -3,8 +3,9 @@
 
 use crate::common::image_of;
 use extant::check;
+use extant::superblock::Superblock;
 use extant::tune::{Tune, tune_device};
-use extant::{BlockDevice, Filesystem, MemoryDevice, OpenOptions, Superblock};
+use extant::{BlockDevice, Filesystem, MemoryDevice, OpenOptions};
 use extant_ondisk::features::{FeatureBit, Incompat, RoCompat};
 use extant_ondisk::superblock::{DefaultMountOpts, ErrorPolicy, RawSuperblock};
 use extant_testdev::Recorder;

@@ -7,7 +7,8 @@
 //!   names    its names since a sync of all            it has one of them
 //! ```
 
-use extant::{DirectOptions, Error, FallocateMode, File, Filesystem, NewFile, RenameFlags};
+use extant::direct::DirectOptions;
+use extant::{Error, FallocateMode, File, Filesystem, NewFile, RenameFlags};
 use extant_testkit::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;

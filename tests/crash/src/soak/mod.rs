@@ -15,11 +15,11 @@ mod power;
 pub use keeper::Keeper;
 pub use power::{PENDING_BYTES, Power, PowerCut};
 
+use extant::dax::ByteLogMode;
 use extant::mkfs::{JournalSize, MkfsOptions, format};
 use extant::raid::{self, Assembled, Opening, Part, Wanted};
 use extant::{
-    BlockDevice, BlockSize, ByteLogMode, Environment, Error, FileDevice, Filesystem, NewFile,
-    OpenOptions, check,
+    BlockDevice, BlockSize, Environment, Error, FileDevice, Filesystem, NewFile, OpenOptions, check,
 };
 use extant_blockdev::FileOptions;
 use extant_testkit::e2fsprogs;

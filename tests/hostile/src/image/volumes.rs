@@ -1,8 +1,7 @@
 //! The volumes that inputs change: those of `tests/compat`, and some after a crash during work.
 
-use extant::{
-    ByteLogMode, Environment, FallocateMode, Filesystem, MemoryDevice, NewFile, OpenOptions,
-};
+use extant::dax::ByteLogMode;
+use extant::{Environment, FallocateMode, Filesystem, MemoryDevice, NewFile, OpenOptions};
 use extant_base::ByteOffset;
 use extant_blockdev::{BlockDevice, Slice};
 use extant_compat_tests::script;

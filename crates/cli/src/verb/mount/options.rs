@@ -3,7 +3,8 @@
 use super::table::{self, Treatment};
 use crate::amount;
 use crate::failure::Failure;
-use extant::{ByteLogMode, DamagePolicy, DataMode, DaxMode};
+use extant::dax::{ByteLogMode, DaxMode};
+use extant::{DamagePolicy, DataMode};
 use extant_fuse::{AccessTimes, IdMap, IdRange, Idle};
 use std::path::PathBuf;
 use std::time::Duration;

@@ -14,7 +14,8 @@ use crate::image::{Image, is_same_file};
 use crate::mounts::{Mounted, place_of};
 use crate::shown::Shown;
 use crate::verb::unmount::dead_mount_message;
-use extant::{ByteLogMode, Error, Filesystem, OpenOptions};
+use extant::dax::ByteLogMode;
+use extant::{Error, Filesystem, OpenOptions};
 use extant_base::IoOp;
 use extant_fuse::{
     AccessTimes, IdMap, MountError, MountOptions, Session, Transport, Unmounter, Volume,

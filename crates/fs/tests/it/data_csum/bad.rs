@@ -6,10 +6,11 @@ use crate::data_csum::{
     Device, below, cut, findings, findings_of, flip, is_mismatch, made, open, options, read_back,
     seed, switched,
 };
+use extant::direct::DirectOptions;
 use extant::mkfs::MkfsOptions;
 use extant::{
-    BlockDevice, BlockSize, DirectOptions, Environment, Error, MemoryDevice, OpenOptions,
-    SetAttributes, What, mkfs,
+    BlockDevice, BlockSize, Environment, Error, MemoryDevice, OpenOptions, SetAttributes, What,
+    mkfs,
 };
 use extant_base::{ByteOffset, IoOp};
 use extant_testdev::Faulty;
@@ -40,7 +41,8 @@ fn a_flipped_bit_is_found_by_every_way_of_reading() {
             is_mismatch(file.read_direct_at(&mut buf, 8192, &DirectOptions::default())),
             "direct"
         );
-        let bounce = DirectOptions { bounce: extant::Bounce::Always, ..DirectOptions::default() };
+        let bounce =
+            DirectOptions { bounce: extant::direct::Bounce::Always, ..DirectOptions::default() };
         assert!(is_mismatch(file.read_direct_at(&mut buf, 8192, &bounce)), "direct, copied");
         assert_eq!(file.read_direct_at(&mut buf, 12_288, &bounce).unwrap(), 4096);
         assert_eq!(buf, bytes[12_288..16_384]);
@@ -261,7 +263,7 @@ fn a_bad_block_is_reported_although_the_device_fails_after_it() {
     let file = fs.open_file("/f").unwrap();
     device.fail_range(IoOp::Read, start..start + 4096);
     let mut buf = vec![0; 3 * 4096];
-    for bounce in [extant::Bounce::Auto, extant::Bounce::Always] {
+    for bounce in [extant::direct::Bounce::Auto, extant::direct::Bounce::Always] {
         let how = DirectOptions { bounce, ..DirectOptions::default() };
         assert!(is_mismatch(file.read_direct_at(&mut buf, 0, &how)), "{bounce:?}");
     }

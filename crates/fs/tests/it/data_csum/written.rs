@@ -2,10 +2,10 @@
 
 use crate::common::{judge, new_file, pattern};
 use crate::data_csum::{below, cut, findings, made, open, options, read_back, seed};
+use extant::direct::DirectOptions;
 use extant::mkfs::MkfsOptions;
 use extant::{
-    DirectOptions, Environment, Error, FallocateMode, File, InodeFlags, MemoryDevice, NewFile,
-    SetAttributes, mkfs,
+    Environment, Error, FallocateMode, File, InodeFlags, MemoryDevice, NewFile, SetAttributes, mkfs,
 };
 use extant_testkit::rng::Rng;
 use std::sync::Arc;

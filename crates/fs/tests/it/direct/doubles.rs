@@ -1,6 +1,7 @@
 //! Callers' memory in its worst forms.
 
-use extant::{Access, CallerMemory, Faults, File, Source, Span, Target};
+use extant::File;
+use extant::direct::{Access, CallerMemory, Faults, Source, Span, Target};
 
 /// Memory whose bytes from `at` on are absent: until they are faulted in, or always.
 pub struct FaultsAt<'m> {

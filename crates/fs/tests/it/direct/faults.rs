@@ -2,7 +2,8 @@
 
 use crate::common::{judge, new_file, pattern};
 use crate::direct::{ALL, GARBAGE, VOLUMES, by};
-use extant::{AlignedBuf, Error, FallocateMode, OpenOptions, OwnedMemory};
+use extant::direct::{AlignedBuf, OwnedMemory};
+use extant::{Error, FallocateMode, OpenOptions};
 use extant_base::IoOp;
 use extant_testdev::Faulty;
 use std::sync::Arc;

@@ -2,7 +2,8 @@
 
 use crate::common::{judge, new_file};
 use crate::direct::{ALL, VOLUMES, by};
-use extant::{AlignedBuf, FallocateMode};
+use extant::FallocateMode;
+use extant::direct::AlignedBuf;
 use extant_testkit::rng::Rng;
 
 const MOST: usize = 1 << 20;

@@ -5,10 +5,9 @@ use crate::common::{judge, new_file, pattern};
 use crate::direct::by;
 use crate::direct::doubles::FaultsAt;
 use crate::direct::{ALL, Bounce};
+use extant::direct::{AlignedBuf, DirectOptions};
 use extant::mkfs::{MkfsOptions, format};
-use extant::{
-    AlignedBuf, DirectOptions, Environment, Error, FallocateMode, FileOptions, OpenOptions,
-};
+use extant::{Environment, Error, FallocateMode, FileOptions, OpenOptions};
 use extant_base::BlockSize;
 use extant_blockdev::{CallerMemory, FileDevice};
 use std::os::unix::fs::FileExt;

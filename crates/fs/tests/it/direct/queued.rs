@@ -2,10 +2,8 @@
 
 use crate::common::{judge, new_file, pattern};
 use crate::direct::{ALL, VOLUMES, by, open};
-use extant::{
-    AlignedBuf, DirectOptions, DirectQueue, FallocateMode, FileOptions, OpenOptions, OwnedMemory,
-    QueueWay,
-};
+use extant::direct::{AlignedBuf, DirectOptions, DirectQueue, OwnedMemory, QueueWay};
+use extant::{FallocateMode, FileOptions, OpenOptions};
 use extant_testkit::rng::Rng;
 use std::sync::Arc;
 

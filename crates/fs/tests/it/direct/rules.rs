@@ -3,10 +3,10 @@
 use crate::common::{judge, new_file, pattern};
 use crate::direct::doubles::{Absent, FaultsAt, Mapping};
 use crate::direct::{ALL, VOLUMES, by, volume};
-use extant::{
-    AlignedBuf, Bounce, CallerMemory, DirectOptions, Error, FallocateMode, Filesystem,
-    SharedCursor, SharedMemory, Target,
+use extant::direct::{
+    AlignedBuf, Bounce, CallerMemory, DirectOptions, SharedCursor, SharedMemory, Target,
 };
+use extant::{Error, FallocateMode, Filesystem};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -263,7 +263,7 @@ fn vectors_of_odd_lengths_are_written_and_read_whole() {
                     pieces.push(std::io::IoSlice::new(&bytes[from..to]));
                     from = to;
                 }
-                let mut source = extant::Source::vectored(&pieces);
+                let mut source = extant::direct::Source::vectored(&pieces);
                 let mut done = 0;
                 while source.left() > 0 {
                     done += file.write_direct(&mut source, done as u64, &by(bounce)).unwrap();
@@ -278,7 +278,7 @@ fn vectors_of_odd_lengths_are_written_and_read_whole() {
                     (rest, from) = (after, to);
                 }
                 targets.push(std::io::IoSliceMut::new(rest));
-                let mut target = extant::Target::vectored(&mut targets);
+                let mut target = extant::direct::Target::vectored(&mut targets);
                 let n = file.read_direct(&mut target, 0, &by(bounce)).unwrap();
                 drop(target);
                 drop(targets);
