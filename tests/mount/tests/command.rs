@@ -48,6 +48,21 @@ impl Place {
     }
 
     fn unmount(&self) -> Finished {
+        let mut done = self.try_unmount();
+        // Between fork and exec, a program that another thread starts has copies of our
+        // descriptors.
+        for _ in 0..50 {
+            if done.ok() || !done.err().contains("busy") {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            done = self.try_unmount();
+        }
+        done
+    }
+
+    /// One attempt, which fails if the mount is busy.
+    fn try_unmount(&self) -> Finished {
         run(self.command(&["unmount"]).arg(&self.dir), LIMIT).unwrap()
     }
 

@@ -88,10 +88,12 @@ fn holes_are_found_and_what_is_still_being_written_is_none() {
          [ $(stat -c %b copy) -lt 100 ]");
     // The shell itself writes: a program that ends would close the file, and make the kernel send
     // what it holds.
-    served.sh(
-        "{ n=0; while [ $n -lt 3000 ]; do echo line $n; n=$((n + 1)); done; sleep 1; } > written &
-         sleep 0.5 && cp written copy2 && wait && cmp written copy2",
-    );
+    served.sh("mkfifo go
+         { n=0; while [ $n -lt 3000 ]; do echo line $n; n=$((n + 1)); done
+           : > all; read -r ignored < go; } > written &
+         until [ -e all ]; do sleep 0.1; done
+         cp written copy2 || failed=yes
+         echo > go && wait && [ -z \"$failed\" ] && cmp written copy2");
     served.sh("cp holes copy3 && cmp holes copy3");
     served.finish();
 }

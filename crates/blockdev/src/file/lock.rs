@@ -33,11 +33,28 @@ use std::time::Duration;
 
 /// The byte of the write mark: the last one that a lock can name.
 const MARK_AT: i64 = i64::MAX - 1;
-/// How often a lock is tried before its holders are examined, and the pause between. Many locks are
+/// How often a lock that others hold is tried again, and the pause before each try. Many locks are
 /// short: a device manager probes a block device; a thread of a program that has just closed its
 /// image starts another program, which shares the lock until its `exec`.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(10);
+
+/// Calls `attempt` until its result is not one of a lock that others hold, [`TRIES`] times more at
+/// most. Returns the last result.
+pub(super) fn try_again_while<R>(
+    is_held: impl Fn(&R) -> bool,
+    mut attempt: impl FnMut() -> R,
+) -> R {
+    let mut result = attempt();
+    for _ in 0..TRIES {
+        if !is_held(&result) {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+        result = attempt();
+    }
+    result
+}
 
 /// Locks `file`. For `writing` the file must be open for writing. Returns the processes whose locks
 /// were ignored because they have the file open for reading only.
@@ -47,21 +64,20 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// process that cannot be examined holds a lock, or a reader that holds one has also locked the
 /// mark's byte; the system's error.
 pub(super) fn lock(file: &File, writing: bool) -> Result<Vec<u32>> {
-    for tried in 0..=TRIES {
-        let locked = if writing { file.try_lock() } else { file.try_lock_shared() };
-        match locked {
-            Ok(()) => {
-                // If a reader has locked the mark's byte, this file's `flock` is enough.
-                let is_written =
-                    if writing { set_mark(file) == Mark::Writers } else { is_marked(file) };
-                return if is_written { Err(Error::Busy) } else { Ok(Vec::new()) };
-            }
-            Err(TryLockError::WouldBlock) if tried < TRIES => std::thread::sleep(PAUSE),
-            Err(TryLockError::WouldBlock) => break,
-            // Some network filesystems have no locks.
-            Err(TryLockError::Error(error)) if has_no_locks(&error) => return Ok(Vec::new()),
-            Err(TryLockError::Error(error)) => return Err(open_failed(error)),
+    let is_held = |locked: &_| matches!(locked, Err(TryLockError::WouldBlock));
+    let locked =
+        try_again_while(is_held, || if writing { file.try_lock() } else { file.try_lock_shared() });
+    match locked {
+        Ok(()) => {
+            // If a reader has locked the mark's byte, this file's `flock` is enough.
+            let is_written =
+                if writing { set_mark(file) == Mark::Writers } else { is_marked(file) };
+            return if is_written { Err(Error::Busy) } else { Ok(Vec::new()) };
         }
+        Err(TryLockError::WouldBlock) => {}
+        // Some network filesystems have no locks.
+        Err(TryLockError::Error(error)) if has_no_locks(&error) => return Ok(Vec::new()),
+        Err(TryLockError::Error(error)) => return Err(open_failed(error)),
     }
     let readers = readers_that_hold(file)?;
     if !writing {

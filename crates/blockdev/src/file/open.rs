@@ -15,7 +15,7 @@
 
 use super::FileDevice;
 use super::direct::DirectFile;
-use super::lock::{has_mark, lock, open_failed};
+use super::lock::{has_mark, lock, open_failed, try_again_while};
 use super::loop_device;
 use crate::dax::DaxMode;
 use extant_base::{ByteOffset, Error, IoOp, Result};
@@ -118,12 +118,18 @@ impl FileOptions {
         let kind = kind_of(&fs::metadata(path).map_err(open_failed)?)?;
         let mut options = OpenOptions::new();
         options.read(true).write(self.write);
-        if self.write && self.lock && kind == Kind::BlockDevice {
+        let file = if self.write && self.lock && kind == Kind::BlockDevice {
             // On a block device O_EXCL requests exclusive use. It fails while the device is
             // mounted.
             options.custom_flags(libc::O_EXCL);
-        }
-        let file = options.open(path).map_err(open_failed)?;
+            let is_busy = |opened: &io::Result<File>| {
+                opened.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EBUSY))
+            };
+            try_again_while(is_busy, || options.open(path))
+        } else {
+            options.open(path)
+        };
+        let file = file.map_err(open_failed)?;
         let kind = kind_of(&file.metadata().map_err(open_failed)?)?;
         let mut passed = self.take_lock(&file, self.write)?;
         let mut backing = Vec::new();

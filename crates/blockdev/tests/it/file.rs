@@ -266,3 +266,24 @@ fn an_opening_waits_for_a_claim_that_ends_soon() {
     let _held = claim().unwrap();
     drop(FileDevice::open(&path).unwrap());
 }
+
+/// As long as a thread of this process starts a program, that program shares the claim of a device
+/// that another thread closes.
+#[test]
+fn an_opening_of_a_block_device_waits_for_a_claim_on_it_that_ends_soon() {
+    require!(Root, Loop);
+    let dir = temp_dir();
+    let path = dir.path().join("file");
+    fs::write(&path, vec![0; 1 << 20]).unwrap();
+    let device = LoopDevice::attach(&path).unwrap();
+    let held = fs::File::options().read(true).custom_flags(libc::O_EXCL).open(device.path());
+    let held = held.unwrap();
+    assert!(matches!(FileDevice::open_rw(device.path()), Err(Error::Busy)));
+    std::thread::scope(|threads| {
+        threads.spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            drop(held);
+        });
+        drop(FileDevice::open_rw(device.path()).unwrap());
+    });
+}
