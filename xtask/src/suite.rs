@@ -28,16 +28,21 @@ use crate::programs::{self, Program};
 /// are short. A run prints which programs were the longest.
 const LONG: &[&str] = &[
     "extant it",
-    "extant (lib)",
-    "extant-schedule-tests (lib)",
-    "extant-compat-tests check_agrees",
-    "extant-mount-tests command",
-    "extant-cli it",
-    "extant-guide-tests chapters",
-    "extant-capi it",
-    "extant-crash-tests alone",
     "extant-crash-tests random",
+    "extant-crash-tests alone",
+    "extant-compat-tests kernel_dirty",
+    "extant-compat-tests kernel_clean",
+    "extant-cli it",
+    "extant-crash-tests sums",
+    "extant-compat-tests fast_commits",
+    "extant-crash-tests fast",
+    "extant-crash-tests layouts",
     "extant-hostile-tests bounded",
+    "extant-compat-tests linux_replays",
+    "extant-compat-tests built",
+    "extant-crash-tests cached",
+    "extant-schedule-tests (lib)",
+    "extant (lib)",
 ];
 
 /// Programs that run while no other runs, because they expect other threads or the mount's server

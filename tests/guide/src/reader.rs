@@ -2,8 +2,8 @@
 
 use crate::block::{Block, agrees, blocks, commands};
 use extant_testkit::command::run;
-use extant_testkit::extant::Extant;
-use extant_testkit::scratch::{Scratch, target_dir, workspace_dir};
+use extant_testkit::extant::{Extant, c_libraries};
+use extant_testkit::scratch::{Scratch, workspace_dir};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -45,7 +45,7 @@ impl Reader {
     pub fn install_library(&mut self) {
         let prefix = self.here().join("local");
         let mut install = Command::new(workspace_dir().join("packaging/library"));
-        install.arg(&prefix).env("EXTANT_LIBDIR", libraries());
+        install.arg(&prefix).env("EXTANT_LIBDIR", c_libraries().expect("libextant builds"));
         run(&mut install, LIMIT).and_then(|done| done.success()).expect("it installs");
         let lib = prefix.join("lib").display().to_string();
         self.set("PKG_CONFIG_PATH", format!("{lib}/pkgconfig"));
@@ -55,7 +55,9 @@ impl Reader {
     /// Makes the wheel, and makes Python find its content.
     pub fn install_module(&mut self) {
         let mut wheel = Command::new(workspace_dir().join("packaging/wheel"));
-        wheel.arg(self.here()).env("EXTANT_LIB", libraries().join("libextant.so"));
+        wheel
+            .arg(self.here())
+            .env("EXTANT_LIB", c_libraries().expect("libextant builds").join("libextant.so"));
         let done = run(&mut wheel, LIMIT).and_then(|done| done.success()).expect("it is made");
         self.set("PYTHONPATH", self.here().join("modules").display().to_string());
         let unpack = format!("python3 -m zipfile -e {} modules", done.out().trim_end());
@@ -140,18 +142,6 @@ impl Drop for Reader {
             }
         }
     }
-}
-
-/// The folder with libextant, as its own tests build it.
-fn libraries() -> PathBuf {
-    if let Some(dir) = env::var_os("EXTANT_LIBDIR") {
-        return dir.into();
-    }
-    let mut build = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build.args(["build", "--quiet", "--locked", "--package", "extant-capi"]);
-    let done = run(build.current_dir(workspace_dir()), Duration::from_secs(900));
-    done.and_then(|done| done.success()).expect("it builds");
-    target_dir().join("debug")
 }
 
 /// Where a chapter is.

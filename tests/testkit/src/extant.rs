@@ -1,7 +1,7 @@
 //! The `extant` command as a test calls it: found or built once, and run within limits.
 //!
 //! ```text
-//!   $EXTANT_BIN, or cargo build -p extant-cli  ──►  prlimit --as=… extant VERB …  ──►  Finished
+//!   $EXTANT_BIN, or cargo build --bin extant  ──►  prlimit --as=… extant VERB …  ──►  Finished
 //! ```
 
 use std::ffi::OsStr;
@@ -99,14 +99,32 @@ pub fn kit_binary() -> Result<PathBuf, String> {
     BIN.get_or_init(|| build("extant-testkit")).clone()
 }
 
+/// The directory with `libextant.so` and `libextant.a`: `$EXTANT_LIBDIR` if set, otherwise a debug
+/// build, built once. `cargo test` makes neither, because a Rust test cannot link them.
+pub fn c_libraries() -> Result<PathBuf, String> {
+    static DIR: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let find = || match std::env::var_os("EXTANT_LIBDIR") {
+        Some(dir) => Ok(PathBuf::from(dir)),
+        None => build_targets(&["--lib"]),
+    };
+    DIR.get_or_init(find).clone()
+}
+
 fn build(bin: &str) -> Result<PathBuf, String> {
+    Ok(build_targets(&["--bin", bin])?.join(bin))
+}
+
+/// Builds targets of the workspace. Returns the directory that they are in.
+fn build_targets(targets: &[&str]) -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command
-        // The same features as `cargo test --workspace` selects, so that cargo does not build
-        // anything twice.
-        .args(["build", "--quiet", "--workspace", "--bin", bin])
+        .args(["build", "--quiet", "--locked", "--workspace"])
+        .args(targets)
+        // With the features of dev-dependencies, as for `cargo test --workspace`; otherwise cargo
+        // would build the engine again. It adds them only where a test or an example is built.
+        .args(["--example", "check"])
         .current_dir(workspace_dir());
     run(&mut command, Duration::from_secs(900))?.success()?;
-    Ok(target_dir().join("debug").join(bin))
+    Ok(target_dir().join("debug"))
 }

@@ -1,8 +1,9 @@
 //! Compiles a C program with the installed library, with the flags of pkg-config, and links it both
 //! ways.
 
-use crate::common::{home, library, run};
+use crate::common::{home, run};
 use extant_testkit::e2fsprogs;
+use extant_testkit::extant::c_libraries;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,9 +16,8 @@ struct Installed {
 impl Installed {
     fn below(dir: &Path) -> Installed {
         let prefix = dir.join("prefix");
-        let built = library("libextant.so");
         let mut install = Command::new(home().join("../../packaging/library"));
-        install.arg(&prefix).env("EXTANT_LIBDIR", built.parent().expect("it lies in a folder"));
+        install.arg(&prefix).env("EXTANT_LIBDIR", c_libraries().expect("libextant builds"));
         let said = run(&mut install);
         assert_eq!(Path::new(said.trim_end()), prefix.join("lib/pkgconfig"));
         Installed { prefix }

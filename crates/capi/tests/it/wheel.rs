@@ -1,7 +1,8 @@
 //! The Python wheel: built, installed with pip into an empty environment, and used.
 
-use crate::common::{home, library, run};
+use crate::common::{home, run};
 use extant_testkit::e2fsprogs;
+use extant_testkit::extant::c_libraries;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -36,7 +37,8 @@ fn a_program_of_a_free_threaded_python_uses_the_wheel() {
 fn used_by(python: &str, here: &Path) {
     let script = home().join("../../packaging/wheel");
     let mut make = Command::new(script);
-    let wheel = run(make.arg(here).env("EXTANT_LIB", library("libextant.so")));
+    let library = c_libraries().expect("libextant builds").join("libextant.so");
+    let wheel = run(make.arg(here).env("EXTANT_LIB", library));
     run(Command::new(python).args(["-m", "venv", "env"]).current_dir(here));
     run(Command::new("env/bin/python")
         .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"])
