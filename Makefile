@@ -2,7 +2,7 @@
 # what is missing.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin:/usr/sbin:/sbin
 
-.PHONY: all setup setup-build build demo test check bench fuzz msrv soak guest
+.PHONY: all setup setup-build build demo test check bench fuzz msrv public-api soak guest
 
 all: build
 
@@ -43,6 +43,10 @@ fuzz: setup
 # Builds the workspace with the oldest Rust that Cargo.toml promises (rust-version), which rustup installs.
 msrv: setup-build
 	tests/msrv
+
+# Writes the public API of each library crate to docs/api (needs a nightly toolchain; installs cargo-public-api).
+public-api: setup
+	tests/public-api
 
 # The test suites over and over with new seeds, for SOAK_ROUNDS rounds.
 soak: setup
