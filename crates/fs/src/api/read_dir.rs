@@ -116,6 +116,8 @@ pub struct DirCursor {
     /// Names already given at `place`, if further names share that place.
     same: Vec<Vec<u8>>,
     part: Option<Part>,
+    /// The entry that `peek` returned last. Its buffer is used again for the next one.
+    peeked: Option<DirEntry>,
 }
 
 impl std::fmt::Debug for DirCursor {
@@ -141,7 +143,14 @@ impl DirCursor {
     pub(crate) fn new(inode: InodeHold) -> Result<DirCursor> {
         inode.fs().volume().file(&inode.read()).dir()?;
         let path = Arc::default();
-        Ok(DirCursor { inode, path, place: places::FIRST, same: Vec::new(), part: None })
+        Ok(DirCursor {
+            inode,
+            path,
+            place: places::FIRST,
+            same: Vec::new(),
+            part: None,
+            peeked: None,
+        })
     }
 
     /// Moves to `position`: 0, or a position that [`DirCursor::peek`] returned, in this or any
@@ -191,7 +200,7 @@ impl DirCursor {
     ///
     /// # Errors
     /// `Corrupt`, `Device`.
-    pub fn peek(&mut self) -> Option<Result<(DirEntry, u64)>> {
+    pub fn peek(&mut self) -> Option<Result<(&DirEntry, u64)>> {
         // Locks: takes `Inode` (shared).
         loop {
             let is_over = match &self.part {
@@ -217,10 +226,17 @@ impl DirCursor {
         let volume = self.inode.fs().volume();
         match &part.batch.names[part.at].1 {
             Ok(entry) => {
-                let name = OsString::from_vec(entry.name.clone());
-                let (ino, kind) = (entry.ino, entry.kind);
-                let (fs, dir) = (self.inode.fs().clone(), Arc::clone(&self.path));
-                Some(Ok((DirEntry { fs, dir, name, ino, kind }, part.after(part.at))))
+                let peeked = self.peeked.get_or_insert_with(|| DirEntry {
+                    fs: self.inode.fs().clone(),
+                    dir: Arc::clone(&self.path),
+                    name: OsString::new(),
+                    ino: entry.ino,
+                    kind: entry.kind,
+                });
+                peeked.name.clear();
+                peeked.name.push(OsStr::from_bytes(&entry.name));
+                (peeked.ino, peeked.kind) = (entry.ino, entry.kind);
+                Some(Ok((peeked, part.after(part.at))))
             }
             Err(_) => {
                 let (_, damage) = part.batch.names.remove(part.at);

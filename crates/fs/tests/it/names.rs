@@ -496,8 +496,8 @@ fn from_place(dir: &Node, place: u64, step: usize) -> Vec<(String, u64)> {
             && let Some(next) = places.peek()
         {
             let (entry, after) = next.unwrap();
-            places.advance();
             all.push((entry.file_name().to_string_lossy().into_owned(), after));
+            places.advance();
         }
         let Some((_, after)) = all.get(before..).and_then(<[_]>::last) else { return all };
         place = *after;
@@ -546,9 +546,9 @@ fn a_directory_offset_is_valid_in_every_opening_and_after_any_change() {
                     for _ in 0..10 {
                         let Some(next) = places.peek() else { break };
                         let (entry, after) = next.unwrap();
-                        places.advance();
                         given.push(entry.file_name().to_string_lossy().into_owned());
                         place = after;
+                        places.advance();
                     }
                     if places.peek().is_none() {
                         break;

@@ -148,14 +148,14 @@ impl OpenDirs {
             if !into.fits(entry.name_bytes().len()) {
                 return Ok(());
             }
-            names.advance();
             some = true;
             let name = OsStr::from_bytes(entry.name_bytes());
             let ino = u64::from(entry.ino().get());
             match into.wants_entries() {
-                true => into.add_entry(name, &self.listed(&entry, kept), after),
-                false => into.add_name(name, ino, kind_bits(&entry), after),
+                true => into.add_entry(name, &self.listed(entry, kept), after),
+                false => into.add_name(name, ino, kind_bits(entry), after),
             }
+            names.advance();
         }
         Ok(())
     }
