@@ -14,12 +14,14 @@ struct Shard {
     inodes: HashMap<u32, Arc<Inode>>,
     /// How often inodes have left this shard.
     sweeps: u64,
+    /// How many inodes the last sweep left, because they are held or dirty.
+    kept: usize,
 }
 
 /// The inodes in use.
 pub(crate) struct InodeTable {
     shards: Box<[Mutex<Shard>]>,
-    /// Most inodes of a shard before it is swept.
+    /// How many inodes a shard may get after a sweep before the next one.
     limit: usize,
 }
 
@@ -27,7 +29,8 @@ pub(crate) struct InodeTable {
 const SHARDS: usize = 64;
 
 impl InodeTable {
-    /// A table that keeps about `limit` inodes without a holder.
+    /// A table that keeps about `limit` inodes without a holder; more if half as many as are held
+    /// are more.
     pub(crate) fn new(limit: usize) -> InodeTable {
         let shards = (0..SHARDS).map(|_| Mutex::new(Rank::Leaf, Shard::default())).collect();
         InodeTable { shards, limit: (limit / SHARDS).max(4) }
@@ -94,8 +97,13 @@ impl InodeTable {
     }
 
     /// Drops inodes without a holder: first those that were not looked up lately, then all.
+    ///
+    /// A sweep examines every inode of the shard, also those that it has to keep. So the number of
+    /// insertions between two sweeps grows with what the last one kept; otherwise creating files
+    /// that stay in use would take quadratic time.
     fn sweep(&self, shard: &mut Shard) {
-        if shard.inodes.len() <= self.limit {
+        let spare = self.limit.max(shard.kept / 2);
+        if shard.inodes.len() <= shard.kept.saturating_add(spare) {
             return;
         }
         shard.sweeps += 1;
@@ -104,6 +112,7 @@ impl InodeTable {
         if shard.inodes.len() > self.limit {
             shard.inodes.retain(|_, inode| held(inode));
         }
+        shard.kept = shard.inodes.len();
     }
 }
 
@@ -126,6 +135,19 @@ mod tests {
         }
         assert!(table.shards.iter().all(|shard| shard.lock().inodes.len() <= 10));
         assert!(Arc::ptr_eq(&held, &table.find(Ino::ROOT).unwrap()));
+    }
+
+    #[test]
+    fn inodes_that_stay_in_use_cost_few_sweeps() {
+        let table = InodeTable::new(SHARDS * 8);
+        let inodes = || (2..100_000).map(|ino| table.insert_new(body(Ino::new(ino).unwrap())));
+        let held: Vec<_> = inodes().collect();
+        let sweeps = || table.shards.iter().map(|shard| shard.lock().sweeps).max();
+        // Each sweep comes after half as many insertions again: log₁.₅(100,000 ÷ 64 ÷ 8) are 13.
+        assert!(sweeps() <= Some(20), "{:?}", sweeps());
+        drop(held);
+        inodes().for_each(drop);
+        assert!(table.shards.iter().all(|shard| shard.lock().inodes.len() < 2500));
     }
 
     #[test]
