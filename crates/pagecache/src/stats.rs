@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 /// Counters of a [`PageCache`](crate::PageCache), in bytes unless noted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CacheStats {
     /// Bytes in folios.
     pub cached: u64,

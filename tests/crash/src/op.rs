@@ -272,7 +272,7 @@ pub fn draw_offset(rng: &mut Rng, sizes: &[u64], reach: usize, times: usize) -> 
 impl Op {
     /// A call of any kind that allocates or frees space, near this place.
     pub fn draw_fallocate(rng: &mut Rng, path: String, (mut at, mut len): (u64, u64)) -> Op {
-        let mode = Falloc::ALL[rng.below(7)].0;
+        let mode = Falloc::ALL[rng.below(Falloc::ALL.len())].0;
         if matches!(mode, Falloc::Collapse | Falloc::Insert) {
             // Whole blocks and clusters; otherwise the answer is always an errno.
             (at, len) = (at >> 16 << 16, 1 << 16);
