@@ -382,9 +382,9 @@ impl<F: DirtyFile> DirtyList<F> {
     }
 
     /// The next time at which a thread must wake, if no event comes before: when a file has been
-    /// dirty for `expire`, or when a delay ends.
-    pub fn next_due(&self, expire: Duration) -> Option<Instant> {
-        let oldest = self.waiting.first().map(|oldest| oldest.0 + expire);
+    /// dirty for `expire`, though not before `soonest`, or when a delay ends.
+    pub fn next_due(&self, expire: Duration, soonest: Instant) -> Option<Instant> {
+        let oldest = self.waiting.first().map(|oldest| (oldest.0 + expire).max(soonest));
         let delayed_until = self.delayed.first().map(|delayed| delayed.0);
         match (oldest, delayed_until) {
             (Some(oldest), Some(delayed_until)) => Some(oldest.min(delayed_until)),

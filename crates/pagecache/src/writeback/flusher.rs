@@ -31,6 +31,10 @@ const VISIT_FIRST: u64 = 8 << 20;
 /// A visit requests at least this many bytes, however few are pending, to make writes large.
 const PENDING_MIN: u64 = 4 << 20;
 
+/// Files that have been dirty for too long are looked for at most this often. Otherwise a thread
+/// would wake for each of many small files, a fraction of a millisecond after the one before.
+const AGE_STEP: Duration = Duration::from_millis(50);
+
 /// How long a thread pauses for readers until it checks again.
 const READER_RECHECK: Duration = Duration::from_millis(5);
 
@@ -238,7 +242,8 @@ impl<F: DirtyFile> Writeback<F> {
             }
             self.active_threads.fetch_sub(1, Ordering::SeqCst);
             if is_idle {
-                let due = self.list.lock().next_due(self.settings.expire);
+                let soonest = Instant::now() + AGE_STEP;
+                let due = self.list.lock().next_due(self.settings.expire, soonest);
                 self.kick.events().wait(seen, due);
             }
         }

@@ -68,7 +68,7 @@ fn the_delay_of_a_failing_file_doubles() {
         let visit = pick(&mut list, Reason::Oldest, now).unwrap();
         list.done(&visit, None, now);
         assert!(list.is_stuck());
-        assert_eq!(list.next_due(Duration::ZERO), Some(now + delay * MS));
+        assert_eq!(list.next_due(Duration::ZERO, now), Some(now + delay * MS));
         assert!(pick(&mut list, Reason::Oldest, now + (delay - 1) * MS).is_none());
         now += delay * MS;
     }
@@ -97,7 +97,7 @@ fn an_unfinished_page_is_spared_while_its_writer_goes_on() {
     assert_eq!(visit.range, 9 * PAGE..u64::MAX);
     file.clean(PAGE);
     list.done(&visit, Some(PAGE), now);
-    assert!(list.files().is_empty() && list.next_due(MS).is_none());
+    assert!(list.files().is_empty() && list.next_due(MS, now).is_none());
     assert!(!file.state().wrote(&(0..1), PAGE));
     file.dirty(PAGE);
     list.dirtied(file, now);
@@ -117,5 +117,6 @@ fn picking_by_age_takes_old_files_only() {
     assert!(pick(&mut list, old, now + 9 * MS).is_none());
     // Written by another thread and dirty again: young.
     list.dirtied(&files[2], now + 5 * MS);
-    assert_eq!(list.next_due(MS), Some(now + 6 * MS));
+    assert_eq!(list.next_due(MS, now), Some(now + 6 * MS));
+    assert_eq!(list.next_due(MS, now + 8 * MS), Some(now + 8 * MS), "not sooner");
 }
