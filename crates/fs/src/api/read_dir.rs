@@ -168,10 +168,10 @@ impl DirCursor {
         // The part in memory is the rest of a leaf, from some place on.
         self.part = match self.part.take() {
             Some(mut part) if part.changes == changes => {
-                let names = &part.batch.names;
-                part.at = names.partition_point(|(at, _)| *at < place);
-                let is_inside = names.first().is_some_and(|(first, _)| *first <= place)
-                    && part.at < names.len();
+                let entries = &part.batch.entries;
+                part.at = entries.partition_point(|(at, _)| *at < place);
+                let is_inside = entries.first().is_some_and(|(first, _)| *first <= place)
+                    && part.at < entries.len();
                 is_inside.then_some(part)
             }
             _ => None,
@@ -187,9 +187,12 @@ impl DirCursor {
         let mut batch = dir.batch_at(order, self.place)?;
         let (place, same) = (self.place, &self.same);
         if !same.is_empty() {
-            batch.names.retain(|(at, entry)| {
-                *at != place || entry.as_ref().is_ok_and(|entry| !same.contains(&entry.name))
+            let mut entries = std::mem::take(&mut batch.entries);
+            entries.retain(|(at, entry)| {
+                let is_new = |entry| !same.iter().any(|name| name == batch.name(entry));
+                *at != place || entry.as_ref().is_ok_and(is_new)
             });
+            batch.entries = entries;
         }
         self.part = Some(Part { changes, order, batch, at: 0 });
         Ok(())
@@ -205,7 +208,7 @@ impl DirCursor {
         loop {
             let is_over = match &self.part {
                 None => true,
-                Some(part) if part.at == part.batch.names.len() => {
+                Some(part) if part.at == part.batch.entries.len() => {
                     self.place = part.batch.next?;
                     self.same.clear();
                     true
@@ -217,14 +220,14 @@ impl DirCursor {
             }
             if let Err(error) = self.fill() {
                 // From here on no part of the directory can be found.
-                let batch = Batch { names: vec![(self.place, Err(error))], next: None };
+                let batch = Batch::of_error(self.place, error);
                 let changes = self.inode.read().moves.changes();
                 self.part = Some(Part { changes, order: Order::Byte, batch, at: 0 });
             }
         }
         let part = self.part.as_mut()?;
         let volume = self.inode.fs().volume();
-        match &part.batch.names[part.at].1 {
+        match &part.batch.entries[part.at].1 {
             Ok(entry) => {
                 let peeked = self.peeked.get_or_insert_with(|| DirEntry {
                     fs: self.inode.fs().clone(),
@@ -234,13 +237,13 @@ impl DirCursor {
                     kind: entry.kind,
                 });
                 peeked.name.clear();
-                peeked.name.push(OsStr::from_bytes(&entry.name));
+                peeked.name.push(OsStr::from_bytes(part.batch.name(entry)));
                 (peeked.ino, peeked.kind) = (entry.ino, entry.kind);
                 Some(Ok((peeked, part.after(part.at))))
             }
             Err(_) => {
-                let (_, damage) = part.batch.names.remove(part.at);
-                damage.err().map(|error| volume.context().recording_errors(|| Err(error)))
+                let (_, damage) = part.batch.entries.remove(part.at);
+                damage.err().map(|error| volume.context().recording_errors(|| Err(*error)))
             }
         }
     }
@@ -248,11 +251,11 @@ impl DirCursor {
     /// Advances past the name that [`DirCursor::peek`] returned.
     pub fn advance(&mut self) {
         let Some(part) = &mut self.part else { return };
-        let Some((place, entry)) = part.batch.names.get(part.at) else { return };
+        let Some((place, entry)) = part.batch.entries.get(part.at) else { return };
         if let Ok(entry) = entry {
             let after = part.after(part.at);
             if after == *place {
-                self.same.push(entry.name.clone());
+                self.same.push(part.batch.name(entry).to_vec());
             } else {
                 self.same.clear();
             }
@@ -265,9 +268,9 @@ impl DirCursor {
 impl Part {
     /// The place after entry `at`: the entry's own place if the next name shares it.
     fn after(&self, at: usize) -> u64 {
-        let names = &self.batch.names;
-        let place = names[at].0;
-        match names.get(at + 1) {
+        let entries = &self.batch.entries;
+        let place = entries[at].0;
+        match entries.get(at + 1) {
             Some((next, _)) if *next == place => place,
             _ => place + 1,
         }

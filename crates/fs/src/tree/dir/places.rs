@@ -21,11 +21,10 @@
 use super::htree::NextLeaf;
 use super::linear::{Names, SCAN_AHEAD};
 use super::nokey::NoKey;
-use super::read::Entry;
 use super::{Dir, Form};
 use crate::tree::dir::convert::new_hash_version;
-use extant_base::{Error, LogicalBlock, Result, What};
-use extant_ondisk::dirent::{DirBlock, Dirent};
+use extant_base::{Error, Ino, LogicalBlock, Result, What};
+use extant_ondisk::dirent::{DirBlock, Dirent, EntryKind};
 use extant_ondisk::features::Compat;
 use extant_ondisk::hash::{HashVersion, NameHash};
 
@@ -48,10 +47,53 @@ pub(crate) enum Order {
 /// The names of a part of a directory, in order of their places.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// Names and errors, each with its place.
-    pub(crate) names: Vec<(u64, Result<Entry>)>,
+    /// Entries and errors, each with its place.
+    pub(crate) entries: Vec<(u64, Result<Listed, Box<Error>>)>,
+    /// The bytes of all names.
+    names: Vec<u8>,
     /// The place at which the next part begins; `None` at the end of the directory.
     pub(crate) next: Option<u64>,
+}
+
+/// An entry of a [`Batch`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Listed {
+    /// Where the name begins in the batch's names, and its length.
+    name: (u32, u32),
+    /// The inode of the name.
+    pub(crate) ino: Ino,
+    /// The kind of file that the entry records.
+    pub(crate) kind: EntryKind,
+}
+
+impl Batch {
+    /// A batch of one error.
+    pub(crate) fn of_error(place: u64, error: Error) -> Batch {
+        let mut batch = Batch::default();
+        batch.push_error(place, error);
+        batch
+    }
+
+    /// The name of an entry; in an encrypted directory, the text that encodes it.
+    pub(crate) fn name(&self, entry: &Listed) -> &[u8] {
+        let (start, len) = entry.name;
+        &self.names[start as usize..][..len as usize]
+    }
+
+    fn push_error(&mut self, place: u64, error: Error) {
+        self.entries.push((place, Err(Box::new(error))));
+    }
+
+    /// Keeps the entries from `place` on, and sorts them.
+    fn sort_from(&mut self, place: u64) {
+        let Batch { entries, names, .. } = self;
+        entries.retain(|(at, _)| *at >= place);
+        let name = |entry: &Result<Listed, Box<Error>>| {
+            let (start, len) = entry.as_ref().ok()?.name;
+            names.get(start as usize..)?.get(..len as usize)
+        };
+        entries.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| name(&a.1).cmp(&name(&b.1))));
+    }
 }
 
 /// The first place of names with this hash.
@@ -97,9 +139,7 @@ impl Dir<'_> {
             (Order::Hash(version), Form::Indexed) => self.leaf_batch(version, place)?,
             (Order::Byte, _) => self.block_batch(place)?,
         };
-        batch.names.retain(|(at, _)| *at >= place);
-        let name = |entry: &Result<Entry>| entry.as_ref().ok().map(|entry| entry.name.clone());
-        batch.names.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| name(&a.1).cmp(&name(&b.1))));
+        batch.sort_from(place);
         Ok(batch)
     }
 
@@ -167,15 +207,15 @@ impl Dir<'_> {
         match self.block(at) {
             Ok(Some(_)) => self.names_of(at, None, &mut batch)?,
             Ok(None) => {
-                batch.names.push((start(at.0), Err(self.site().corrupt(What::DirectoryHole))));
+                batch.push_error(start(at.0), self.site().corrupt(What::DirectoryHole));
                 next = self.after_hole(at)?;
             }
             // If the map is damaged, every later block would fail, too.
             Err(error @ Error::Corrupt { .. }) => {
-                batch.names.push((start(at.0), Err(error)));
+                batch.push_error(start(at.0), error);
                 next = self.blocks;
             }
-            Err(error) => batch.names.push((start(at.0), Err(error))),
+            Err(error) => batch.push_error(start(at.0), error),
         }
         batch.next = (next < self.blocks).then(|| start(next));
         Ok(batch)
@@ -194,11 +234,11 @@ impl Dir<'_> {
         let block = match self.block(at) {
             Ok(Some(block)) => block,
             Ok(None) => {
-                batch.names.push((start, Err(self.site().corrupt(What::DirectoryHole))));
+                batch.push_error(start, self.site().corrupt(What::DirectoryHole));
                 return Ok(());
             }
             Err(error) => {
-                batch.names.push((start, Err(error)));
+                batch.push_error(start, error);
                 return Ok(());
             }
         };
@@ -206,7 +246,7 @@ impl Dir<'_> {
             Ok(Names::Node) => return Ok(()),
             Ok(names) => names,
             Err(error) => {
-                batch.names.push((start, Err(error)));
+                batch.push_error(start, error);
                 return Ok(());
             }
         };
@@ -246,13 +286,16 @@ fn take(entry: Result<Dirent<'_>>, place: u64, nokey: Option<&NoKey>, batch: &mu
             if let Some(ino) = entry.ino
                 && !entry.is_dot_or_dotdot()
             {
-                let name = match nokey {
-                    Some(nokey) => nokey.encode(&entry),
-                    None => entry.name.to_vec(),
-                };
-                batch.names.push((place, Ok(Entry { name, ino, kind: entry.kind })));
+                let start = batch.names.len();
+                match nokey {
+                    Some(nokey) => batch.names.extend_from_slice(&nokey.encode(&entry)),
+                    None => batch.names.extend_from_slice(entry.name),
+                }
+                // The names of a few blocks.
+                let name = (start as u32, (batch.names.len() - start) as u32);
+                batch.entries.push((place, Ok(Listed { name, ino, kind: entry.kind })));
             }
         }
-        Err(error) => batch.names.push((place, Err(error))),
+        Err(error) => batch.push_error(place, error),
     }
 }
