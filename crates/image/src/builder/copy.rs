@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   device   ├─ file a ─┼─ b ─┼───── c ─────┼╳ tree node ╳┼──── c ────┼─ d ─┤
-//!   chunks   └───────── 4 MiB ───────┴─ … ──┘             └── one write each ──┘
+//!   chunks   └─── 256 KiB to 4 MiB ──┴─ … ──┘             └── one write each ──┘
 //!
 //!   thread   take a chunk ─► read its files' parts into one buffer ─► write it
 //! ```
@@ -20,8 +20,11 @@ use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// The most bytes of one write.
+/// The most and the fewest bytes of a full chunk.
 const CHUNK: u64 = 4 << 20;
+const CHUNK_MIN: u64 = 256 << 10;
+/// The content is divided into at least this many chunks, so that each thread has some.
+const CHUNKS: u64 = 16;
 
 /// A part of a file and its place on the device.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +51,8 @@ struct Chunk {
 /// Splits `pieces`, sorted by their place, into chunks.
 fn chunks(pieces: &[Piece], bs: BlockSize) -> Vec<Chunk> {
     let bytes = |blocks: u64| blocks << bs.log2();
+    let all: u64 = pieces.iter().map(|piece| bytes(u64::from(piece.len))).sum();
+    let most = (all / CHUNKS).next_power_of_two().clamp(CHUNK_MIN, CHUNK);
     let mut chunks: Vec<Chunk> = Vec::new();
     for (n, piece) in pieces.iter().enumerate() {
         let start = bytes(piece.physical);
@@ -56,14 +61,14 @@ fn chunks(pieces: &[Piece], bs: BlockSize) -> Vec<Chunk> {
         if let Some(last) = chunks.last_mut()
             && last.start + last.len == start
         {
-            done = len.min(CHUNK.saturating_sub(last.len));
+            done = len.min(most.saturating_sub(last.len));
             if done > 0 {
                 last.len += done;
                 last.pieces.end = n + 1;
             }
         }
         while done < len {
-            let part = (len - done).min(CHUNK);
+            let part = (len - done).min(most);
             chunks.push(Chunk { pieces: n..n + 1, skip: done, start: start + done, len: part });
             done += part;
         }
@@ -85,6 +90,7 @@ pub(crate) fn copy(
     stop: &AtomicBool,
 ) -> Result<(), BuildError> {
     let chunks = chunks(pieces, bs);
+    let largest = chunks.iter().map(|chunk| chunk.len).max().unwrap_or(0);
     let next = AtomicUsize::new(0);
     let failed: Mutex<Option<BuildError>> = Mutex::new(None);
     let fail = |error: BuildError| {
@@ -93,7 +99,8 @@ pub(crate) fn copy(
     };
     let work = || {
         let mut reader = tree.reader();
-        let mut buffer = AlignedBuf::zeroed(CHUNK as usize);
+        // Memory that is used for the first time costs as much as the copy.
+        let mut buffer = AlignedBuf::zeroed(largest as usize);
         loop {
             let n = next.fetch_add(1, Ordering::Relaxed);
             let Some(chunk) = chunks.get(n) else { break };
@@ -168,13 +175,13 @@ mod tests {
     #[test]
     fn a_long_piece_is_cut_and_its_rest_is_joined_by_the_next() {
         let bs = BlockSize::from_bytes(4096).unwrap();
-        let blocks = (CHUNK / 4096) as u32;
+        let blocks = (CHUNK_MIN / 4096) as u32;
         let pieces =
             [piece(0, 1, 10), piece(0, blocks + 5, 11), piece(0, 7, 16 + u64::from(blocks))];
         let got = chunks(&pieces, bs);
         assert_eq!(got.len(), 2);
-        assert_eq!((got[0].pieces.clone(), got[0].skip, got[0].len), (0..2, 0, CHUNK));
-        assert_eq!((got[1].pieces.clone(), got[1].skip), (1..3, CHUNK - 4096));
+        assert_eq!((got[0].pieces.clone(), got[0].skip, got[0].len), (0..2, 0, CHUNK_MIN));
+        assert_eq!((got[1].pieces.clone(), got[1].skip), (1..3, CHUNK_MIN - 4096));
         assert_eq!(got[1].len, (1 + 5 + 7) * 4096);
     }
 }
