@@ -153,6 +153,57 @@ fn a_signal_writes_statistics() {
     place.expect_clean();
 }
 
+/// KiB of file data in the cache of the mount's server, as its statistics in `log` say.
+fn cached_kib(place: &Place, log: &Path) -> u64 {
+    fs::write(log, "").unwrap();
+    let server = place.server().unwrap().to_string();
+    assert!(Command::new("kill").args(["-USR1", &server]).status().unwrap().success());
+    let start = Instant::now();
+    loop {
+        let text = fs::read_to_string(log).unwrap();
+        if let Some((front, _)) = text.split_once(" KiB of file data cached") {
+            return front.rsplit(' ').next().unwrap().parse().unwrap();
+        }
+        assert!(start.elapsed() < LIMIT, "{text}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_stream_leaves_the_cache_and_a_small_file_stays() {
+    require!(Root, Fuse, E2fsprogs);
+    let place = Place::new();
+    mke2fs(&place.image, 256 << 20, "-t ext4", None).unwrap();
+    let log = place.scratch.file("log");
+    let mut command = place.command(&["mount", "-o", "cache=1G", "--log"]);
+    run(command.arg(&log).arg(&place.image).arg(&place.dir), LIMIT).unwrap().success().unwrap();
+    let content = |n: u8| vec![n; 1 << 20];
+    let small = place.dir.join("small");
+    fs::write(&small, content(1)).unwrap();
+    let mut stream = fs::File::create(place.dir.join("stream")).unwrap();
+    for n in 0..96 {
+        stream.write_all(&content(n)).unwrap();
+        // On a machine with other work, bytes of a stream may wait for the device.
+        if n % 8 == 0 {
+            stream.sync_data().unwrap();
+        }
+    }
+    stream.sync_all().unwrap();
+    let kib = cached_kib(&place, &log);
+    assert!((17 << 10..=48 << 10).contains(&kib), "{kib} KiB after writing");
+    drop(stream);
+    place.unmount().success().unwrap();
+    let mut command = place.command(&["mount", "-o", "cache=1G", "--log"]);
+    run(command.arg(&log).arg(&place.image).arg(&place.dir), LIMIT).unwrap().success().unwrap();
+    assert!(fs::read(&small).unwrap() == content(1));
+    let bytes = fs::read(place.dir.join("stream")).unwrap();
+    assert!(bytes.chunks(1 << 20).enumerate().all(|(n, part)| part == content(n as u8)));
+    let kib = cached_kib(&place, &log);
+    assert!((17 << 10..=48 << 10).contains(&kib), "{kib} KiB after reading");
+    place.unmount().success().unwrap();
+    place.expect_clean();
+}
+
 #[test]
 fn umount_of_a_block_device_returns_when_the_volume_is_clean() {
     require!(Root, Fuse, Loop);

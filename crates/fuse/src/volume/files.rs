@@ -3,11 +3,14 @@
 use super::accessed::AccessTimes;
 use super::context::Context;
 use super::handles::HandleTable;
+use super::stream::Streams;
 use super::{errno, lends_owners};
 use crate::operations::{Answer, Caller, Entry, HandleId, NodeId, Opened, WriteFlags};
+use extant::cache::CacheUse;
 use extant::{FallocateMode, File, InodeFlags, Node};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
+use std::io::IoSlice;
 use std::sync::Arc;
 
 /// Largest piece of a copy between files, in bytes.
@@ -35,6 +38,7 @@ struct OpenedFile {
     syncs: bool,
     /// As in [`Opened`].
     past_cache: bool,
+    streams: Streams,
 }
 
 /// The openings of regular files.
@@ -108,6 +112,7 @@ impl OpenFiles {
             flags,
             syncs: flags & DSYNC != 0,
             past_cache,
+            streams: Streams::default(),
         })?;
         Ok(Opened { handle, past_cache, flush: flags & ACCESS != READ_ONLY })
     }
@@ -149,7 +154,16 @@ impl OpenFiles {
         match handle {
             Some(handle) => {
                 let opened = self.table.get(handle)?;
-                let read = opened.file.read_at(out, offset).map_err(errno)?;
+                // What the kernel does not cache shall be in this cache.
+                let how = match opened.past_cache {
+                    true => CacheUse::Keep,
+                    false => opened.streams.read(offset, out.len() as u64),
+                };
+                let read = match how {
+                    CacheUse::Keep => opened.file.read_at(out, offset),
+                    _ => opened.file.read_at_with(out, offset, how),
+                }
+                .map_err(errno)?;
                 self.context.note_access(id, &opened.node, opened.flags);
                 Ok(read)
             }
@@ -181,15 +195,27 @@ impl OpenFiles {
         // cache would be lost without an error, and the caller of a direct write would receive EIO
         // whatever the reason was.
         let whole = flags.from_cache || flags.open_flags & OFlags::DIRECT.bits() != 0;
-        let past_cache = match handle {
-            Some(handle) => self.table.get(handle)?.past_cache,
-            None => false,
+        let (past_cache, how) = match handle {
+            Some(handle) => {
+                let opened = self.table.get(handle)?;
+                let cache = || self.context.fs().cache_stats();
+                let behind = || cache().map_or(u64::MAX, |stats| stats.drop_behind_dirty);
+                let how = match opened.past_cache {
+                    true => CacheUse::Keep,
+                    false => opened.streams.write(behind, offset, bytes.len() as u64),
+                };
+                (opened.past_cache, how)
+            }
+            None => (false, CacheUse::Keep),
         };
         let sync = self.context.options().sync || past_cache && flags.open_flags & DSYNC != 0;
         self.with(node, handle, |file| {
-            let mut written = match appends && offset == file.metadata().len() {
-                true => file.append(bytes)?,
-                false => file.write_at(bytes, offset)?,
+            let mut written = if appends && offset == file.metadata().len() {
+                file.append(bytes)?
+            } else if how == CacheUse::DropBehind {
+                file.write_vectored_at_with(&[IoSlice::new(bytes)], offset, how)?
+            } else {
+                file.write_at(bytes, offset)?
             };
             while whole && written < bytes.len() {
                 written += file.write_at(&bytes[written..], offset + written as u64)?;

@@ -4,7 +4,7 @@
 //!   NodeId 1 = the root, else the inode's number
 //!   Context   context.rs   the filesystem, options, and files that the kernel knows ──► Node, held
 //!                          until the kernel forgets it, because an open file may lose its names
-//!   openings  files.rs  listing.rs                           by handle
+//!   openings  files.rs  stream.rs  listing.rs                by handle
 //!   requests  names.rs  attributes.rs  xattrs.rs  controls.rs
 //! ```
 //!
@@ -23,6 +23,7 @@ mod ids;
 mod listing;
 mod names;
 mod nodes;
+mod stream;
 mod xattrs;
 
 pub use accessed::AccessTimes;
