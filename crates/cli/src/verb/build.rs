@@ -41,7 +41,8 @@ const RESERVED_PERCENT: f64 = 0.0;
 /// detected, or given as dir:SRC, tar:SRC or oci:SRC. Several sources are merged in order: a later
 /// one replaces names of an earlier one. Owners, modes, times, extended attributes, ACLs,
 /// capabilities, hard links, devices and holes are kept, also when a normal user builds. Blocks of
-/// zeros become holes. The layers of a container image must have the digests in its config.
+/// zeros in files of 64 KiB and more become holes. The layers of a container image must have the
+/// digests in its config.
 ///
 /// The same sources and options give the same image, byte for byte: UUID, hash seed and the
 /// volume's own times are computed from the content. OUT gets its name when the image is complete;

@@ -196,9 +196,9 @@ impl SourceOptions {
         self
     }
 
-    /// Makes a hole of every block of the files' data that contains only zeros. A block has
-    /// `block_bytes` bytes, a power of two. All data is read for that. 0, the default, leaves the
-    /// holes that the sources have.
+    /// Makes a hole of every block that contains only zeros, in files of at least 64 KiB. A block
+    /// has `block_bytes` bytes, a power of two. The data of these files is read for that. 0, the
+    /// default, leaves the holes that the sources have.
     pub fn zeros_are_holes(mut self, block_bytes: usize) -> Self {
         self.zero_block = block_bytes;
         self

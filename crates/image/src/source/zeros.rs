@@ -1,4 +1,4 @@
-//! Makes holes of runs of zeros in the files' data, as `mke2fs -d` does.
+//! Makes holes of runs of zeros in the data of files of 64 KiB and more.
 //!
 //! ```text
 //!   data   ┌────────┬────────┬────────┬───┐       block: all zeros, or kept
@@ -6,9 +6,10 @@
 //!   ranges └─ kept ─┴───── a hole ────┴─┬─┘ kept
 //! ```
 //!
-//! The builder lays out the files of an image before it reads them, so this reads all data an
-//! additional time. Threads take files in any order; the ranges go into the tree in the order of
-//! its nodes.
+//! The builder lays out the files of an image before it reads them, so this reads the data of these
+//! files an additional time. Smaller files are not read: most files of a tree are small, blocks of
+//! zeros in them are rare, and to open each of them twice takes longer than anything else in a
+//! build. Threads take files in any order; the ranges go into the tree in the order of its nodes.
 
 use crate::content::ContentReader;
 use crate::entry::{Content, DataRange, Kind, MapId, NodeId};
@@ -20,13 +21,20 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 /// The most bytes of one read; a multiple of every block size.
 const PIECE: usize = 1 << 20;
 
+/// Files shorter than this keep their zeros.
+const LEAST: u64 = 64 << 10;
+
 /// A file and the ranges of its data that are kept.
 type Kept = (NodeId, Vec<DataRange>);
 
-/// Removes blocks of `block` bytes, a power of two, that contain only zeros from the files' data.
+/// Removes blocks of `block` bytes, a power of two, that contain only zeros from the data of files
+/// of at least [`LEAST`] bytes.
 pub(crate) fn leave_out(tree: &mut Tree, block: usize, threads: usize) -> Result<(), SourceError> {
-    let has_data = |id: NodeId| tree.data_map(id).ranges().next().is_some();
-    let files: Vec<NodeId> = tree.iter().map(|(id, _)| id).filter(|id| has_data(*id)).collect();
+    let is_examined = |id: NodeId| match tree.node(id).kind {
+        Kind::File { size, .. } => size >= LEAST && tree.data_map(id).ranges().next().is_some(),
+        _ => false,
+    };
+    let files: Vec<NodeId> = tree.iter().map(|(id, _)| id).filter(|id| is_examined(*id)).collect();
     let (next, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let found: Mutex<Result<Vec<Kept>, SourceError>> = Mutex::new(Ok(Vec::new()));
     let shared: &Tree = tree;

@@ -233,12 +233,17 @@ fn a_listed_file_can_be_left_out_by_its_inode() {
 }
 
 #[test]
-fn blocks_of_zeros_become_holes_as_with_mke2fs() {
+fn blocks_of_zeros_of_long_files_become_holes() {
     let dir = tempfile::tempdir().unwrap();
     let at = |name: &str| dir.path().join(name);
-    // Data, two blocks of zeros, data that ends within a block; a short file of zeros; none.
-    let mixed = [&[1; 4096][..], &[0; 8192], &[0, 0, 2]].concat();
-    for (name, bytes) in [("mixed", &mixed[..]), ("zeros", &[0; 5000]), ("data", &[3; 9000])] {
+    // Data, blocks of zeros, data that ends within a block; zeros alone; none; too short.
+    let mixed = [&[1; 4096][..], &[0; 64 << 10], &[0, 0, 2]].concat();
+    for (name, bytes) in [
+        ("mixed", &mixed[..]),
+        ("zeros", &[0; 70_000]),
+        ("data", &[3; 70_000]),
+        ("short", &[0; (64 << 10) - 1]),
+    ] {
         fs::write(at(name), bytes).unwrap();
     }
     let tar = tempfile::NamedTempFile::new().unwrap();
@@ -250,11 +255,12 @@ fn blocks_of_zeros_become_holes_as_with_mke2fs() {
     let tree = Tree::read(&sources, &options.zeros_are_holes(4096), &()).unwrap();
     let ranges = |name| -> Vec<(u64, u64)> { tree.data_map(find(&tree, name)).ranges().collect() };
     for name in ["mixed", "packed"] {
-        assert_eq!(ranges(name), [(0, 4096), (12_288, 3)]);
+        assert_eq!(ranges(name), [(0, 4096), (69_632, 3)]);
     }
     assert_eq!(ranges("zeros"), []);
     assert!(tree.data_map(find(&tree, "data")).is_dense());
-    for name in ["mixed", "packed", "zeros", "data"] {
+    assert!(tree.data_map(find(&tree, "short")).is_dense());
+    for name in ["mixed", "packed", "zeros", "data", "short"] {
         let read = |tree: &Tree| tree.reader().read(find(tree, name)).unwrap();
         assert_eq!(read(&tree), read(&plain), "{name}");
     }
