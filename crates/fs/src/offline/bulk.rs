@@ -152,16 +152,12 @@ impl Loader {
         let handle = volume.journal().start(Credits::blocks(64))?;
         let mut body = self.fresh(ino, FileKind::Directory, attributes, None)?;
         let mut links = attributes.nlink;
-        let mut all;
+        let all;
         let mut entries = entries;
         if ino == Ino::ROOT {
             let made = volume.inodes().read(ino)?;
-            // It was made with a lost+found, which stays.
-            if made.disk.links > 2
-                && let Some(lost) = Ino::new(volume.at_open().first_ino)
-            {
-                all = entries.to_vec();
-                all.push(PackEntry { name: b"lost+found", ino: lost, kind: EntryKind::Directory });
+            if let Some(lost) = lost_and_found(volume, &made) {
+                all = [entries, &[lost]].concat();
                 entries = &all;
                 links += 1;
             }
@@ -174,6 +170,25 @@ impl Loader {
         let indexed = body.disk.flags.contains(InodeFlags::INDEX);
         body.disk.links = volume.inodes().directory_links(indexed, links.saturating_sub(2))?;
         self.finish_inode(&handle, ino, body, attributes)
+    }
+
+    /// How many free blocks [`Loader::directory`] takes for these entries, before it is called: one
+    /// block of the root is in use already. For volumes without `inline_data` and without clusters
+    /// of several blocks.
+    ///
+    /// # Errors
+    /// As [`Loader::directory`].
+    pub fn directory_blocks(&self, ino: Ino, entries: &[PackEntry<'_>]) -> Result<u64> {
+        let volume = self.volume();
+        let root = volume.inodes().read(Ino::ROOT)?;
+        let dir = volume.file(&root).dir()?;
+        match lost_and_found(volume, &root) {
+            Some(lost) if ino == Ino::ROOT => {
+                Ok(dir.packed_blocks(&[entries, &[lost]].concat())?.saturating_sub(1))
+            }
+            _ if ino == Ino::ROOT => Ok(dir.packed_blocks(entries)?.saturating_sub(1)),
+            _ => dir.packed_blocks(entries),
+        }
     }
 
     /// Makes `ino` a regular file of `size` bytes with space for the blocks that `data` touches,
@@ -370,4 +385,11 @@ impl Loader {
         }
         body.store(volume, handle)
     }
+}
+
+/// The entry of lost+found, if the volume was made with one. `root` is the inode as it was made.
+fn lost_and_found(volume: &Volume, root: &Body) -> Option<PackEntry<'static>> {
+    let ino = Ino::new(volume.at_open().first_ino)?;
+    let entry = PackEntry { name: b"lost+found", ino, kind: EntryKind::Directory };
+    (root.disk.links > 2).then_some(entry)
 }

@@ -51,6 +51,24 @@ impl Loaded {
     }
 }
 
+impl<'t> Job<'t> {
+    /// Replaces `entries` by those of a directory. `number` gives the inodes' numbers.
+    pub(crate) fn entries(
+        &self,
+        directory: NodeId,
+        entries: &mut Vec<PackEntry<'t>>,
+        number: impl Fn(NodeId) -> Ino,
+    ) {
+        let tree = self.tree;
+        entries.clear();
+        entries.extend(tree.children(directory).map(|(name, child)| PackEntry {
+            name,
+            ino: number(child),
+            kind: entry_kind(&tree.node(child).kind),
+        }));
+    }
+}
+
 impl Job<'_> {
     /// `mkfs`, adjusted to the tree: a lost+found of the tree replaces the volume's, and the owner
     /// of the tree's root owns the volume's.
@@ -88,12 +106,7 @@ impl Job<'_> {
         }
         let mut entries: Vec<PackEntry<'_>> = Vec::new();
         for (id, node) in tree.iter().filter(|(_, node)| node.kind.is_directory()) {
-            entries.clear();
-            entries.extend(tree.children(id).map(|(name, child)| PackEntry {
-                name,
-                ino: numbers[child.index()],
-                kind: entry_kind(&tree.node(child).kind),
-            }));
+            self.entries(id, &mut entries, |child| numbers[child.index()]);
             let xattrs = names_and_values(tree.xattrs(id));
             let attributes = self.attributes(id, 2 + subdirs[id.index()], &xattrs);
             let (ino, parent) = (numbers[id.index()], numbers[node.parent().index()]);

@@ -3,7 +3,7 @@
 //! ```text
 //!   Tree ─► size ─► lay down the volume ─► load: inodes, directories, space for files
 //!            ▲                                │ does not fit, or space is left over
-//!            └────────────────────────────────┘ (no file content was read yet)
+//!            └────────────────────────────────┘ (nothing was copied yet)     
 //!                                             ▼
 //!                         copy the files' bytes in device order ─► flush ─► rename
 //! ```
@@ -14,6 +14,7 @@
 mod compat;
 mod copy;
 mod error;
+mod estimate;
 mod load;
 mod output;
 mod size;

@@ -1,7 +1,7 @@
 //! How many blocks an image needs, exactly.
 //!
 //! ```text
-//!   content   what the tree takes; only a load (on a trial device in memory) shows it
+//!   content   what the tree takes: estimated, or measured by a load on a device in memory
 //!   own       what the volume takes for itself: grows in steps with its size
 //!
 //!   blocks = content + free + own(blocks)          the least solution, from below
@@ -15,6 +15,7 @@
 //! ```
 
 use crate::builder::error::BuildError;
+use crate::builder::estimate;
 use crate::builder::load::{Job, Loaded};
 use crate::builder::output::Output;
 use crate::builder::{ImageBuilder, ImageSize, trial_device};
@@ -76,7 +77,11 @@ impl<'a> Sizing<'a> {
         match self.requested {
             ImageSize::Auto { free } => {
                 let free = self.bs.blocks_for(free);
-                Ok(Size { blocks: self.least(self.content()?, free, 0)?, free: Some(free) })
+                let content = match estimate::content(self.job, &self.mkfs, self.bs) {
+                    Some(content) => content,
+                    None => self.content()?,
+                };
+                Ok(Size { blocks: self.least(content, free, 0)?, free: Some(free) })
             }
             ImageSize::Bytes(bytes) => {
                 let blocks = bytes >> self.bs.log2();
@@ -157,6 +162,10 @@ impl<'a> Sizing<'a> {
                     match (holds, content) {
                         (None, _) if round >= 64 => return Err(error),
                         (None, Some(content)) => self.least(content, free, short + 1)?,
+                        // The size was an estimate.
+                        (None, None) if round == 0 => {
+                            self.least(self.content()?, free, short + 1)?
+                        }
                         (None, None) => short + (1 << round.min(16)),
                         // The least size is seldom far away.
                         (Some(holds), _) => short + (holds - short).div_ceil(2),

@@ -1,7 +1,7 @@
 //! Images built from a small tree with every kind of entry, checked by `e2fsck -fn`.
 
 use extant::mkfs::MkfsOptions;
-use extant::{Filesystem, check};
+use extant::{Filesystem, Phase, Progress, check};
 use extant_base::BlockSize;
 use extant_image::{BuildError, ImageBuilder, ImageSize, SourceOptions, SourceSpec, Tree};
 use std::fs;
@@ -9,7 +9,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// A tree with empty, small, large, sparse and linked files, long symlinks and many names.
 fn tree(dir: &Path) -> Tree {
@@ -248,6 +249,44 @@ fn requested_free_space_is_left() {
     let built = builder.build(&tree, &path, &(), &AtomicBool::new(false)).unwrap();
     assert!((20 << 20..21 << 20).contains(&built.free_bytes), "{}", built.free_bytes);
     assert_eq!(e2fsck(&path), None);
+}
+
+/// Counts how often a build lays the tree out.
+#[derive(Default)]
+struct Layouts(AtomicU64);
+
+impl Progress for Layouts {
+    fn begin(&self, phase: Phase, _: u64) {
+        if phase == Phase::BuildLayout {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+#[test]
+fn the_smallest_size_is_known_before_the_tree_is_laid_out() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    tree(&source);
+    for n in 0..3000 {
+        symlink("x".repeat(n % 200 + 1), source.join(format!("deep/number {n}"))).unwrap();
+    }
+    let path = dir.path().join("image");
+    let options = SourceOptions::new().owner(70_000, 80_000);
+    let tree = Tree::read(&[SourceSpec::new(&source)], &options, &()).unwrap();
+    let mkfs = MkfsOptions::new().reserved_percent(0.0);
+    for builder in [
+        ImageBuilder::new(),
+        ImageBuilder::new().block_size(BlockSize::from_bytes(1024).unwrap()),
+        ImageBuilder::new().mkfs(mkfs.clone().features("^dir_index").unwrap()),
+        ImageBuilder::new().mkfs(mkfs.features("orphan_file,casefold").unwrap()),
+    ] {
+        let progress = Layouts::default();
+        builder.build(&tree, &path, &progress, &AtomicBool::new(false)).unwrap();
+        assert_eq!(progress.0.into_inner(), 1, "{builder:?}");
+        assert_eq!(e2fsck(&path), None);
+        assert_eq!(same(&path, &source), Ok(()));
+    }
 }
 
 #[test]

@@ -46,6 +46,13 @@ pub struct PackEntry<'a> {
     pub kind: EntryKind,
 }
 
+/// An htree to be written.
+struct Plan {
+    order: Vec<Ranked>,
+    leaves: Vec<Leaf>,
+    shape: Shape,
+}
+
 /// A leaf to write: the range of sorted names in it, and its key in the index.
 struct Leaf {
     names: Range<u32>,
@@ -159,17 +166,7 @@ impl DirMut<'_> {
     ) -> Result<()> {
         let format = self.volume.file(self.body).dir_format();
         let capacity = format.entries_end(self.volume.block_size().bytes());
-        let mut cuts = vec![0_usize];
-        let mut used = DOTS_LEN;
-        for (n, index) in order.iter().enumerate() {
-            let need = format.need(entries[*index as usize].name);
-            if used + need > capacity {
-                cuts.push(n);
-                used = 0;
-            }
-            used += need;
-        }
-        cuts.push(order.len());
+        let cuts = cut_blocks(&format, capacity, entries, order);
         let blocks = cuts.len() - 1;
         let ino = self.ino();
         self.fill_blocks(handle, blocks as u64, &mut |at, bytes, site, seed| {
@@ -195,14 +192,10 @@ impl DirMut<'_> {
     ) -> Result<()> {
         let dir = self.volume.file(self.body).dir()?;
         let format = dir.format;
+        let Plan { order, leaves, shape } = dir.plan_htree(entries)?;
         let hash_version = new_hash_version(self.volume);
-        let order = dir.by_hash(entries)?;
-        let leaves = cut_leaves(&format, self.volume.block_size().bytes(), entries, &order);
-        let levels_max = levels_max(self.volume.has_incompat(Incompat::LARGEDIR));
-        let shape = Shape::of(leaves.len(), self.volume.block_size().bytes(), &format, levels_max)
-            .ok_or(Error::NoSpace)?;
         let info = RootInfo { hash_version, levels: shape.levels() };
-        let blocks = 1 + shape.nodes() as u64 + leaves.len() as u64;
+        let blocks = shape.blocks();
         let ino = self.ino();
         self.fill_blocks(handle, blocks, &mut |at, bytes, site, seed| {
             let at = at as usize;
@@ -286,6 +279,33 @@ fn push(packer: &mut DirPacker<'_>, entry: &PackEntry<'_>) {
 }
 
 impl Dir<'_> {
+    /// How many blocks [`DirMut::pack`] gives to a directory with these entries, if they do not fit
+    /// the inode.
+    ///
+    /// Errors: as `pack`.
+    pub(crate) fn packed_blocks(&self, entries: &[PackEntry<'_>]) -> Result<u64> {
+        let bytes: usize = entries.iter().map(|entry| self.format.need(entry.name)).sum();
+        let capacity = self.format.entries_end(self.volume.block_size().bytes());
+        if bytes + DOTS_LEN <= capacity {
+            return Ok(1);
+        }
+        if self.volume.has_compat(Compat::DIR_INDEX) {
+            return Ok(self.plan_htree(entries)?.shape.blocks());
+        }
+        let order = self.by_name(entries)?;
+        Ok(cut_blocks(&self.format, capacity, entries, &order).len() as u64 - 1)
+    }
+
+    /// The order of names, the leaves and the index of a directory with these entries.
+    fn plan_htree(&self, entries: &[PackEntry<'_>]) -> Result<Plan> {
+        let block = self.volume.block_size().bytes();
+        let order = self.by_hash(entries)?;
+        let leaves = cut_leaves(&self.format, block, entries, &order);
+        let levels_max = levels_max(self.volume.has_incompat(Incompat::LARGEDIR));
+        let shape = Shape::of(leaves.len(), block, &self.format, levels_max);
+        Ok(Plan { order, leaves, shape: shape.ok_or(Error::NoSpace)? })
+    }
+
     /// The indexes of the entries in order of their names.
     ///
     /// Errors: `Exists` for a name that appears twice.
@@ -355,6 +375,27 @@ impl Dir<'_> {
         }
         Ok(order)
     }
+}
+
+/// Cuts the sorted names into linear blocks: where each begins, and the number of names.
+fn cut_blocks(
+    format: &DirFormat,
+    capacity: usize,
+    entries: &[PackEntry<'_>],
+    order: &[u32],
+) -> Vec<usize> {
+    let mut cuts = vec![0];
+    let mut used = DOTS_LEN;
+    for (n, index) in order.iter().enumerate() {
+        let need = format.need(entries[*index as usize].name);
+        if used + need > capacity {
+            cuts.push(n);
+            used = 0;
+        }
+        used += need;
+    }
+    cuts.push(order.len());
+    cuts
 }
 
 /// Cuts the sorted names into leaves.
@@ -431,6 +472,11 @@ impl Shape {
 
     fn nodes(&self) -> usize {
         self.upper + self.lower
+    }
+
+    /// Blocks of the directory: the root, nodes and leaves.
+    fn blocks(&self) -> u64 {
+        1 + self.nodes() as u64 + self.leaves as u64
     }
 
     /// The logical blocks that the root points to.
