@@ -3,7 +3,7 @@
 //! ```text
 //!   Tree ─► size ─► lay down the volume ─► load: inodes, directories, space for files
 //!            ▲                                │ does not fit, or space is left over
-//!            └────────────────────────────────┘ (nothing was copied yet)     
+//!            └────────────────────────────────┘ (nothing was copied yet)
 //!                                             ▼
 //!                         copy the files' bytes in device order ─► flush ─► rename
 //! ```
