@@ -73,7 +73,8 @@ pub fn filesystem_seed(features: &Features, uuid: &[u8; 16], checksum_seed: u32)
 
 /// The seed of an inode: the filesystem seed with its number and generation mixed in.
 pub fn inode_seed(seed: u32, ino: Ino, generation: u32) -> u32 {
-    crc32c(crc32c(seed, &ino.get().to_le_bytes()), &generation.to_le_bytes())
+    let both = u64::from(generation) << 32 | u64::from(ino.get());
+    crc32c(seed, &both.to_le_bytes())
 }
 
 /// Continues a CRC16 (polynomial A001, reflected) from `crc` over `bytes`, as `uninit_bg`

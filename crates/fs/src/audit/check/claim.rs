@@ -8,7 +8,9 @@
 //! ```
 //!
 //! Long files make few runs, so a full volume of 64 TiB needs a few bytes per group instead of 2
-//! GiB of bits. All threads make claims; each group has a lock, which is held for one claim.
+//! GiB of bits. All threads make claims; each group has a lock, which is held for one claim. A
+//! thread collects runs that continue each other, and takes its budget in large pieces: most files
+//! are small and lie one after the other.
 
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{BlockNr, GroupNr};
@@ -166,7 +168,7 @@ impl Usage {
 
     /// Takes `clusters` from the budget. Returns false if it is used up, which happens when many
     /// maps contain the same blocks.
-    pub(super) fn spend(&self, clusters: u64) -> bool {
+    fn spend(&self, clusters: u64) -> bool {
         self.budget
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(clusters))
             .is_ok()
@@ -228,6 +230,73 @@ impl Usage {
             Claimed::Bits(words) => size_of_val(&**words),
         };
         self.claimed.iter().map(of).sum::<usize>() + size_of_val(&*self.claimed)
+    }
+}
+
+/// Clusters that a thread takes from the budget at a time.
+const BUDGET_STEP: u64 = 1 << 12;
+
+/// The claims of one thread. They are in the [`Usage`] at the latest when this is dropped.
+pub(super) struct Claims<'u> {
+    usage: &'u Usage,
+    /// A run that is not claimed yet.
+    collected: Range<u64>,
+    /// Clusters taken from the budget that may still be claimed.
+    budget: u64,
+}
+
+impl<'u> Claims<'u> {
+    pub(super) fn new(usage: &'u Usage) -> Claims<'u> {
+        Claims { usage, collected: 0..0, budget: 0 }
+    }
+
+    /// Claims `blocks`, which are in `clusters` clusters. False, without a claim, if the budget is
+    /// used up.
+    pub(super) fn data(&mut self, blocks: Range<u64>, clusters: u64) -> bool {
+        if !self.spend(clusters) {
+            return false;
+        }
+        // Runs of two files that meet within a cluster would hide that both claim it.
+        let is_next =
+            blocks.start == self.collected.end && self.usage.geometry.cluster_ratio() == 1;
+        if is_next {
+            self.collected.end = blocks.end;
+        } else {
+            self.flush();
+            self.collected = blocks;
+        }
+        true
+    }
+
+    /// Claims the block of a map's node. False if the budget is used up or the block was claimed.
+    pub(super) fn node(&mut self, block: u64) -> bool {
+        self.flush();
+        self.spend(1) && self.usage.claim(block..block + 1) == 0
+    }
+
+    fn spend(&mut self, clusters: u64) -> bool {
+        if self.budget < clusters {
+            let more = clusters - self.budget;
+            match self.usage.spend(more + BUDGET_STEP) {
+                true => self.budget += more + BUDGET_STEP,
+                false if self.usage.spend(more) => self.budget += more,
+                false => return false,
+            }
+        }
+        self.budget -= clusters;
+        true
+    }
+
+    fn flush(&mut self) {
+        if !self.collected.is_empty() {
+            self.usage.claim(std::mem::take(&mut self.collected));
+        }
+    }
+}
+
+impl Drop for Claims<'_> {
+    fn drop(&mut self) {
+        self.flush();
     }
 }
 

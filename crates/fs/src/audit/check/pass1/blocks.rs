@@ -1,7 +1,7 @@
 //! The blocks of one inode's map: claimed, counted, and compared with `i_size` and `i_blocks`.
 //!
 //! ```text
-//!   walk ──► Taking (the sink) ──► Usage: claimed
+//!   walk ──► Taking (the sink) ──► Claims: in use
 //!                 │                Blocks: clusters, last block, runs
 //!                 └──────────────► DirBlock notes, in a directory
 //! ```
@@ -9,7 +9,7 @@
 use super::DirBlock;
 use super::inode::Role;
 use super::tables::Scan;
-use crate::audit::check::claim::Usage;
+use crate::audit::check::claim::Claims;
 use crate::audit::check::map::{Run, Sink};
 use crate::audit::check::view::View;
 use extant_base::{BlockNr, Error, Ino, Site, What};
@@ -20,11 +20,10 @@ use extant_ondisk::inode::{FileKind, Inode as DiskInode, InodeFlags};
 const WRONGS_MAX: u32 = 16;
 
 /// What the walk of a map has found.
-pub(super) struct Blocks<'u> {
+pub(super) struct Blocks {
     ino: Ino,
     role: Role,
     kind: Option<FileKind>,
-    usage: &'u Usage,
     /// Clusters of data and of the map.
     clusters: u64,
     /// The logical block after the last mapped one.
@@ -45,18 +44,12 @@ pub(super) struct Blocks<'u> {
     last_cluster: Option<(u64, u32)>,
 }
 
-impl<'u> Blocks<'u> {
-    pub(super) fn new(
-        ino: Ino,
-        role: Role,
-        kind: Option<FileKind>,
-        usage: &'u Usage,
-    ) -> Blocks<'u> {
+impl Blocks {
+    pub(super) fn new(ino: Ino, role: Role, kind: Option<FileKind>) -> Blocks {
         Blocks {
             ino,
             role,
             kind,
-            usage,
             clusters: 0,
             end: 0,
             written_end: 0,
@@ -71,16 +64,22 @@ impl<'u> Blocks<'u> {
     }
 
     /// The sink for the walk of the inode's map.
-    pub(super) fn sink<'s>(
+    pub(super) fn sink<'s, 'u>(
         &'s mut self,
         view: &'s View<'s>,
+        claims: &'s mut Claims<'u>,
         dir_blocks: &'s mut Vec<DirBlock>,
     ) -> Taking<'s, 'u> {
-        Taking { view, blocks: self, dir_blocks }
+        Taking { view, blocks: self, claims, dir_blocks }
     }
 
     /// Claims the block of the file's passive translator, which only volumes of the GNU Hurd have.
-    pub(super) fn take_translator(&mut self, view: &View<'_>, block: BlockNr) {
+    pub(super) fn take_translator(
+        &mut self,
+        view: &View<'_>,
+        claims: &mut Claims<'_>,
+        block: BlockNr,
+    ) {
         if !view.geometry.holds(block, 1) {
             self.wrongs += 1;
             return view.error_with(
@@ -90,9 +89,7 @@ impl<'u> Blocks<'u> {
             );
         }
         self.clusters += 1;
-        if self.usage.spend(1) {
-            self.usage.claim(block.0..block.0 + 1);
-        }
+        claims.data(block.0..block.0 + 1, 1);
     }
 
     /// How many 512-byte sectors the map and a translator take.
@@ -104,7 +101,8 @@ impl<'u> Blocks<'u> {
 /// Claims the blocks that a walk finds.
 pub(super) struct Taking<'s, 'u> {
     view: &'s View<'s>,
-    blocks: &'s mut Blocks<'u>,
+    blocks: &'s mut Blocks,
+    claims: &'s mut Claims<'u>,
     dir_blocks: &'s mut Vec<DirBlock>,
 }
 
@@ -112,12 +110,9 @@ impl Taking<'_, '_> {
     /// Claims `blocks` blocks from `start` on, in `clusters` clusters. False if the budget is used
     /// up.
     fn claim(&mut self, start: u64, blocks: u64, clusters: u64) -> bool {
-        if !self.blocks.usage.spend(clusters) {
-            self.blocks.partial = true;
-            return false;
-        }
-        self.blocks.usage.claim(start..start + blocks);
-        true
+        let claimed = self.claims.data(start..start + blocks, clusters);
+        self.blocks.partial |= !claimed;
+        claimed
     }
 }
 
@@ -192,7 +187,7 @@ impl Sink for Taking<'_, '_> {
         if self.blocks.role == Role::Resize && level == 1 {
             return true;
         }
-        if !self.blocks.usage.spend(1) || self.blocks.usage.claim(block..block + 1) != 0 {
+        if !self.claims.node(block) {
             // Another map has claimed it; its content is not walked twice.
             self.blocks.partial = true;
             return false;
@@ -222,7 +217,7 @@ impl Scan<'_, '_> {
         inode: &DiskInode,
         bytes: &[u8],
         fast_link: bool,
-        blocks: &Blocks<'_>,
+        blocks: &Blocks,
         attributes: &super::attributes::Found,
     ) {
         let view = self.view;
@@ -296,7 +291,7 @@ impl Scan<'_, '_> {
         inode: &DiskInode,
         bytes: &[u8],
         fast_link: bool,
-        blocks: &Blocks<'_>,
+        blocks: &Blocks,
         attributes: &super::attributes::Found,
     ) {
         let view = self.view;
@@ -388,7 +383,7 @@ impl Scan<'_, '_> {
         &mut self,
         ino: Ino,
         inode: &DiskInode,
-        blocks: &Blocks<'_>,
+        blocks: &Blocks,
         attributes: &super::attributes::Found,
     ) {
         if blocks.partial || attributes.partial {

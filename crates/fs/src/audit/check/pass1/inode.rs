@@ -154,7 +154,7 @@ impl Scan<'_, '_> {
             return;
         }
         let attributes = self.attributes(ino, role, &inode, bytes);
-        let mut blocks = Blocks::new(ino, role, kind, self.usage);
+        let mut blocks = Blocks::new(ino, role, kind);
         let fast_link = inode.is_symlink() && self.is_fast_link(&inode);
         let special = matches!(
             kind,
@@ -169,12 +169,12 @@ impl Scan<'_, '_> {
                 seed: inode.seed(ino, &view.format),
             };
             let mut buffers = std::mem::take(&mut self.buffers);
-            let mut sink = blocks.sink(view, &mut self.out.dir_blocks);
+            let mut sink = blocks.sink(view, &mut self.claims, &mut self.out.dir_blocks);
             walk(view, &map, &mut buffers, &mut sink);
             self.buffers = buffers;
         }
         if let Some(block) = inode.translator {
-            blocks.take_translator(view, block);
+            blocks.take_translator(view, &mut self.claims, block);
         }
         self.check_content(ino, role, &inode, bytes, fast_link, &blocks, &attributes);
         self.check_blocks(ino, &inode, &blocks, &attributes);

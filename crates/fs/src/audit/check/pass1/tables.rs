@@ -15,7 +15,7 @@ use super::quota::Usages;
 use super::symlinks::SymlinkBlock;
 use super::values::ValueInode;
 use super::{Dir, DirBlock};
-use crate::audit::check::claim::Usage;
+use crate::audit::check::claim::{Claims, Usage};
 use crate::audit::check::inodes::Inodes;
 use crate::audit::check::map::Buffers;
 use crate::audit::check::report::Stats;
@@ -72,7 +72,7 @@ impl Out {
 pub(super) struct Scan<'s, 'v> {
     pub(super) view: &'s View<'v>,
     pub(super) inodes: &'s Inodes,
-    pub(super) usage: &'s Usage,
+    pub(super) claims: Claims<'s>,
     pub(super) orphans: &'s HashSet<u32>,
     pub(super) policies: &'s Policies,
     pub(super) buffers: Buffers,
@@ -152,7 +152,7 @@ pub(super) fn scan(view: &View<'_>, inodes: &Inodes, usage: &Usage, orphans: &Ha
     let make = || Scan {
         view,
         inodes,
-        usage,
+        claims: Claims::new(usage),
         orphans,
         policies: &policies,
         buffers: Buffers::default(),
@@ -160,10 +160,9 @@ pub(super) fn scan(view: &View<'_>, inodes: &Inodes, usage: &Usage, orphans: &Ha
         out: Out::default(),
     };
     let scans = each_slot(view, make, |scan, ino, bytes| scan.slot(ino, bytes));
-    let mut all = Out::default();
-    for scan in scans {
-        all.join(scan.out);
-    }
+    let mut outs = scans.into_iter().map(|scan| scan.out);
+    let mut all = outs.next().unwrap_or_default();
+    outs.for_each(|out| all.join(out));
     all.policies.sort_unstable();
     all
 }

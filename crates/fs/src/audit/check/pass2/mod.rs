@@ -1,7 +1,7 @@
 //! Pass 2: every block of every directory, read once and in disk order.
 //!
 //! ```text
-//!   directories in       ──► batches of up to 512 KiB ──► threads: read in few transfers, then
+//!   directories in       ──► batches of up to 256 KiB ──► threads: read in few transfers, then
 //!   disk order               (a larger directory alone,   each directory in logical order
 //!                            window by window)
 //! ```
@@ -19,8 +19,9 @@ use entries::Directory;
 use extant_blockdev::AlignedBuf;
 use std::ops::Range;
 
-/// How many bytes of directory blocks each thread holds in memory.
-const WINDOW: usize = 512 << 10;
+/// How many bytes of directory blocks each thread holds in memory: few enough to stay in its
+/// processor's cache.
+const WINDOW: usize = 256 << 10;
 
 /// Runs the pass.
 pub(super) fn run(view: &View<'_>, tables: &mut Tables) {
@@ -36,7 +37,7 @@ pub(super) fn run(view: &View<'_>, tables: &mut Tables) {
     let names = parallel::each(
         view.threads,
         batches.len(),
-        || (0, Buffers::new(view)),
+        || (0, Buffers::new(view, window)),
         |(names, buffers), n| {
             *names += check_batch(view, shared, &order[batches[n].clone()], window, buffers);
             view.progress.advance(Phase::CheckDirectories, 1);
@@ -65,25 +66,33 @@ fn batches(tables: &Tables, order: &[u32], window: usize) -> Vec<Range<usize>> {
 
 struct Buffers {
     transfer: AlignedBuf,
-    blocks: Vec<u8>,
+    blocks: AlignedBuf,
 }
 
 impl Buffers {
-    fn new(view: &View<'_>) -> Buffers {
+    /// Buffers for up to `window` blocks.
+    fn new(view: &View<'_>, window: usize) -> Buffers {
         let transfer = AlignedBuf::zeroed(TRANSFER.max(view.block_bytes()));
-        Buffers { transfer, blocks: Vec::new() }
+        Buffers { transfer, blocks: AlignedBuf::zeroed(window * view.block_bytes()) }
     }
 
-    /// Reads scattered blocks into `self.blocks`, in the order given.
+    /// Reads up to `window` scattered blocks into `self.blocks`, in the order given.
     fn read(&mut self, view: &View<'_>, wanted: &[DirBlock]) {
         let block_bytes = view.block_bytes();
-        self.blocks.resize(wanted.len() * block_bytes, 0);
         let mut by_place: Vec<(u64, usize)> =
             wanted.iter().enumerate().map(|(n, block)| (block.physical, n)).collect();
         by_place.sort_unstable();
         for run in transfers(view, &by_place, |(place, _)| *place) {
             let items = &by_place[run];
             let (first, last) = (items[0].0, items[items.len() - 1].0);
+            let start = items[0].1;
+            let in_order =
+                |(n, item): (usize, &(u64, usize))| *item == (first + n as u64, start + n);
+            if items.iter().enumerate().all(in_order) {
+                let place = start * block_bytes..(start + items.len()) * block_bytes;
+                read_run(view, first, &mut self.blocks[place]);
+                continue;
+            }
             let bytes = &mut self.transfer[..(last - first + 1) as usize * block_bytes];
             read_run(view, first, bytes);
             for (place, n) in items {
