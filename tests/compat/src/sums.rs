@@ -21,6 +21,8 @@ pub struct Sums {
     desc_size: usize,
     groups: usize,
     tables: Vec<usize>,
+    /// Positions of blocks of the file of data checksums, and their numbers in the file.
+    data_sums: Vec<(usize, u64)>,
     /// Each structure and the slot of the inode that it belongs to.
     places: Vec<(Place, Option<usize>)>,
 }
@@ -66,7 +68,18 @@ impl Sums {
             }
             (*place, owner)
         });
+        let data_sums = rich.places.iter().filter(|place| place.kind == Kind::Sums);
+        let data_sums = data_sums.filter_map(|place| {
+            let bytes = &rich.bytes[place.at..place.at + place.len];
+            let stored = u32_at(bytes, bytes.len() - 4);
+            // A block in which nothing was stored yet is zero. Others name their number.
+            let number = (0..1 << 12).find(|n| data_sum(seed, *n, bytes) == stored);
+            assert!(number.is_some() || bytes.iter().all(|byte| *byte == 0), "{place:?}");
+            Some((place.at, number?))
+        });
+        let data_sums = data_sums.collect();
         Some(Sums {
+            data_sums,
             seed,
             block: rich.block,
             inode_size: u16_at(sb, 0x58),
@@ -186,7 +199,17 @@ impl Sums {
                     set(bytes, tail + 4, sum);
                 }
             }
+            (Kind::Sums, _) => {
+                if let Some((_, number)) = self.data_sums.iter().find(|(at, _)| *at == place.at) {
+                    set(bytes, end - 4, data_sum(self.seed, *number, bytes));
+                }
+            }
             _ => {}
         }
     }
+}
+
+/// The checksum of block `number` of the file of data checksums.
+fn data_sum(seed: u32, number: u64, bytes: &[u8]) -> u32 {
+    crc32c(crc32c(seed, &number.to_le_bytes()), &bytes[..bytes.len() - 4])
 }
