@@ -359,8 +359,7 @@ impl Operations for Volume {
         input: &[u8],
         out: &mut [u8],
     ) -> Answer<usize> {
-        self.context
-            .retry_if_full(|| Controls(&self.context).answer(by, node, command, input, out))
+        self.context.retry_if_full(|| Controls(&self.context).answer(by, node, command, input, out))
     }
 
     fn open_dir(&self, _: &Caller, node: NodeId, flags: u32) -> Answer<HandleId> {

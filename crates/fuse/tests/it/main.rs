@@ -1,6 +1,7 @@
 //! The protocol: mounts of a filesystem in memory, how they end, and requests of a hostile kernel.
 
 mod closed;
+mod costs;
 mod ends;
 mod hostile;
 mod mounted;
