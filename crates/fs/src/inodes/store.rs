@@ -49,11 +49,11 @@ impl Body {
                 None => None,
             };
             self.synced.note(handle.commit_point(), slot, &self.raw);
-            volume.notes().note_stored(handle, ino, self, slot, &self.raw);
+            volume.notes().note_stored(handle, self, slot, &self.raw);
             slot.copy_from_slice(&self.raw);
             held
         };
         drop(list);
-        volume.quota_accounting().stored(handle, ino, self, held)
+        volume.quota_accounting().stored(handle, self, held)
     }
 }

@@ -169,7 +169,7 @@ impl Loader {
         volume.dir_mut(&mut body).pack(&handle, parent, entries)?;
         let indexed = body.disk.flags.contains(InodeFlags::INDEX);
         body.disk.links = volume.inodes().directory_links(indexed, links.saturating_sub(2))?;
-        self.finish_inode(&handle, ino, body, attributes)
+        self.finish_inode(&handle, body, attributes)
     }
 
     /// How many free blocks [`Loader::directory`] takes for these entries, before it is called: one
@@ -235,7 +235,7 @@ impl Loader {
         if size > i32::MAX as u64 {
             volume.context().add_ro_compat(&handle, RoCompat::LARGE_FILE)?;
         }
-        self.finish_inode(&handle, ino, body, attributes)
+        self.finish_inode(&handle, body, attributes)
     }
 
     /// Makes `ino` a regular file whose content is in the inode, if the volume has `inline_data`
@@ -255,7 +255,7 @@ impl Loader {
         if !volume.inline_mut(&mut body).write(content)? {
             return Ok(false);
         }
-        self.finish_inode(&handle, ino, body, attributes)?;
+        self.finish_inode(&handle, body, attributes)?;
         Ok(true)
     }
 
@@ -273,7 +273,7 @@ impl Loader {
         let handle = volume.journal().start(Credits::blocks(64))?;
         let mut body = self.fresh(ino, FileKind::Symlink, attributes, None)?;
         volume.file_mut(&mut body).symlink_write(&handle, target)?;
-        self.finish_inode(&handle, ino, body, attributes)
+        self.finish_inode(&handle, body, attributes)
     }
 
     /// Makes `ino` a device, pipe or socket.
@@ -294,7 +294,7 @@ impl Loader {
             _ => return Err(Error::Invalid("neither a device, a pipe nor a socket")),
         };
         let body = self.fresh(ino, kind, attributes, device)?;
-        self.finish_inode(&handle, ino, body, attributes)
+        self.finish_inode(&handle, body, attributes)
     }
 
     /// Stores quota usage, updates the superblock and makes all metadata durable. Returns the
@@ -354,7 +354,6 @@ impl Loader {
     fn finish_inode(
         &self,
         handle: &extant_journal::Handle<'_>,
-        _ino: Ino,
         mut body: Body,
         attributes: &Attributes<'_>,
     ) -> Result<()> {

@@ -227,7 +227,7 @@ fn finish_off(
             true => 0,
             false => u32::try_from(size.blocks_for(body.size)).unwrap_or(LOGICAL_END),
         };
-        free_pieces(stage, ino, &body, keep)?;
+        free_pieces(stage, &body, keep)?;
     }
     let volume = &stage.volume;
     let inode = volume.inodes().get_as(ino, Lookup::Orphan)?;
@@ -255,7 +255,7 @@ fn finish_off(
 }
 
 /// Frees the blocks from `keep` on, starting at the end, and commits a step when much has changed.
-fn free_pieces(stage: &mut Stage, ino: Ino, body: &Body, keep: u32) -> Result<()> {
+fn free_pieces(stage: &mut Stage, body: &Body, keep: u32) -> Result<()> {
     let mut starts = vec![keep];
     let mut mapped = 0;
     for run in stage.volume.file(body).runs(keep..LOGICAL_END) {
@@ -273,7 +273,7 @@ fn free_pieces(stage: &mut Stage, ino: Ino, body: &Body, keep: u32) -> Result<()
     // The last piece is freed together with the inode.
     for start in starts.into_iter().rev() {
         let volume = &stage.volume;
-        let inode = volume.inodes().get_as(ino, Lookup::Orphan)?;
+        let inode = volume.inodes().get_as(body.ino(), Lookup::Orphan)?;
         {
             let mut body = inode.write();
             let handle = volume.journal().start(Credits::blocks(64))?;

@@ -23,7 +23,7 @@ const PIECE: usize = 4 << 20;
 struct Runs(Vec<CoveredRun>);
 
 impl CoveredVisitor for Runs {
-    fn inode(&mut self, _: Ino, _: &Body) -> Result<()> {
+    fn inode(&mut self, _: &Body) -> Result<()> {
         Ok(())
     }
 

@@ -69,11 +69,9 @@ impl FileReservations<'_> {
             let delayed = file_cache.delayed.lock();
             (delayed.len(), delayed.clusters_only_in(&hole, ratio))
         };
-        self.volume.quota_accounting().check(
-            self.ino(),
-            self.body,
-            self.volume.context().sectors(reserved + blocks),
-        )?;
+        self.volume
+            .quota_accounting()
+            .check(self.body, self.volume.context().sectors(reserved + blocks))?;
         // A hole next to reserved blocks is no run of its own, so this counts at most one run too
         // many.
         let need = Need { runs: 1, entries: blocks.min(more + 1) };

@@ -76,12 +76,7 @@ impl Volume {
     }
 }
 
-impl FileReservations<'_> {
-    /// The inode's number.
-    fn ino(&self) -> Ino {
-        self.body.ino()
-    }
-}
+impl FileReservations<'_> {}
 
 impl FileRef<'_> {
     /// Whether the data of this file goes through the page cache now.

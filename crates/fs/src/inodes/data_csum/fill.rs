@@ -52,7 +52,7 @@ struct ChecksumWriter<'a> {
 }
 
 impl CoveredVisitor for ChecksumWriter<'_> {
-    fn inode(&mut self, _: Ino, body: &Body) -> Result<()> {
+    fn inode(&mut self, body: &Body) -> Result<()> {
         match body.disk.flags.contains(InodeFlags::JOURNAL_DATA) {
             true => Err(Error::NotSupported(
                 "data_csum: a file or directory has its data in the journal (chattr -j)",

@@ -18,7 +18,7 @@ pub(crate) struct CoveredRun {
 /// Receives what a walk over all inodes finds.
 pub(crate) trait CoveredVisitor {
     /// An inode in use, covered or not.
-    fn inode(&mut self, ino: Ino, body: &Body) -> Result<()>;
+    fn inode(&mut self, body: &Body) -> Result<()>;
     /// Written blocks of a covered inode.
     fn run(&mut self, run: CoveredRun) -> Result<()>;
     /// Metadata that cannot be read. The blocks that it describes are not reported.
@@ -57,7 +57,7 @@ impl DataChecksums<'_> {
 
 impl FileRef<'_> {
     fn walk_inode(self, visitor: &mut dyn CoveredVisitor) -> Result<()> {
-        visitor.inode(self.ino(), self.body)?;
+        visitor.inode(self.body)?;
         if !self.would_have_checksums() {
             return Ok(());
         }

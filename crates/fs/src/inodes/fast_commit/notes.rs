@@ -42,14 +42,7 @@ pub(crate) struct Named<'a> {
 
 impl FastCommitNotes<'_> {
     /// The slot of an inode changes from `before` to `after`.
-    pub(crate) fn note_stored(
-        self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        body: &Body,
-        before: &[u8],
-        after: &[u8],
-    ) {
+    pub(crate) fn note_stored(self, handle: &Handle<'_>, body: &Body, before: &[u8], after: &[u8]) {
         if !self.volume.context().fast_commits() {
             return;
         }
@@ -60,7 +53,7 @@ impl FastCommitNotes<'_> {
             }
             return;
         }
-        if self.volume.inodes().is_hidden(ino) {
+        if self.volume.inodes().is_hidden(body.ino()) {
             return handle.note(Change::Full(Ineligible::Feature));
         }
         match stored::meaning(before, after) {
@@ -72,7 +65,7 @@ impl FastCommitNotes<'_> {
             {
                 handle.note(Change::Full(Ineligible::Xattr));
             }
-            Stored::Fields => handle.note(Change::Inode(ino)),
+            Stored::Fields => handle.note(Change::Inode(body.ino())),
             Stored::ByNames => {}
             Stored::Ineligible(reason) => handle.note(Change::Full(reason)),
         }
@@ -82,18 +75,12 @@ impl FastCommitNotes<'_> {
     ///
     /// Blocks of directories follow from names. Other kinds cannot be recorded; storing them notes
     /// that.
-    pub(crate) fn note_mapped(
-        self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        body: &Body,
-        blocks: Range<u32>,
-    ) {
+    pub(crate) fn note_mapped(self, handle: &Handle<'_>, body: &Body, blocks: Range<u32>) {
         if self.volume.context().fast_commits()
             && body.file_kind() == FileKind::Regular
             && !blocks.is_empty()
         {
-            let (first, last) = (blocks.start, blocks.end - 1);
+            let (ino, first, last) = (body.ino(), blocks.start, blocks.end - 1);
             handle.note(Change::Range { ino, first, last });
         }
     }

@@ -25,11 +25,7 @@ impl FileMut<'_> {
     ) -> Result<BlockNr> {
         // Blocks that map dirty data in the cache are never refused: the data was accepted.
         if allowance == Allowance::Data || self.body.file_cache.is_none() {
-            self.volume.quota_accounting().check(
-                self.ino(),
-                self.body,
-                self.volume.context().sectors(1),
-            )?;
+            self.volume.quota_accounting().check(self.body, self.volume.context().sectors(1))?;
         }
         let below = if self.body.disk.has_extents() { u64::MAX } else { 1 << 32 };
         let search = self.volume.search();

@@ -39,7 +39,7 @@ impl FileMut<'_> {
     pub(crate) fn map_insert(&mut self, handle: &Handle<'_>, extent: Extent) -> Result<()> {
         self.body.synced.map_changed = true;
         let blocks = extent.logical.0..extent.logical.0 + extent.len;
-        self.volume.notes().note_mapped(handle, self.ino(), self.body, blocks);
+        self.volume.notes().note_mapped(handle, self.body, blocks);
         if self.body.disk.has_extents() {
             extent::insert::insert(self, handle, extent)
         } else {
@@ -164,11 +164,9 @@ impl FileMut<'_> {
             growth,
         };
         if allowance == Allowance::Data {
-            self.volume.quota_accounting().check(
-                self.ino(),
-                self.body,
-                self.volume.context().sectors(want.into()),
-            )?;
+            self.volume
+                .quota_accounting()
+                .check(self.body, self.volume.context().sectors(want.into()))?;
         }
         let got = self.volume.space().allocate(handle, request)?;
         let Some(usable) = got.len.checked_sub(skip).filter(|&len| len > 0) else {
@@ -188,7 +186,7 @@ impl FileMut<'_> {
         let physical = BlockNr(got.start.0 + u64::from(skip));
         let extent = Extent { logical, len, physical, state };
         self.body.synced.map_changed = true;
-        self.volume.notes().note_mapped(handle, self.ino(), self.body, logical.0..logical.0 + len);
+        self.volume.notes().note_mapped(handle, self.body, logical.0..logical.0 + len);
         let recorded = match way {
             Some(way) => extent::insert::insert_at(way, self, handle, extent),
             None => block_map::change::insert(self, handle, extent),
@@ -262,7 +260,7 @@ impl FileMut<'_> {
     pub(crate) fn unmap(&mut self, handle: &Handle<'_>, range: Range<u32>) -> Result<()> {
         self.volume.space().discard_preallocation(self.ino());
         self.body.synced.map_changed = true;
-        self.volume.notes().note_mapped(handle, self.ino(), self.body, range.clone());
+        self.volume.notes().note_mapped(handle, self.body, range.clone());
         if self.body.disk.has_extents() {
             let mut free =
                 |body: &mut Body, gone: Extent| self.volume.file_mut(body).free_data(handle, gone);
@@ -287,7 +285,7 @@ impl FileMut<'_> {
             return Err(Error::NotSupported("unwritten blocks in a block map"));
         }
         self.body.synced.map_changed = true;
-        self.volume.notes().note_mapped(handle, self.ino(), self.body, range.clone());
+        self.volume.notes().note_mapped(handle, self.body, range.clone());
         extent::truncate::convert(self, handle, range.clone(), state)?;
         if state == ExtentState::Written {
             self.volume.reservations(self.body).forget_splits(range);
@@ -302,12 +300,7 @@ impl FileMut<'_> {
     /// (map unchanged); `Corrupt`; `Device`. Locks: the inode's is held; takes `Group`.
     pub(crate) fn swap_blocks(&mut self, handle: &Handle<'_>, new: Extent) -> Result<()> {
         self.body.synced.map_changed = true;
-        self.volume.notes().note_mapped(
-            handle,
-            self.ino(),
-            self.body,
-            new.logical.0..new.logical.0 + new.len,
-        );
+        self.volume.notes().note_mapped(handle, self.body, new.logical.0..new.logical.0 + new.len);
         let old = extent::truncate::replace(self, handle, new)?;
         self.volume.reservations(self.body).forget_splits(new.logical.0..new.logical.0 + new.len);
         self.volume.free_of(self.ino(), handle, old.physical, old.len.into())

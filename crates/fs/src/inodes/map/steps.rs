@@ -99,7 +99,7 @@ impl FileMut<'_> {
     /// One step of removing `range` from the map. Returns the end of the part that is left.
     fn unmap_step(&mut self, handle: &Handle<'_>, range: Range<u32>) -> Result<Option<u32>> {
         self.body.synced.map_changed = true;
-        self.volume.notes().note_mapped(handle, self.ino(), self.body, range.clone());
+        self.volume.notes().note_mapped(handle, self.body, range.clone());
         let known = self.as_ref().content_is_metadata();
         let most = if known { STEP_REVOKES } else { u32::MAX };
         if self.body.disk.has_extents() {

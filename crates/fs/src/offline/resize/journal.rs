@@ -68,7 +68,7 @@ impl Shrink<'_> {
         }
         self.store(&mut body)?;
         self.copy_map_to_superblock(&body);
-        self.switch_log(ino, &body)
+        self.switch_log(&body)
     }
 
     /// Takes and zeroes free blocks for a log of `blocks` blocks, and writes the superblock of an
@@ -125,14 +125,14 @@ impl Shrink<'_> {
     }
 
     /// Commits the move into the log at its new location.
-    fn switch_log(&mut self, ino: Ino, body: &Body) -> Result<()> {
+    fn switch_log(&mut self, body: &Body) -> Result<()> {
         self.prepare()?;
         let volume = &self.volume;
         let staged_log = volume.file(body).log_runs()?;
         let home = self.exclusive.staged.home().clone();
         let log = Log::open(home.clone(), staged_log)?;
         let recovery = log.recover(&*home, crate::open::exclusive::limits(volume.at_open()))?;
-        let place = volume.geometry().inode_place(ino).ok_or(Error::NotFound)?;
+        let place = volume.geometry().inode_place(body.ino()).ok_or(Error::NotFound)?;
         let table = volume.space().descriptor(place.group)?.inode_table;
         let block = BlockNr(table.0 + u64::from(place.table_block));
         let at = volume.block_size().start_of(block).0 + place.offset as u64;

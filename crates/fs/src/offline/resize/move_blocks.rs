@@ -43,18 +43,18 @@ impl Shrink<'_> {
             return self.commit_if_large();
         }
         if body.has_extents() {
-            while self.move_extents(ino, &mut body)? {
+            while self.move_extents(&mut body)? {
                 self.commit_step()?;
             }
             return self.commit_if_large();
         }
-        self.move_pointers(ino, &mut body)
+        self.move_pointers(&mut body)
     }
 
     /// Moves blocks of an inode with extents, a bounded number at a time. Returns whether more are
     /// left.
-    fn move_extents(&mut self, ino: Ino, body: &mut Body) -> Result<bool> {
-        let (extents, nodes) = self.tree_of(ino, body)?;
+    fn move_extents(&mut self, body: &mut Body) -> Result<bool> {
+        let (extents, nodes) = self.tree_of(body)?;
         let is_past_end = |extent: &Extent| extent.physical_end() > self.end;
         if !extents.iter().any(is_past_end) && !nodes.iter().any(|node| self.is_past_end(*node)) {
             return Ok(false);
@@ -86,15 +86,15 @@ impl Shrink<'_> {
         for node in nodes {
             self.mark_free(node, 1)?;
         }
-        if self.is_orphan_file(ino) {
-            self.renew_orphan_file(ino, body)?;
+        if self.is_orphan_file(body.ino()) {
+            self.renew_orphan_file(body)?;
         }
         self.store(body)?;
         Ok(places.is_spent)
     }
 
     /// An inode's extents in order, and the nodes of its tree.
-    fn tree_of(&self, _ino: Ino, body: &Body) -> Result<(Vec<Extent>, Vec<BlockNr>)> {
+    fn tree_of(&self, body: &Body) -> Result<(Vec<Extent>, Vec<BlockNr>)> {
         let mut nodes = Vec::new();
         self.volume.file(body).each_block(&mut |used| {
             if let Used::Node(block) = used {
@@ -255,7 +255,7 @@ impl Shrink<'_> {
     }
 
     /// Computes all checksums of the orphan file again.
-    fn renew_orphan_file(&self, _ino: Ino, body: &Body) -> Result<()> {
+    fn renew_orphan_file(&self, body: &Body) -> Result<()> {
         let seed = body.seed(self.volume.context());
         let blocks = body.disk.size >> self.volume.block_size().log2();
         let blocks = u32::try_from(blocks).unwrap_or(LOGICAL_END);

@@ -13,7 +13,8 @@ use extant_ondisk::block_map::{DIRECT, ROOT_SLOTS, check_pointer, pointers_per_b
 
 impl Shrink<'_> {
     /// Moves the blocks of an inode with a block map that are beyond the new end.
-    pub(super) fn move_pointers(&mut self, ino: Ino, body: &mut Body) -> Result<()> {
+    pub(super) fn move_pointers(&mut self, body: &mut Body) -> Result<()> {
+        let ino = body.ino();
         for slot in 0..ROOT_SLOTS as u32 {
             let range = self.volume.geometry().block_range();
             let at = Site::of_ino(ino);

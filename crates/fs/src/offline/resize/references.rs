@@ -45,7 +45,7 @@ impl Shrink<'_> {
         for nr in self.volume.geometry().groups() {
             for ino in self.inodes_of(nr)? {
                 let Some(body) = self.body(ino)? else { continue };
-                self.references_of(ino, &body, &mut found)?;
+                self.references_of(&body, &mut found)?;
                 if self.volume.has_incompat(Incompat::EA_INODE) {
                     attribute_blocks.extend(body.disk.file_acl);
                 }
@@ -73,7 +73,8 @@ impl Shrink<'_> {
         }
     }
 
-    fn references_of(&self, ino: Ino, body: &Body, found: &mut References) -> Result<()> {
+    fn references_of(&self, body: &Body, found: &mut References) -> Result<()> {
+        let ino = body.ino();
         let slot = self.slot_bytes(ino)?;
         let tail = body.disk.xattr_area(self.volume.inode_format());
         let magic = slot.get(tail.clone()).and_then(|tail| tail.first_chunk::<4>());

@@ -61,7 +61,7 @@ impl Replay<'_> {
         let volume = self.volume;
         let names = self.touch(old).names;
         let mut body = old.write();
-        if body.file_kind() == FileKind::Directory && !self.is_free_directory(old.ino, &body)? {
+        if body.file_kind() == FileKind::Directory && !self.is_free_directory(&body)? {
             return Err(Site::of_ino(old.ino).corrupt(What::FastCommitInode));
         }
         let handle = volume.journal().start(CREDITS)?;
@@ -74,8 +74,8 @@ impl Replay<'_> {
     }
 
     /// Whether a directory can be removed: it is empty, or was never initialised.
-    pub(super) fn is_free_directory(&self, ino: Ino, body: &Body) -> Result<bool> {
-        if self.touched.get(&ino).is_some_and(|touched| touched.is_raw) {
+    pub(super) fn is_free_directory(&self, body: &Body) -> Result<bool> {
+        if self.touched.get(&body.ino()).is_some_and(|touched| touched.is_raw) {
             return Ok(true);
         }
         self.volume.file(body).dir()?.is_empty()
@@ -84,7 +84,6 @@ impl Replay<'_> {
     /// Copies the record's fields to an inode of the same generation and kind.
     fn update(&mut self, inode: &Arc<Inode>, record: DiskInode, raw: &[u8]) -> Result<()> {
         let volume = self.volume;
-        let _ino = inode.ino;
         self.touch(inode);
         let mut body = inode.write();
         let handle = volume.journal().start(CREDITS)?;

@@ -86,7 +86,7 @@ impl Replay<'_> {
         if let Some(inode) = &inode {
             let body = inode.read();
             is_directory = body.file_kind() == FileKind::Directory;
-            if is_directory && !self.is_free_directory(ino, &body)? {
+            if is_directory && !self.is_free_directory(&body)? {
                 return Err(Site::of_ino(ino).corrupt(What::FastCommitInode));
             }
         }

@@ -161,9 +161,9 @@ impl<'a> Names<'a> {
         self.volume.inode_table().put(ino, &inode);
         let done = made
             .store(self.volume, &handle)
-            .and_then(|()| self.insert_at(&handle, dir.ino, &mut body, place, name, ino, content));
+            .and_then(|()| self.insert_at(&handle, &mut body, place, name, ino, content));
         if let Err(error) = done {
-            self.unmake(&handle, ino, &mut made);
+            self.unmake(&handle, &mut made);
             handle.stop()?;
             return Err(error);
         }
@@ -215,7 +215,7 @@ impl<'a> Names<'a> {
             .orphan_add(&handle)
             .and_then(|()| made.store(self.volume, &handle));
         if let Err(error) = done {
-            self.unmake(&handle, ino, &mut made);
+            self.unmake(&handle, &mut made);
             handle.stop()?;
             return Err(error);
         }
@@ -268,14 +268,14 @@ impl<'a> Names<'a> {
         match done {
             Ok(()) => Ok((ino, body)),
             Err(error) => {
-                self.unmake(handle, ino, &mut body);
+                self.unmake(handle, &mut body);
                 Err(error)
             }
         }
     }
 
     /// Releases an inode that never got a name.
-    pub(super) fn unmake(self, handle: &Handle<'_>, _ino: Ino, body: &mut Body) {
+    pub(super) fn unmake(self, handle: &Handle<'_>, body: &mut Body) {
         self.volume.context().require_full_commit(handle, Ineligible::LastLink);
         let undone = self
             .volume
@@ -289,11 +289,9 @@ impl<'a> Names<'a> {
     }
 
     /// Inserts the name of a new inode at the place that was found for it.
-    #[allow(clippy::too_many_arguments)]
     fn insert_at(
         self,
         handle: &Handle<'_>,
-        _dir: Ino,
         body: &mut Body,
         place: InsertPlace,
         name: &[u8],

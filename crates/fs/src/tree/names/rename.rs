@@ -289,12 +289,12 @@ impl Names<'_> {
         let handle = self.volume.journal().start(credits)?;
         let whiteout =
             plan.map(|plan| self.new_whiteout(&handle, old.dir.ino, &plan)).transpose()?;
-        let mut made = whiteout.as_deref().map(|inode| (inode.ino, inode.body.write_unshared()));
+        let mut made = whiteout.as_deref().map(|inode| inode.body.write_unshared());
         if let Some(inode) = &whiteout {
             self.volume.inode_table().put(inode.ino, inode);
         }
         let stored = match &mut made {
-            Some((_, body)) => body.store(self.volume, &handle),
+            Some(body) => body.store(self.volume, &handle),
             None => Ok(()),
         };
         let entered =
@@ -302,8 +302,8 @@ impl Names<'_> {
         let in_new = new_body.as_mut().unwrap_or(&mut old_body);
         let done = stored.and_then(|()| self.enter_new(&handle, new, in_new, entered));
         if let Err(error) = done {
-            if let Some((ino, body)) = &mut made {
-                self.unmake(&handle, *ino, body);
+            if let Some(body) = &mut made {
+                self.unmake(&handle, body);
             }
             handle.stop()?;
             return Err(error);
@@ -314,9 +314,9 @@ impl Names<'_> {
             false => self.volume.file(&old_body).dir()?.lookup(old.name)?,
         };
         match &made {
-            Some((ino, _)) => {
-                let kind = entry_kind(FileKind::CharDevice);
-                self.volume.dir_mut(&mut old_body).set_found(&handle, source_found, *ino, kind)?;
+            Some(made) => {
+                let (ino, kind) = (made.ino(), entry_kind(FileKind::CharDevice));
+                self.volume.dir_mut(&mut old_body).set_found(&handle, source_found, ino, kind)?;
             }
             None => self.volume.dir_mut(&mut old_body).remove_found(&handle, source_found)?,
         }

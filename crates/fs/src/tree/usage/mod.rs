@@ -96,11 +96,10 @@ impl<'a> QuotaAccounting<'a> {
     pub(crate) fn stored(
         self,
         handle: &Handle<'_>,
-        ino: Ino,
         body: &mut Body,
         held: Option<Holding>,
     ) -> Result<()> {
-        let Some(quota) = self.volume.quota().filter(|_| self.counts(ino, body)) else {
+        let Some(quota) = self.volume.quota().filter(|_| self.counts(body)) else {
             return Ok(());
         };
         let from = held.filter(|_| matches!(body.counted, Counted::Kept | Counted::Released));
@@ -118,20 +117,14 @@ impl<'a> QuotaAccounting<'a> {
         // An inode is created and released without values: they are charged where an attribute
         // names them.
         let moves = from.zip(to).is_some_and(|(from, to)| !from.has_ids_of(&to));
-        let values = if moves { self.count_value_inodes(ino, body)? } else { 0 };
+        let values = if moves { self.count_value_inodes(body)? } else { 0 };
         quota.transfer(self.volume, handle, from, to, values)
     }
 
     /// Charges `inodes` value inodes that the attributes of an inode name in addition; negative:
     /// fewer.
-    pub(crate) fn values(
-        self,
-        handle: &Handle<'_>,
-        ino: Ino,
-        body: &Body,
-        inodes: i64,
-    ) -> Result<()> {
-        let Some(quota) = self.volume.quota().filter(|_| self.counts(ino, body)) else {
+    pub(crate) fn values(self, handle: &Handle<'_>, body: &Body, inodes: i64) -> Result<()> {
+        let Some(quota) = self.volume.quota().filter(|_| self.counts(body)) else {
             return Ok(());
         };
         quota.add_inodes(self.volume, handle, &Holding::of(&body.disk), inodes)
@@ -141,14 +134,15 @@ impl<'a> QuotaAccounting<'a> {
     /// unless the volume was opened to enforce limits.
     ///
     /// Errors: `QuotaExceeded`, `Device`. Locks: takes `Quota`.
-    pub(crate) fn check(self, ino: Ino, body: &Body, sectors: u64) -> Result<()> {
-        if self.enforced().is_none() || !self.counts(ino, body) {
+    pub(crate) fn check(self, body: &Body, sectors: u64) -> Result<()> {
+        if self.enforced().is_none() || !self.counts(body) {
             return Ok(());
         }
         // Sectors that the body got since it was last stored are not in the quota files yet.
         let stored = match body.counted {
             Counted::New | Counted::Never => 0,
             _ => {
+                let ino = body.ino();
                 let (block, place) = self.volume.inodes().slot(ino)?;
                 let held = Holding::of_slot(&block.read()[place], ino, self.volume.inode_format());
                 held.map_or(0, |held| held.sectors())
@@ -186,7 +180,8 @@ impl<'a> QuotaAccounting<'a> {
         quota.sweep(self.volume)
     }
 
-    fn counts(self, ino: Ino, body: &Body) -> bool {
-        !self.volume.inodes().is_hidden(ino) && !body.disk.flags.contains(InodeFlags::EA_INODE)
+    fn counts(self, body: &Body) -> bool {
+        !self.volume.inodes().is_hidden(body.ino())
+            && !body.disk.flags.contains(InodeFlags::EA_INODE)
     }
 }

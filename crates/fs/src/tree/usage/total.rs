@@ -12,7 +12,7 @@ use crate::state::inode::Body;
 use crate::state::quota::quota_inodes;
 use crate::tree::usage::QuotaAccounting;
 use crate::tree::xattr::list::Stored;
-use extant_base::{BlockNr, Error, Ino, Result};
+use extant_base::{BlockNr, Error, Result};
 use extant_journal::{Credits, Handle};
 use extant_ondisk::extent::ExtentState;
 use extant_ondisk::features::{Incompat, RoCompat};
@@ -37,8 +37,7 @@ pub(crate) struct Usage {
 impl Usage {
     /// Counts an inode whose body is final. Malformed attributes do not count. Errors: `Device`.
     pub(crate) fn charge(&mut self, file: FileRef<'_>) -> Result<()> {
-        let inodes =
-            1 + file.volume.quota_accounting().count_value_inodes(file.ino(), file.body)?;
+        let inodes = 1 + file.volume.quota_accounting().count_value_inodes(file.body)?;
         let bytes = file.body.disk.sectors.saturating_mul(512);
         for (totals, id) in [
             (&mut self.by_user, file.body.disk.uid),
@@ -90,7 +89,7 @@ impl QuotaAccounting<'_> {
             let blocks = u32::try_from(blocks).map_err(|_| Error::FileTooLarge)?;
             let handle = self.volume.journal().start(Credits::blocks(64 + blocks))?;
             let mut body = self.volume.inodes().read(ino)?;
-            self.rewrite(&handle, ino, &mut body, &content, blocks)?;
+            self.rewrite(&handle, &mut body, &content, blocks)?;
             body.disk.size = body.disk.size.max(content.len() as u64);
             body.store(self.volume, &handle)?;
             handle.stop()?;
@@ -102,7 +101,6 @@ impl QuotaAccounting<'_> {
     fn rewrite(
         self,
         handle: &Handle<'_>,
-        _ino: Ino,
         body: &mut Body,
         content: &[u8],
         blocks: u32,
@@ -123,7 +121,7 @@ impl QuotaAccounting<'_> {
     }
 
     /// Attributes of an inode whose values live in inodes of their own; 0 where they are malformed.
-    pub(super) fn count_value_inodes(self, _ino: Ino, body: &Body) -> Result<u64> {
+    pub(super) fn count_value_inodes(self, body: &Body) -> Result<u64> {
         if !self.volume.has_incompat(Incompat::EA_INODE) {
             return Ok(0);
         }

@@ -68,7 +68,7 @@ impl XattrsMut<'_> {
             }
             // The joined block already has its own references.
             return values(list).try_for_each(|value| {
-                self.volume.xattr_store().value_drop(handle, self.ino(), self.body, value)
+                self.volume.xattr_store().value_drop(handle, self.body, value)
             });
         }
         if let Some(nr) = own
@@ -77,7 +77,7 @@ impl XattrsMut<'_> {
         {
             self.volume.xattr_store().note_block(hash, block);
             return values(&old).try_for_each(|value| {
-                self.volume.xattr_store().value_drop(handle, self.ino(), self.body, value)
+                self.volume.xattr_store().value_drop(handle, self.body, value)
             });
         }
         let goal = self.volume.space().group_start(self.ino());
@@ -91,7 +91,7 @@ impl XattrsMut<'_> {
             Ok(nr) => nr,
             Err(error) => {
                 for value in added {
-                    self.volume.xattr_store().value_drop(handle, self.ino(), self.body, value)?;
+                    self.volume.xattr_store().value_drop(handle, self.body, value)?;
                 }
                 return Err(error);
             }
@@ -199,7 +199,7 @@ impl XattrsMut<'_> {
         }
         self.volume.shared_xattrs().blocks().lock().drop_block(before.hash, nr);
         for value in values(list) {
-            self.volume.xattr_store().value_drop(handle, self.ino(), self.body, value)?;
+            self.volume.xattr_store().value_drop(handle, self.body, value)?;
         }
         self.volume.file_mut(self.body).free_metadata(handle, nr)
     }

@@ -125,7 +125,6 @@ impl XattrsMut<'_> {
         self.body.disk.sectors = self.body.disk.sectors.saturating_sub(charged);
         self.volume.quota_accounting().values(
             handle,
-            self.ino(),
             self.body,
             -(values(&tail) + values(&block)),
         )?;
@@ -133,7 +132,7 @@ impl XattrsMut<'_> {
         self.store_tail(&[])?;
         for attribute in tail {
             if let Stored::InInode { ino: value, .. } = attribute.value {
-                self.volume.xattr_store().value_drop(handle, self.ino(), self.body, value)?;
+                self.volume.xattr_store().value_drop(handle, self.body, value)?;
             }
         }
         Ok(())
@@ -177,7 +176,6 @@ impl XattrsMut<'_> {
                 let values_after = values(&homes.tail) + values(&homes.block);
                 self.volume.quota_accounting().values(
                     handle,
-                    self.ino(),
                     self.body,
                     values_after - values_before,
                 )?;
@@ -189,7 +187,7 @@ impl XattrsMut<'_> {
             }
         };
         for value in drop_now {
-            self.volume.xattr_store().value_drop(handle, self.ino(), self.body, value)?;
+            self.volume.xattr_store().value_drop(handle, self.body, value)?;
         }
         done
     }
@@ -278,7 +276,7 @@ impl Xattrs<'_> {
                 return Err(Error::NoSpace);
             }
         }
-        let stored = self.volume.xattr_store().value_make(handle, self.ino(), self.body, value)?;
+        let stored = self.volume.xattr_store().value_make(handle, self.body, value)?;
         if let Stored::InInode { ino, .. } = stored {
             homes.made.push(ino);
         }

@@ -45,8 +45,7 @@ impl XattrStore<'_> {
     pub(super) fn value_make(
         self,
         handle: &Handle<'_>,
-        owner: Ino,
-        owner_body: &Body,
+        owner: &Body,
         value: &[u8],
     ) -> Result<Stored> {
         let crc = crc32c(self.volume.checksum_seed(), value);
@@ -62,11 +61,11 @@ impl XattrStore<'_> {
         }
         let goal = match self.volume.space().bulk().is_on() {
             true => InodeGoal::InOrder,
-            false => InodeGoal::Other { parent: owner },
+            false => InodeGoal::Other { parent: owner.ino() },
         };
         let new = NewInode {
-            uid: owner_body.disk.uid,
-            gid: owner_body.disk.gid,
+            uid: owner.disk.uid,
+            gid: owner.disk.gid,
             flags: InodeFlags::EA_INODE,
             ..NewInode::at(goal, 0o100_600, self.volume.environment().now())
         };
@@ -95,17 +94,11 @@ impl XattrStore<'_> {
     /// Drops a reference of `owner` to a value inode, and frees the inode with its last reference.
     ///
     /// Errors: `XattrInode` if `value` is not a value inode; `Corrupt`, `Device`.
-    pub(super) fn value_drop(
-        self,
-        handle: &Handle<'_>,
-        owner: Ino,
-        owner_body: &Body,
-        value: Ino,
-    ) -> Result<()> {
+    pub(super) fn value_drop(self, handle: &Handle<'_>, owner: &Body, value: Ino) -> Result<()> {
         let mut known = self.volume.shared_xattrs().values().lock();
         let mut body = self.value_body(value)?;
-        let owned = body.disk.mtime.sec as u32 == owner.get()
-            && body.disk.generation == owner_body.disk.generation;
+        let owned = body.disk.mtime.sec as u32 == owner.ino().get()
+            && body.disk.generation == owner.disk.generation;
         let left = count(&body).saturating_sub(1);
         if left > 0 && !owned {
             return self.volume.xattrs_mut(&mut body).store_count(handle, left);

@@ -19,7 +19,7 @@ use crate::inodes::map::extent::node::{self, Entry, NodeMut};
 use crate::inodes::map::extent::path::{Path, Place, edit, fix_keys, with_bytes};
 use crate::state::inode::Body;
 use crate::volume::Volume;
-use extant_base::{BlockNr, Ino, LogicalBlock, Result, Site, What};
+use extant_base::{BlockNr, LogicalBlock, Result, Site, What};
 use extant_journal::Handle;
 use extant_ondisk::extent::{Extent, ExtentState};
 use std::ops::Range;
@@ -94,7 +94,7 @@ fn remove_last(
         if path.depth() == 0 || !empty {
             return Ok(Step::Done);
         }
-        remove_node(&path, path.depth(), file.volume, file.ino(), file.body, handle)?;
+        remove_node(&path, path.depth(), file.volume, file.body, handle)?;
         return Ok(Step::Pruned);
     };
     let old = with_bytes(&leaf.place, file.body, |bytes| node::extent(bytes, slot));
@@ -108,7 +108,7 @@ fn remove_last(
     let head = (old.logical.0 < start).then(|| piece(old, old.logical.0..start));
     let tail = (end < old_end).then(|| piece(old, end..old_end));
     match (head, tail) {
-        (None, None) => remove_entry(&path, slot, file.volume, file.ino(), file.body, handle)?,
+        (None, None) => remove_entry(&path, slot, file.volume, file.body, handle)?,
         (Some(kept), None) | (None, Some(kept)) => {
             edit(&leaf.place, file, handle, |bytes| {
                 node::set(bytes, slot, Entry::leaf(kept));
@@ -148,7 +148,6 @@ fn remove_entry(
     path: &Path,
     slot: usize,
     volume: &Volume,
-    ino: Ino,
     body: &mut Body,
     handle: &Handle<'_>,
 ) -> Result<()> {
@@ -157,7 +156,7 @@ fn remove_entry(
         node::entries(bytes)
     })?;
     if left == 0 {
-        remove_node(path, path.depth(), volume, ino, body, handle)
+        remove_node(path, path.depth(), volume, body, handle)
     } else if slot == 0 {
         fix_keys(&path.steps, &mut volume.file_mut(body), handle)
     } else {
@@ -170,7 +169,6 @@ fn remove_node(
     path: &Path,
     level: usize,
     volume: &Volume,
-    _ino: Ino,
     body: &mut Body,
     handle: &Handle<'_>,
 ) -> Result<()> {
