@@ -14,6 +14,7 @@ use crate::beneath::open_beneath;
 use crate::entry::{ArchiveId, Content, HostFileId, Kind, MapId, NodeId};
 use crate::error::SourceError;
 use crate::tree::{HostDir, Tree};
+use extant_base::narrow::fits_usize;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, fstat, openat};
 use rustix::io::{Errno, pread};
@@ -88,13 +89,13 @@ impl ContentReader<'_> {
                 break;
             };
             if here < range.offset {
-                let hole = left.min(range.offset - here) as usize;
+                let hole = fits_usize(left.min(range.offset - here));
                 buf[done..done + hole].fill(0);
                 done += hole;
                 continue;
             }
             let inside = here - range.offset;
-            let part = left.min(range.len - inside) as usize;
+            let part = fits_usize(left.min(range.len - inside));
             let piece = &mut buf[done..done + part];
             self.read_stored(content, here, range.stored + inside, piece, size)?;
             done += part;
@@ -295,7 +296,8 @@ impl ContentReader<'_> {
         if size != file.size {
             return Err(self.changed(id, if size < file.size { "shrank" } else { "grew" }));
         }
-        if (stat.st_mtime as i64, stat.st_mtime_nsec as u32) != (file.mtime.sec, file.mtime.nsec) {
+        let nsec = u32::try_from(stat.st_mtime_nsec).ok();
+        if (stat.st_mtime as i64, nsec) != (file.mtime.sec, Some(file.mtime.nsec)) {
             return Err(self.changed(id, "changed"));
         }
         Ok(())

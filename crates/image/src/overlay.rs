@@ -18,6 +18,7 @@ use crate::entry::{
 use crate::error::SourceError;
 use crate::graft::Graft;
 use crate::tree::{Archive, Tree};
+use extant_base::narrow::len_u32;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -174,7 +175,7 @@ impl Overlay {
     pub(crate) fn add_archive(&mut self, archive: Archive) -> ArchiveId {
         let archives = &mut self.store.tree.archives;
         archives.push(archive);
-        ArchiveId((archives.len() - 1) as u32)
+        ArchiveId(len_u32(archives.len() - 1))
     }
 
     /// How many names were added so far.
@@ -229,7 +230,7 @@ impl Overlay {
         if self.links.len() >= self.max_entries {
             return Err(format!("more than {} entries: not taken", self.max_entries));
         }
-        let at = self.links.len() as u32;
+        let at = len_u32(self.links.len());
         let hash = self.hash(dir, name);
         let text = self.store.tree.add_text(name).map_err(|e| e.to_string())?;
         let next = std::mem::replace(&mut self.aux[dir as usize].links, at);
@@ -250,7 +251,7 @@ impl Overlay {
         }
         self.store.tree.nodes.push(node);
         self.aux.push(Aux { layer: self.layer, links: NONE, opaque: NONE });
-        Ok(at as u32)
+        Ok(len_u32(at))
     }
 
     /// The directory that holds the last name of `path`. Missing directories are made.

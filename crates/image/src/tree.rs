@@ -16,6 +16,7 @@ use crate::entry::{
     Xattr,
 };
 use crate::error::SourceError;
+use extant_base::narrow::len_u32;
 use parking_lot::Mutex;
 use rustix::fd::OwnedFd;
 use std::ffi::OsStr;
@@ -127,7 +128,7 @@ impl Tree {
 
     /// All nodes with their ids, parents before children.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (NodeId, &Node)> {
-        self.nodes.iter().enumerate().map(|(at, node)| (NodeId(at as u32), node))
+        self.nodes.iter().enumerate().map(|(at, node)| (NodeId(len_u32(at)), node))
     }
 
     /// A node of this tree.

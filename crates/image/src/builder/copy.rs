@@ -14,6 +14,7 @@ use crate::content::ContentReader;
 use crate::entry::NodeId;
 use crate::tree::Tree;
 use extant::{Phase, Progress};
+use extant_base::narrow::fits_usize;
 use extant_base::{BlockSize, ByteOffset};
 use extant_blockdev::{AlignedBuf, BlockDevice};
 use std::ops::Range;
@@ -100,7 +101,7 @@ pub(crate) fn copy(
     let work = || {
         let mut reader = tree.reader();
         // Memory that is used for the first time costs as much as the copy.
-        let mut buffer = AlignedBuf::zeroed(largest as usize);
+        let mut buffer = AlignedBuf::zeroed(fits_usize(largest));
         loop {
             let n = next.fetch_add(1, Ordering::Relaxed);
             let Some(chunk) = chunks.get(n) else { break };
@@ -108,7 +109,7 @@ pub(crate) fn copy(
             if over || stop.load(Ordering::Relaxed) {
                 break;
             }
-            let buffer = &mut buffer[..chunk.len as usize];
+            let buffer = &mut buffer[..fits_usize(chunk.len)];
             let filled = fill(&mut reader, bs, pieces, chunk, buffer);
             let written = filled.and_then(|()| {
                 device.write_at(ByteOffset(chunk.start), buffer).map_err(BuildError::Engine)
@@ -145,11 +146,11 @@ fn fill(
     let mut at = 0;
     for piece in &pieces[chunk.pieces.clone()] {
         let len = ((u64::from(piece.len) << bs.log2()) - skip).min((buffer.len() - at) as u64);
-        let part = &mut buffer[at..at + len as usize];
+        let part = &mut buffer[at..at + fits_usize(len)];
         let offset = (u64::from(piece.logical) << bs.log2()) + skip;
         let read = reader.read_at(piece.node, offset, part)?;
         part[read..].fill(0);
-        at += len as usize;
+        at += fits_usize(len);
         skip = 0;
     }
     Ok(())

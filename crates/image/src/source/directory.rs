@@ -22,6 +22,7 @@ use crate::entry::{DataRange, Kind, Meta, Text, Time, Xattr, is_storable_xattr};
 use crate::error::SourceError;
 use crate::tree::{HostDir, HostRoot, Tree, index};
 use extant::{Phase, Progress};
+use extant_base::narrow::len_u16;
 use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
 use place::Place;
@@ -468,7 +469,7 @@ impl<'s> Worker<'s> {
     fn text(&mut self, bytes: &[u8]) -> Result<Text, SourceError> {
         let at = index(self.part.text.len())?;
         self.part.text.extend_from_slice(bytes);
-        Ok(Text { at, len: bytes.len() as u16 })
+        Ok(Text { at, len: len_u16(bytes.len()) })
     }
 
     /// The data ranges of a file that has fewer blocks than bytes; `None` if all of it is data.

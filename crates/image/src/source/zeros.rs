@@ -15,6 +15,7 @@ use crate::content::ContentReader;
 use crate::entry::{Content, DataRange, Kind, MapId, NodeId};
 use crate::error::SourceError;
 use crate::tree::Tree;
+use extant_base::narrow::fits_usize;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -103,13 +104,13 @@ fn kept(
     for range in ranges {
         let (mut at, end) = (range.offset, range.offset + range.len);
         while at < end {
-            let want = (end - at).min(PIECE as u64 - at % PIECE as u64) as usize;
+            let want = fits_usize((end - at).min(PIECE as u64 - at % PIECE as u64));
             let piece = &mut buffer[..want];
             reader.read_at(id, at, piece)?;
             let mut done = 0;
             while done < want {
                 let here = at + done as u64;
-                let len = (block - (here % block as u64) as usize).min(want - done);
+                let len = (block - fits_usize(here % block as u64)).min(want - done);
                 let zero = is_zero(&piece[done..done + len]);
                 done += len;
                 any |= zero;

@@ -10,6 +10,7 @@ use crate::draft::{Assembly, Draft, Each};
 use crate::entry::{Content, Entries, HostFileId, Kind, MapId, Node, Text, Xattr};
 use crate::error::SourceError;
 use crate::tree::{HostDir, HostFile, index};
+use extant_base::narrow::len_u32;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
@@ -72,7 +73,10 @@ impl Draft for Walk {
         let text = &self.parts[part].text;
         for at in first..first + count {
             let name = self.parts[part].found[at as usize].name;
-            each(&text[name.at as usize..][..name.len as usize], Place { part: part as u32, at })?;
+            each(
+                &text[name.at as usize..][..name.len as usize],
+                Place { part: len_u32(part), at },
+            )?;
         }
         Ok(())
     }

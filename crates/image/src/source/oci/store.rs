@@ -12,6 +12,7 @@ use crate::entry::{Content, Kind, MapId, NodeId};
 use crate::error::SourceError;
 use crate::source::tar::Region;
 use crate::tree::Tree;
+use extant_base::narrow::fits_usize;
 use rustix::fs::OFlags;
 use sha2::{Digest as _, Sha256, Sha512};
 use std::fs::OpenOptions;
@@ -57,7 +58,7 @@ impl Store<'_> {
                 let path = path.join(file);
                 let broken = |e| SourceError::io("open", &path, e);
                 // A FIFO of that name must not block the build.
-                let waiting = OFlags::NONBLOCK.bits() as i32;
+                let waiting = OFlags::NONBLOCK.bits().cast_signed();
                 let opened = OpenOptions::new()
                     .read(true)
                     .custom_flags(waiting)
@@ -91,7 +92,7 @@ impl Store<'_> {
             let fault = format!("has {} bytes, more than {limit} are not taken", region.len);
             return Err(SourceError::source(self.path_of(file), fault));
         }
-        let mut bytes = vec![0; region.len as usize];
+        let mut bytes = vec![0; fits_usize(region.len)];
         let len = region
             .read_at(0, &mut bytes)
             .map_err(|e| SourceError::io("read", self.path_of(file), e))?;

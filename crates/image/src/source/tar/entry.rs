@@ -15,6 +15,7 @@ use super::pax::Pax;
 use super::{EXTENDED_MAX, Meaning, Reader, Stop, Unresolved, sparse};
 use crate::entry::{DataRange, ExtraTimes, Kind, Meta, Time};
 use crate::overlay::{Fault, NewEntry, NewKind};
+use extant_base::narrow::{fits_usize, low_u32};
 
 /// The longest path of an entry: a directory of 64 KiB and a name, as `extant get --tar` writes.
 const PATH_MAX: usize = (64 << 10) + 1 + 2 * NAME_MAX;
@@ -166,7 +167,7 @@ impl Reader<'_, '_> {
                 self.input.read(&mut block)?;
                 pairs.append(&mut header::sparse_ranges(&block[..504])?);
                 more = block[504] != 0;
-                if pairs.len() > EXTENDED_MAX as usize / 24 {
+                if pairs.len() > fits_usize(EXTENDED_MAX) / 24 {
                     return Err("sparse map has too many ranges".into());
                 }
             }
@@ -212,7 +213,7 @@ fn padded(size: u64) -> Result<u64, Fault> {
 /// A device number that ext4 can store.
 fn device(number: u64, bits: u32) -> Result<u32, Fault> {
     match number >> bits {
-        0 => Ok(number as u32),
+        0 => Ok(low_u32(number)),
         _ => Err(format!("device number {number} is over {bits} bits")),
     }
 }

@@ -15,6 +15,7 @@
 
 use super::Fault;
 use super::input::BLOCK;
+use extant_base::narrow::{low_u16, low_u32};
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 /// A header as it is in the archive.
@@ -75,7 +76,7 @@ pub(crate) fn checksum_is_right(block: &[u8; BLOCK]) -> bool {
     let outside = || block[..148].iter().chain(&block[156..]);
     let unsigned: i64 = outside().map(|&b| i64::from(b)).sum();
     // Some old programs added up signed bytes.
-    let signed: i64 = outside().map(|&b| i64::from(b as i8)).sum();
+    let signed: i64 = outside().map(|&b| i64::from(b.cast_signed())).sum();
     stored == unsigned + 8 * 32 || stored == signed + 8 * 32
 }
 
@@ -114,7 +115,7 @@ impl Header {
             kind: raw.kind,
             name,
             link: until_nul(&raw.link).to_vec(),
-            mode: (field("mode", &raw.mode)? & 0o7777) as u16,
+            mode: low_u16(low_u32((field("mode", &raw.mode)? & 0o7777).cast_unsigned())),
             uid: natural("owner", &raw.uid)?,
             gid: natural("group", &raw.gid)?,
             size: natural("size", &raw.size)?,
@@ -150,7 +151,8 @@ pub(crate) fn sparse_ranges(bytes: &[u8]) -> Result<Vec<(u64, u64)>, Fault> {
 fn number(field: &[u8]) -> Result<i64, ()> {
     if field[0] & 0x80 != 0 {
         let negative = field[0] & 0x40 != 0;
-        let first = if negative { i64::from(field[0] as i8) } else { i64::from(field[0] & 0x3f) };
+        let first =
+            if negative { i64::from(field[0].cast_signed()) } else { i64::from(field[0] & 0x3f) };
         return field[1..].iter().try_fold(first, |value, &b| {
             value.checked_mul(256).map(|v| v | i64::from(b)).ok_or(())
         });

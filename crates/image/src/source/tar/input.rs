@@ -8,6 +8,7 @@
 //!                              └──► spool: content is a range of an unlinked temporary file
 //! ```
 
+use extant_base::narrow::fits_usize;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::unix::fs::FileExt;
@@ -63,7 +64,7 @@ impl Region {
 
     /// Reads by position. Returns fewer bytes than requested only at the region's end.
     pub(crate) fn read_at(&self, at: u64, buf: &mut [u8]) -> io::Result<usize> {
-        let len = self.len.saturating_sub(at).min(buf.len() as u64) as usize;
+        let len = fits_usize(self.len.saturating_sub(at).min(buf.len() as u64));
         let mut done = 0;
         while done < len {
             match self.file.read_at(&mut buf[done..len], self.start + at + done as u64) {
@@ -179,7 +180,7 @@ impl<'a> TarInput<'a> {
                         }
                         continue;
                     }
-                    let inside = inside as usize;
+                    let inside = fits_usize(inside);
                     let len = (window.len() - inside).min(buf.len() - done);
                     buf[done..done + len].copy_from_slice(&window[inside..inside + len]);
                     done += len;
@@ -229,7 +230,7 @@ impl<'a> TarInput<'a> {
             Way::Stream { reader, chunk, .. } => {
                 let mut left = len;
                 while left > 0 {
-                    let step = left.min(chunk.len() as u64) as usize;
+                    let step = fits_usize(left.min(chunk.len() as u64));
                     reader.read_exact(&mut chunk[..step])?;
                     left -= step as u64;
                 }
@@ -253,7 +254,7 @@ impl<'a> TarInput<'a> {
                 let place = spool.len;
                 let mut left = len;
                 while left > 0 {
-                    let step = left.min(chunk.len() as u64) as usize;
+                    let step = fits_usize(left.min(chunk.len() as u64));
                     reader.read_exact(&mut chunk[..step])?;
                     spool.append(&chunk[..step]).map_err(|e| {
                         Short::Io(io::Error::new(e.kind(), format!("spooling its files: {e}")))

@@ -20,6 +20,7 @@ mod input;
 mod pax;
 mod sparse;
 
+use extant_base::narrow::fits_usize;
 pub(crate) use input::{Region, Spool};
 use input::{Short, TarInput};
 
@@ -237,7 +238,7 @@ impl Reader<'_, '_> {
                         )
                         .into());
                     }
-                    let bytes = self.input.bytes(header.size as usize)?;
+                    let bytes = self.input.bytes(fits_usize(header.size))?;
                     match header.kind {
                         b'g' => {
                             self.global.read(&bytes)?;

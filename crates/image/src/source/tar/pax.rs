@@ -14,6 +14,7 @@ use super::Fault;
 use crate::entry::{Time, Xattr, is_storable_xattr};
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, Engine, GeneralPurpose, GeneralPurposeConfig};
+use extant_base::narrow::low_u8;
 use std::collections::BTreeMap;
 
 /// Base64 with the standard alphabet; input may be padded or not.
@@ -222,7 +223,7 @@ fn time(value: &[u8]) -> Result<Option<Time>, Fault> {
 fn percent_decoded(text: &[u8]) -> Vec<u8> {
     decoded(text, |digits| {
         let [high, low] = digits.map(|digit| (digit as char).to_digit(16));
-        Some((high? * 16 + low?) as u8)
+        Some(low_u8(high? * 16 + low?))
     })
 }
 
