@@ -129,11 +129,11 @@ impl FileIo<'_> {
         {
             self.volume.file_mut(body).migrate(flags.contains(InodeFlags::EXTENTS))?;
         }
-        self.volume.quota_accounting().prepare(
-            changes.uid.unwrap_or(body.uid),
-            changes.gid.unwrap_or(body.gid),
-            changes.project.unwrap_or(body.projid),
-        )?;
+        let (uid, gid) = (changes.uid.unwrap_or(body.uid), changes.gid.unwrap_or(body.gid));
+        let project = changes.project.unwrap_or(body.projid);
+        self.volume
+            .space()
+            .with_space_retry(|| self.volume.quota_accounting().prepare(uid, gid, project))?;
         let handle = self.volume.journal().start(self.volume.credits_of(body).attributes()?)?;
         if body.file_kind() == FileKind::Directory {
             self.volume.context().require_full_commit(&handle, Ineligible::Flags);

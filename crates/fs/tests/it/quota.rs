@@ -236,6 +236,31 @@ fn a_file_that_cannot_be_made_is_not_charged() {
     e2fsck(&path, None).expect_clean().unwrap();
 }
 
+#[test]
+fn a_new_owner_gets_an_entry_in_blocks_that_were_just_freed() {
+    extant_testkit::require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let path = volume(&scratch, "-b 1024 -m 0 -O quota,project");
+    let fs = open(&path);
+    let file = fs.create_file("file", &NewFile::default()).unwrap();
+    let big = fs.create_file("big", &NewFile::default()).unwrap().open().unwrap();
+    for len in [1 << 20, 1 << 10] {
+        let refused = (0..1000)
+            .find_map(|_| big.allocate(FallocateMode::Allocate, big.metadata().len(), len).err());
+        assert!(matches!(refused, Some(Error::NoSpace)), "{refused:?}");
+    }
+    let filled = (0..1000).find_map(|n| fs.create_dir(format!("{n}"), &NewFile::directory()).err());
+    assert!(matches!(filled, Some(Error::NoSpace)), "{filled:?}");
+    let owner = SetAttributes { uid: Some(0x0102_0304), ..SetAttributes::default() };
+    let refused = file.set_attributes(&owner);
+    assert!(matches!(refused, Err(Error::NoSpace)), "{refused:?}");
+    drop(big);
+    fs.remove_file("big").unwrap();
+    file.set_attributes(&owner).unwrap();
+    fs.close().unwrap();
+    e2fsck(&path, None).expect_clean().unwrap();
+}
+
 /// Sets the hard space limit of a user with an entry, in KiB, directly in the bytes of the file.
 fn set_limit(path: &Path, id: u32, kib: u64) {
     let mut image = std::fs::read(path).unwrap();
