@@ -1,6 +1,7 @@
 //! `extant mount` and `extant unmount` as commands: when they return, what they refuse, what they
 //! leave.
 
+use extant_mount_tests::raw;
 use extant_testkit::command::{Finished, run};
 use extant_testkit::e2fsprogs::{debugfs, dumpe2fs, e2fsck, mke2fs};
 use extant_testkit::extant::Extant;
@@ -134,17 +135,7 @@ fn a_signal_writes_statistics() {
             file.write_all(b"content").unwrap();
             file.sync_all().unwrap();
         }
-        let server = place.server().unwrap().to_string();
-        let sent = Command::new("kill").args(["-USR1", &server]).status().unwrap();
-        assert!(sent.success());
-        let start = Instant::now();
-        let noted = loop {
-            let text = fs::read_to_string(&log).unwrap();
-            if text.contains(" commits") || start.elapsed() > LIMIT {
-                break text;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        };
+        let noted = statistics(&place, &log, " commits");
         assert!(noted.contains(wanted), "{noted}");
         drop(file);
         place.unmount().success().unwrap();
@@ -155,14 +146,22 @@ fn a_signal_writes_statistics() {
 
 /// KiB of file data in the cache of the mount's server, as its statistics in `log` say.
 fn cached_kib(place: &Place, log: &Path) -> u64 {
+    const UNIT: &str = " KiB of file data cached";
+    let text = statistics(place, log, UNIT);
+    let (front, _) = text.split_once(UNIT).unwrap();
+    front.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
+/// What the server writes to its log at a signal, up to `until` at least.
+fn statistics(place: &Place, log: &Path, until: &str) -> String {
     fs::write(log, "").unwrap();
     let server = place.server().unwrap().to_string();
     assert!(Command::new("kill").args(["-USR1", &server]).status().unwrap().success());
     let start = Instant::now();
     loop {
         let text = fs::read_to_string(log).unwrap();
-        if let Some((front, _)) = text.split_once(" KiB of file data cached") {
-            return front.rsplit(' ').next().unwrap().parse().unwrap();
+        if text.contains(until) {
+            return text;
         }
         assert!(start.elapsed() < LIMIT, "{text}");
         std::thread::sleep(Duration::from_millis(20));
@@ -172,6 +171,10 @@ fn cached_kib(place: &Place, log: &Path) -> u64 {
 #[test]
 fn a_stream_leaves_the_cache_and_a_small_file_stays() {
     require!(Root, Fuse, E2fsprogs);
+    [false, true].into_iter().for_each(stream_leaves_cache);
+}
+
+fn stream_leaves_cache(appends: bool) {
     let place = Place::new();
     mke2fs(&place.image, 256 << 20, "-t ext4", None).unwrap();
     let log = place.scratch.file("log");
@@ -180,7 +183,9 @@ fn a_stream_leaves_the_cache_and_a_small_file_stays() {
     let content = |n: u8| vec![n; 1 << 20];
     let small = place.dir.join("small");
     fs::write(&small, content(1)).unwrap();
-    let mut stream = fs::File::create(place.dir.join("stream")).unwrap();
+    let mut stream = fs::OpenOptions::new();
+    let stream = stream.create(true).append(appends).write(true);
+    let mut stream = stream.open(place.dir.join("stream")).unwrap();
     for n in 0..96 {
         stream.write_all(&content(n)).unwrap();
         // On a machine with other work, bytes of a stream may wait for the device.
@@ -630,6 +635,15 @@ const NEED_BLOCKS: &[Call] = &[
         let to = rustix::fs::open(dir.join("copy"), OFlags::WRONLY, NO_MODE)?;
         rustix::fs::copy_file_range(from, None, to, None, 8192).map(drop)
     }),
+    ("set project", |dir| {
+        // The quota file has no entry for it, and no block for one more.
+        let file = rustix::fs::open(dir.join("old"), OFlags::RDONLY, NO_MODE)?;
+        let mut flags = raw::xflags(&file)?;
+        flags.project = 0x0102_0304;
+        raw::set_xflags(&file, flags)?;
+        flags.project = 0;
+        raw::set_xflags(&file, flags)
+    }),
     ("link", |dir| rustix::fs::link(dir.join("old"), long_name(dir, "names", 3))),
     ("rename", |dir| rustix::fs::rename(dir.join("old"), long_name(dir, "names2", 3))),
 ];
@@ -657,7 +671,8 @@ const NEED_INODES: &[Call] = &[
 fn space_of_what_was_just_removed_is_waited_for() {
     require!(Root, Fuse, E2fsprogs);
     let place = Place::new();
-    mke2fs(&place.image, 16 << 20, "-b 1024 -m 0 -N 256", None).unwrap();
+    let options = "-b 1024 -m 0 -N 256 -O quota,project -E quotatype=prjquota";
+    mke2fs(&place.image, 16 << 20, options, None).unwrap();
     place.mount("").success().unwrap();
     let dir = &place.dir;
     for name in ["old", "copy"] {

@@ -211,11 +211,14 @@ impl OpenFiles {
         let sync = self.context.options().sync || past_cache && flags.open_flags & DSYNC != 0;
         self.with(node, handle, |file| {
             let mut written = if appends && offset == file.metadata().len() {
-                file.append(bytes)?
-            } else if how == CacheUse::DropBehind {
-                file.write_vectored_at_with(&[IoSlice::new(bytes)], offset, how)?
-            } else {
+                match how {
+                    CacheUse::Keep => file.append(bytes)?,
+                    _ => file.append_with(bytes, how)?,
+                }
+            } else if how == CacheUse::Keep {
                 file.write_at(bytes, offset)?
+            } else {
+                file.write_vectored_at_with(&[IoSlice::new(bytes)], offset, how)?
             };
             while whole && written < bytes.len() {
                 written += file.write_at(&bytes[written..], offset + written as u64)?;

@@ -215,12 +215,7 @@ impl File {
         offset: u64,
         how: CacheUse,
     ) -> Result<usize> {
-        self.volume().context().recording_errors(|| {
-            let (place, content) = (Place::At(offset), Content::new(bufs));
-            let done = self.volume().io(&self.inode).write_file(place, content, how)?;
-            self.volume().io(&self.inode).sync_if_flagged()?;
-            Ok(done)
-        })
+        self.write_to(Place::At(offset), bufs, how)
     }
 
     /// Checks whether [`File::write_at`], or [`File::append`] for an append-only file, accepts
@@ -254,12 +249,22 @@ impl File {
     /// # Errors
     /// As [`File::write_at`], but an append-only file accepts them.
     pub fn append(&self, buf: &[u8]) -> Result<usize> {
+        self.append_with(buf, self.cache_use())
+    }
+
+    /// As [`File::append`], with a hint how the cache should treat the bytes.
+    ///
+    /// # Errors
+    /// As [`File::append`].
+    pub fn append_with(&self, buf: &[u8], how: CacheUse) -> Result<usize> {
+        self.write_to(Place::End, &[IoSlice::new(buf)], how)
+    }
+
+    fn write_to(&self, place: Place, bufs: &[IoSlice<'_>], how: CacheUse) -> Result<usize> {
         self.volume().context().recording_errors(|| {
-            let pieces = [IoSlice::new(buf)];
-            let content = Content::new(&pieces);
-            let done =
-                self.volume().io(&self.inode).write_file(Place::End, content, self.cache_use())?;
-            self.volume().io(&self.inode).sync_if_flagged()?;
+            let io = self.volume().io(&self.inode);
+            let done = io.write_file(place, Content::new(bufs), how)?;
+            io.sync_if_flagged()?;
             Ok(done)
         })
     }
