@@ -26,6 +26,7 @@ use extant_ondisk::features::{Incompat, RoCompat};
 use extant_ondisk::inode::{DeviceNumber, FileKind, InodeFlags, LINK_MAX};
 use extant_ondisk::time::Timestamp;
 use extant_ondisk::xattr::NameIndex;
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -151,22 +152,17 @@ impl Loader {
         let volume = self.volume();
         let handle = volume.journal().start(Credits::blocks(64))?;
         let mut body = self.fresh(ino, FileKind::Directory, attributes, None)?;
-        let mut links = attributes.nlink;
-        let all;
-        let mut entries = entries;
+        let named = entries.len();
+        let entries = self.with_lost_and_found(ino, entries)?;
+        let links = attributes.nlink + u32::from(entries.len() > named);
         if ino == Ino::ROOT {
             let made = volume.inodes().read(ino)?;
-            if let Some(lost) = lost_and_found(volume, &made) {
-                all = [entries, &[lost]].concat();
-                entries = &all;
-                links += 1;
-            }
             // Reuses the blocks that mkfs gave it.
             body.disk.i_block = made.disk.i_block;
             (body.disk.flags, body.disk.size) = (made.disk.flags, made.disk.size);
             (body.disk.sectors, body.disk.generation) = (made.disk.sectors, made.disk.generation);
         }
-        volume.dir_mut(&mut body).pack(&handle, parent, entries)?;
+        volume.dir_mut(&mut body).pack(&handle, parent, &entries)?;
         let indexed = body.disk.flags.contains(InodeFlags::INDEX);
         body.disk.links = volume.inodes().directory_links(indexed, links.saturating_sub(2))?;
         self.finish_inode(&handle, body, attributes)
@@ -181,14 +177,27 @@ impl Loader {
     pub fn directory_blocks(&self, ino: Ino, entries: &[PackEntry<'_>]) -> Result<u64> {
         let volume = self.volume();
         let root = volume.inodes().read(Ino::ROOT)?;
-        let dir = volume.file(&root).dir()?;
-        match lost_and_found(volume, &root) {
-            Some(lost) if ino == Ino::ROOT => {
-                Ok(dir.packed_blocks(&[entries, &[lost]].concat())?.saturating_sub(1))
-            }
-            _ if ino == Ino::ROOT => Ok(dir.packed_blocks(entries)?.saturating_sub(1)),
-            _ => dir.packed_blocks(entries),
-        }
+        let entries = self.with_lost_and_found(ino, entries)?;
+        let blocks = volume.file(&root).dir()?.packed_blocks(&entries)?;
+        Ok(blocks - u64::from(ino == Ino::ROOT))
+    }
+
+    /// The entries of the directory `ino` with lost+found, if it is the root and the volume was
+    /// made with one.
+    fn with_lost_and_found<'e>(
+        &self,
+        ino: Ino,
+        entries: &'e [PackEntry<'e>],
+    ) -> Result<Cow<'e, [PackEntry<'e>]>> {
+        let volume = self.volume();
+        let has_one = ino == Ino::ROOT && volume.inodes().read(ino)?.disk.links > 2;
+        let kept = Ino::new(volume.at_open().first_ino).filter(|_| has_one);
+        let kept =
+            kept.map(|ino| PackEntry { name: b"lost+found", ino, kind: EntryKind::Directory });
+        Ok(match kept {
+            Some(kept) => Cow::Owned([entries, &[kept]].concat()),
+            None => Cow::Borrowed(entries),
+        })
     }
 
     /// Makes `ino` a regular file of `size` bytes with space for the blocks that `data` touches,
@@ -384,11 +393,4 @@ impl Loader {
         }
         body.store(volume, handle)
     }
-}
-
-/// The entry of lost+found, if the volume was made with one. `root` is the inode as it was made.
-fn lost_and_found(volume: &Volume, root: &Body) -> Option<PackEntry<'static>> {
-    let ino = Ino::new(volume.at_open().first_ino)?;
-    let entry = PackEntry { name: b"lost+found", ino, kind: EntryKind::Directory };
-    (root.disk.links > 2).then_some(entry)
 }

@@ -1,7 +1,6 @@
 //! How many requests the calls of programs take on a mounted volume.
 
 use crate::rig::Rig;
-
 use extant::mkfs::{MkfsOptions, format};
 use extant::{Environment, MemoryDevice, OpenOptions};
 use extant_fuse::abi::Opcode;

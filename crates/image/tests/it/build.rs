@@ -290,6 +290,28 @@ fn the_smallest_size_is_known_before_the_tree_is_laid_out() {
 }
 
 #[test]
+fn a_file_with_more_extents_than_expected_costs_another_layout() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("source");
+    fs::create_dir(&source).unwrap();
+    // Metadata of each group interrupts the file: 8 extents, where 4 fit the inode.
+    let content: Vec<u8> = (0..59 << 20).map(|n: u32| (n >> 10) as u8 | 1).collect();
+    fs::write(source.join("dense"), content).unwrap();
+    let options = SourceOptions::new().owner(70_000, 80_000);
+    let tree = Tree::read(&[SourceSpec::new(&source)], &options, &()).unwrap();
+    let path = dir.path().join("image");
+    let mkfs = MkfsOptions::new().reserved_percent(0.0).features("^flex_bg").unwrap();
+    let builder = ImageBuilder::new().mkfs(mkfs).block_size(BlockSize::from_bytes(1024).unwrap());
+    let progress = Layouts::default();
+    let built = builder.build(&tree, &path, &progress, &AtomicBool::new(false)).unwrap();
+    let layouts = progress.0.into_inner();
+    assert!((2..=4).contains(&layouts), "{layouts}");
+    assert!(built.free_bytes < 32 << 10, "{} bytes are left free", built.free_bytes);
+    assert_eq!(e2fsck(&path), None);
+    assert_eq!(same(&path, &source), Ok(()));
+}
+
+#[test]
 fn a_build_that_is_stopped_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let tree = tree(&dir.path().join("source"));

@@ -313,7 +313,7 @@ fn masks(bits: Range<u32>) -> impl Iterator<Item = (usize, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Claimed, Usage, masks};
+    use super::{Claimed, Claims, Geometry, Usage, masks};
     use crate::context::environment::Environment;
     use crate::offline::mkfs::{MkfsOptions, format};
     use crate::volume::{Volume, VolumeOptions};
@@ -388,5 +388,70 @@ mod tests {
         map.fill(0);
         usage.fill(GroupNr(3), &mut map);
         assert_eq!(bitmap::count_set(&map, 0..32768), 16384 + 5);
+    }
+
+    fn geometry(features: &str) -> Geometry {
+        let device = Arc::new(MemoryDevice::new(64 << 20));
+        let options = MkfsOptions::new().features(features).unwrap();
+        format(device.clone(), &options, &Environment::default()).unwrap();
+        *Volume::open_parts(device, &VolumeOptions::default()).unwrap().geometry()
+    }
+
+    #[test]
+    fn collected_claims_count_as_those_that_were_made_at_once() {
+        let mut random = 5u64;
+        let mut below = |limit: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
+            (random >> 33) % limit
+        };
+        for features in ["", "bigalloc"] {
+            let geometry = geometry(features);
+            for _ in 0..50 {
+                let (at_once, collected) = (Usage::new(geometry), Usage::new(geometry));
+                let mut claims = Claims::new(&collected);
+                let mut end = 100;
+                for _ in 0..100 {
+                    // Runs that continue the last one, meet it in a cluster or lie elsewhere.
+                    let start = match below(3) {
+                        0 => below(geometry.blocks_count() - 100),
+                        _ => end,
+                    };
+                    if below(8) == 0 {
+                        let again = at_once.claim(start..start + 1);
+                        assert_eq!(claims.node(start), again == 0);
+                        continue;
+                    }
+                    end = (start + 1 + below(40)).min(geometry.blocks_count() - 1);
+                    at_once.claim(start..end);
+                    assert!(claims.data(start..end, 1));
+                }
+                drop(claims);
+                assert_eq!(collected.shared_clusters(), at_once.shared_clusters());
+                let all = geometry.block_range();
+                assert_eq!(collected.shared_in(all.clone()), at_once.shared_in(all));
+                for group in (0..geometry.groups_count()).map(GroupNr) {
+                    let mut maps = [vec![0; 4096], vec![0; 4096]];
+                    collected.fill(group, &mut maps[0]);
+                    at_once.fill(group, &mut maps[1]);
+                    assert_eq!(maps[0], maps[1]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_budget_of_clusters_is_used_up_exactly() {
+        let usage = Usage::new(geometry(""));
+        let mut claims = Claims::new(&usage);
+        let mut left = 1 << 20;
+        while left > 0 {
+            let clusters = left.min(10_000);
+            assert!(claims.data(100..10_100, clusters));
+            left -= clusters;
+        }
+        assert!(!claims.data(20..21, 1));
+        assert!(!claims.node(20));
+        drop(claims);
+        assert_eq!(usage.claim(20..21), 0, "a refused claim was made");
     }
 }

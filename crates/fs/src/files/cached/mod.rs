@@ -76,8 +76,6 @@ impl Volume {
     }
 }
 
-impl FileReservations<'_> {}
-
 impl FileRef<'_> {
     /// Whether the data of this file goes through the page cache now.
     pub(crate) fn goes_through_cache(self) -> bool {
