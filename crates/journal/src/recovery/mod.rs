@@ -1,6 +1,7 @@
 //! Recovery: writes home what a log holds after a crash.
 //!
 //! ```text
+//!   history                     old copies that the log still holds
 //!   append                      one more change: a transaction of the log, then home
 //!   recover                     the passes in order, and the end of a recovery
 //!   replay                      third pass: newest copies go home
@@ -12,6 +13,7 @@
 pub(crate) mod append;
 #[cfg(test)]
 pub(crate) mod cut_test;
+pub(crate) mod history;
 #[cfg(test)]
 mod hostile_test;
 pub(crate) mod recover;

@@ -1,0 +1,215 @@
+//! Old copies of blocks: everything that a log still holds, also from transactions that are home.
+//!
+//! ```text
+//!   log   │ 41 [a b] │ 42 [c] │ 37 [a] │ 38 … │ 39 [a d] │ 40 [b] │     written cyclically
+//!                             ▲
+//!                             next transaction
+//!   copies   a: 41, 39, 37     b: 41, 40     c: 42     d: 39          newest first
+//! ```
+//!
+//! A log is a ring: until its place is written again, a transaction stays although nothing needs it
+//! any more. Its copies show what a block contained at an earlier time, which is what undelete and
+//! repair look for.
+//!
+//! Nothing here is trusted: each block is examined by itself, and a copy whose checksum does not
+//! match is left out. A log without checksums for its copies offers copies that nothing proves.
+
+use crate::log::open_log::Log;
+use extant_base::{BlockNr, Result, Tid};
+use extant_ondisk::jbd2::{
+    BlockSum, BlockType, Commit, Header, Tag, TagFlags, Tags, descriptor, header,
+};
+
+/// Log blocks that are read at a time.
+const BATCH: u32 = 256;
+
+/// A copy of a block in a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OldCopy {
+    /// The block's home, which is not checked against the volume's size.
+    pub block: BlockNr,
+    /// The transaction that wrote the copy.
+    pub tid: Tid,
+    /// Where the copy lies in the log.
+    at: u32,
+    tag: Tag,
+}
+
+/// The transaction of a commit block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OldCommit {
+    /// Its number.
+    pub tid: Tid,
+    /// When it was committed, in seconds since 1970.
+    pub seconds: u64,
+}
+
+/// What a log still holds.
+#[derive(Clone, Debug, Default)]
+pub struct LogHistory {
+    /// By block; of one block, the newest first.
+    copies: Vec<OldCopy>,
+    /// By number, oldest first.
+    commits: Vec<OldCommit>,
+}
+
+impl LogHistory {
+    /// All copies: by block, and of one block the newest first.
+    pub fn copies(&self) -> &[OldCopy] {
+        &self.copies
+    }
+
+    /// The copies of `block`, the newest first.
+    pub fn copies_of(&self, block: BlockNr) -> &[OldCopy] {
+        let start = self.copies.partition_point(|copy| copy.block < block);
+        let len = self.copies[start..].partition_point(|copy| copy.block == block);
+        &self.copies[start..start + len]
+    }
+
+    /// The transactions whose commit block is still there, the oldest first.
+    pub fn commits(&self) -> &[OldCommit] {
+        &self.commits
+    }
+
+    /// When transaction `tid` was committed, in seconds since 1970; `None` if its commit block is
+    /// not there.
+    pub fn committed_at(&self, tid: Tid) -> Option<u64> {
+        self.commits.iter().find(|commit| commit.tid == tid).map(|commit| commit.seconds)
+    }
+}
+
+impl Log {
+    /// Finds all copies that the log still holds, in memory of about 40 bytes for each.
+    ///
+    /// # Errors
+    /// `Device`.
+    pub fn history(&self) -> Result<LogHistory> {
+        let (format, cycle) = (self.format(), self.cycle());
+        let size = format.block_size.bytes();
+        let mut history = LogHistory::default();
+        let mut bytes = vec![0; BATCH.min(cycle.len()) as usize * size];
+        let mut at = cycle.first;
+        while at < cycle.end {
+            let count = BATCH.min(cycle.end - at);
+            let bytes = &mut bytes[..count as usize * size];
+            self.read(at, bytes)?;
+            for (at, block) in (at..).zip(bytes.chunks_exact(size)) {
+                let Some(found) = Header::read(block) else { continue };
+                match found.block_type {
+                    BlockType::Descriptor if descriptor::checksum_matches(block, &format) => {
+                        let tags = Tags::new(block, format, self.site(at)).map_while(Result::ok);
+                        // A copy has a block of its own: further ones do not fit the ring.
+                        let places = (1..cycle.len()).map(|step| cycle.after(at, step));
+                        history.copies.extend(places.zip(tags).map(|(at, tag)| OldCopy {
+                            block: tag.block,
+                            tid: found.tid,
+                            at,
+                            tag,
+                        }));
+                    }
+                    BlockType::Commit => {
+                        let commit = Commit::read(block, &format);
+                        history.commits.extend(
+                            commit.map(|Commit { tid, seconds, .. }| OldCommit { tid, seconds }),
+                        );
+                    }
+                    _ => {}
+                }
+            }
+            at += count;
+        }
+        history.sort(self.superblock().sequence);
+        Ok(history)
+    }
+
+    /// Reads an old copy into `block`, which has the size of a block. Returns whether it is what
+    /// was logged; if not, the content of `block` means nothing.
+    ///
+    /// # Errors
+    /// `Device`.
+    pub fn read_old(&self, copy: &OldCopy, block: &mut [u8]) -> Result<bool> {
+        self.read(copy.at, block)?;
+        let is_right = copy.tag.verify_copy(&self.format(), copy.tid, block).is_ok();
+        // Copies never start with the magic: a block that does is one of a later transaction.
+        let is_later = Header::read(block).is_some();
+        if copy.tag.flags.contains(TagFlags::ESCAPE) {
+            header::unescape(block);
+        }
+        Ok(is_right && !is_later)
+    }
+
+    /// Whether checksums prove the old copies.
+    pub fn proves_copies(&self) -> bool {
+        matches!(self.format().sum, BlockSum::V2 | BlockSum::V3)
+    }
+}
+
+impl LogHistory {
+    /// Sorts by age. Numbers wrap, so they are compared by their distance from `newest`, the number
+    /// in the log's superblock; transactions after it are the newest.
+    fn sort(&mut self, newest: Tid) {
+        let age = |tid: Tid| newest.0.wrapping_add(u32::MAX / 2).wrapping_sub(tid.0);
+        self.copies.sort_unstable_by_key(|copy| (copy.block, age(copy.tid), copy.at));
+        self.copies.dedup_by_key(|copy| (copy.block, copy.tid));
+        self.commits.sort_unstable_by_key(|commit| (u32::MAX - age(commit.tid), commit.seconds));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_journal::{change, empty_log, journal_on, options, recover, stamp};
+    use crate::test_log::{KINDS, SIZE};
+    use extant_base::{BlockNr, ByteOffset};
+    use extant_blockdev::BlockDevice;
+
+    #[test]
+    fn copies_stay_until_their_place_is_written_again() {
+        for kind in KINDS {
+            let log = empty_log(kind, 60);
+            let device = log.device();
+            let journal = journal_on(&log, &device, options());
+            let mut tids = Vec::new();
+            for value in 0..40 {
+                let tid = change(&journal, &[3, 4 + value], value);
+                journal.commit(tid).unwrap();
+                tids.push(tid);
+            }
+            drop(journal);
+            recover(&log, &device);
+            let opened = log.open(&device).unwrap();
+            let history = opened.history().unwrap();
+            let copies = history.copies_of(BlockNr(3));
+            // 63 blocks, 4 for each transaction.
+            assert!((13..=15).contains(&copies.len()), "{kind:?}: {} copies", copies.len());
+            assert!(copies.iter().map(|copy| &copy.tid).eq(tids.iter().rev().take(copies.len())));
+            for (copy, value) in copies.iter().zip((0..40).rev()) {
+                let mut block = [0; SIZE];
+                assert!(opened.read_old(copy, &mut block).unwrap());
+                assert!(block == stamp(value), "{kind:?}, value {value}");
+                assert_eq!(history.committed_at(copy.tid), Some(9000));
+            }
+            assert_eq!(history.copies_of(BlockNr(4)), [], "its place was written again");
+            assert_eq!(history.copies_of(BlockNr(43)).len(), 1);
+            assert!(history.commits().windows(2).all(|two| two[1].tid.is_after(two[0].tid)));
+        }
+    }
+
+    #[test]
+    fn a_copy_that_was_damaged_is_refused() {
+        for kind in KINDS {
+            let log = empty_log(kind, 1);
+            let device = log.device();
+            let journal = journal_on(&log, &device, options());
+            journal.commit(change(&journal, &[3], 7)).unwrap();
+            drop(journal);
+            let opened = log.open(&device).unwrap();
+            let history = opened.history().unwrap();
+            let copy = &history.copies_of(BlockNr(3))[0];
+            let mut block = [0; SIZE];
+            assert!(opened.read_old(copy, &mut block).unwrap());
+            let (at, _) = log.map().locate(copy.at).unwrap();
+            device.write_at(ByteOffset(at.0 + 100), &[0xAA]).unwrap();
+            assert_eq!(opened.read_old(copy, &mut block).unwrap(), !opened.proves_copies());
+        }
+    }
+}
