@@ -120,6 +120,8 @@ impl Progress for Bar {
             Phase::CheckData => "pass 6: data",
             Phase::SurveyGroups => "groups",
             Phase::SurveyNames => "files",
+            Phase::UndeleteLog => "journal",
+            Phase::UndeleteTables => "inodes",
             Phase::ScrubResync => "resync",
             Phase::ScrubCompare => "comparing",
             Phase::ScrubJudge => "checking",

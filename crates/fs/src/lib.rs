@@ -25,6 +25,7 @@
 //! | make a volume | [`mkfs`]; the crate `extant-image` fills one from files and archives |
 //! | recover a volume | opening it does; [`recover`] without opening it |
 //! | check it, report on it | [`check`], [`survey`] |
+//! | find deleted files | [`undelete`] |
 //! | change its size, its features | [`resize`], [`tune`] |
 //! | mirrors and stripes | [`raid`], [`scrub`] |
 //! | past the page cache, without copies | [`direct`], [`File::borrow`] |
@@ -78,7 +79,7 @@ mod tests;
 mod tree;
 mod volume;
 
-pub use audit::{check, scrub, survey};
+pub use audit::{check, scrub, survey, undelete};
 pub use offline::{bulk, mkfs, resize, tune};
 
 pub use api::file::{File, FileExtent};

@@ -29,6 +29,10 @@ pub enum Phase {
     SurveyGroups,
     /// A survey reads names and their inodes, in inodes. The total is the count of the superblock.
     SurveyNames,
+    /// An undelete examines old copies in the log, in copies.
+    UndeleteLog,
+    /// An undelete reads inode tables, in block groups.
+    UndeleteTables,
     /// A scrub makes members equal where a crash left them different, in bytes.
     ScrubResync,
     /// A scrub compares all members, in bytes.

@@ -129,13 +129,13 @@ fn read_file(fs: &Filesystem, entry: &extant::WalkEntry, buf: &mut [u8], device:
 }
 
 /// Where an image has content. Changes matter only there.
-fn used_chunks(image: &[u8]) -> Vec<usize> {
+pub(crate) fn used_chunks(image: &[u8]) -> Vec<usize> {
     let chunks = image.chunks(64).enumerate();
     chunks.filter(|(_, chunk)| chunk.iter().any(|byte| *byte != 0)).map(|(n, _)| n * 64).collect()
 }
 
 /// Changes one to four places.
-fn damage(image: &mut [u8], used: &[usize], rng: &mut Rng) {
+pub(crate) fn damage(image: &mut [u8], used: &[usize], rng: &mut Rng) {
     const WORDS: [u32; 10] =
         [0, 1, 2, 12, 0xFF, 0x8000, 0xFFFF, 0x7FFF_FFFF, 0x8000_0000, u32::MAX];
     for _ in 0..1 + rng.below(4) {

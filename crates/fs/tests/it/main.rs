@@ -44,3 +44,4 @@ mod scrub;
 mod statfs;
 mod tune;
 mod tune_cuts;
+mod undelete;
