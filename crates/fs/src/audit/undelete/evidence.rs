@@ -3,9 +3,11 @@
 use super::State;
 use super::map::{Map, Run};
 use crate::volume::Volume;
-use extant_base::{BlockNr, GroupNr, Ino, Result, narrow};
+use extant_base::{BlockNr, GroupNr, Ino, Result, Tid, narrow};
 use extant_journal::{Log, LogHistory, OldCopy};
 use extant_ondisk::bitmap;
+use rangemap::RangeSet;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The volume and its log.
@@ -62,6 +64,11 @@ impl<'a> Evidence<'a> {
         geometry.ino_of_slot(group, u32::try_from(slot).ok()?)
     }
 
+    /// A number that no transaction of the log is after.
+    pub(super) fn newest(&self) -> Tid {
+        self.history.commits().last().map_or(Tid(0), |commit| commit.tid)
+    }
+
     /// Reads an old copy. Returns false if it is damaged.
     pub(super) fn read_old(&self, copy: &OldCopy, block: &mut [u8]) -> Result<bool> {
         self.log.as_ref().map_or(Ok(false), |log| log.read_old(copy, block))
@@ -84,17 +91,31 @@ impl<'a> Evidence<'a> {
     /// The log's copies of the blocks of a run.
     pub(super) fn copies_in(&self, run: &Run) -> &[OldCopy] {
         let copies = self.history.copies();
-        let end = run.physical + u64::from(run.len);
-        let start = copies.partition_point(|copy| copy.block.0 < run.physical);
-        let len = copies[start..].partition_point(|copy| copy.block.0 < end);
+        let blocks = run.blocks();
+        let start = copies.partition_point(|copy| copy.block.0 < blocks.start);
+        let len = copies[start..].partition_point(|copy| copy.block.0 < blocks.end);
         &copies[start..start + len]
     }
 
-    /// What is left of the blocks of a map, and the runs of blocks that no file uses now.
-    pub(super) fn state_of(&self, map: &Map) -> Result<(State, Vec<Run>)> {
+    /// What is left of the blocks of a map, and the runs of them: without those that are in use
+    /// now, those that a later deleted file had (`later`), and those that were written as metadata
+    /// after transaction `gone`.
+    pub(super) fn state_of(
+        &self,
+        map: &Map,
+        later: &RangeSet<u64>,
+        gone: Option<Tid>,
+    ) -> Result<(State, Vec<Run>)> {
         let mut left = Vec::new();
         for run in &map.runs {
-            self.add_free_parts(run, &mut left)?;
+            let mut written: RangeSet<u64> = later.overlapping(run.blocks()).cloned().collect();
+            let was_later = |copy: &&OldCopy| gone.is_some_and(|gone| copy.tid.is_after(gone));
+            for copy in self.copies_in(run).iter().filter(was_later) {
+                written.insert(copy.block.0..copy.block.0 + 1);
+            }
+            for part in written.gaps(&run.blocks()) {
+                self.add_free_parts(&run.part(&part), &mut left)?;
+            }
         }
         let blocks = |runs: &[Run]| runs.iter().map(|run| u64::from(run.len)).sum::<u64>();
         let (all, free_blocks) = (blocks(&map.runs), blocks(&left));
@@ -114,7 +135,7 @@ impl<'a> Evidence<'a> {
     fn add_free_parts(&self, run: &Run, free: &mut Vec<Run>) -> Result<()> {
         let geometry = self.volume.geometry();
         let ratio = geometry.log_cluster_ratio();
-        let (mut at, end) = (run.physical, run.physical + u64::from(run.len));
+        let Range { start: mut at, end } = run.blocks();
         while at < end {
             let Some(group) = geometry.group_of_block(BlockNr(at)) else { break };
             let Some(blocks) = geometry.blocks_of_group(group) else { break };
@@ -127,13 +148,8 @@ impl<'a> Evidence<'a> {
                         break;
                     }
                     let block = |bit: u32| blocks.start + (u64::from(bit) << ratio);
-                    let (first, last) = (block(bits.start).max(at), block(bits.end).min(upto));
-                    free.push(Run {
-                        logical: run.logical + narrow::fits_u32(first - run.physical),
-                        physical: first,
-                        len: narrow::fits_u32(last - first),
-                        written: run.written,
-                    });
+                    let part = block(bits.start).max(at)..block(bits.end).min(upto);
+                    free.push(run.part(&part));
                 }
             });
             at = upto;

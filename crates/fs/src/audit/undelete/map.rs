@@ -11,7 +11,7 @@
 use super::Candidate;
 use super::evidence::Evidence;
 use crate::state::inode::Body;
-use extant_base::{BlockNr, Result, Site};
+use extant_base::{BlockNr, Result, Site, narrow};
 use extant_journal::OldCopy;
 use extant_ondisk::block_map::{DIRECT, pointers};
 use extant_ondisk::extent::{
@@ -19,6 +19,7 @@ use extant_ondisk::extent::{
     RawExtentIndex,
 };
 use extant_ondisk::inode::I_BLOCK_SIZE;
+use std::ops::Range;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Most runs of one file. A map with more is treated as damaged.
@@ -36,6 +37,21 @@ pub(super) struct Run {
 }
 
 impl Run {
+    /// Its blocks on the volume.
+    pub(super) fn blocks(&self) -> Range<u64> {
+        self.physical..self.physical + u64::from(self.len)
+    }
+
+    /// The part of the run in these blocks, which are some of its own.
+    pub(super) fn part(&self, blocks: &Range<u64>) -> Run {
+        Run {
+            logical: self.logical + narrow::fits_u32(blocks.start - self.physical),
+            physical: blocks.start,
+            len: narrow::fits_u32(blocks.end - blocks.start),
+            written: self.written,
+        }
+    }
+
     /// The block in the file after the run.
     pub(super) fn end(&self) -> u64 {
         u64::from(self.logical) + u64::from(self.len)

@@ -17,8 +17,9 @@
 //! - Nothing is written.
 //! - Nothing that was read is trusted: an inode, a node, a name is taken if its checksum and its
 //!   fields are right, and left out if not.
-//! - Content is never proven: what was written over and freed again looks like a block that was
-//!   not. A file whose blocks are all free is [`State::Whole`], which says only that.
+//! - Content is never proven. A block counts as lost if a file uses it now, if a file had it that
+//!   was deleted later, or if the log shows that it was written as metadata afterwards. A file with
+//!   all its blocks is [`State::Whole`]; the log may have forgotten that one was written over.
 //!
 //! Memory: about 60 bytes for each copy in the log, and what the files found need.
 
@@ -35,6 +36,7 @@ use evidence::Evidence;
 use extant_base::{BlockNr, ByteOffset, Ino, Result, Site, Tid, What};
 use extant_ondisk::inode::FileKind;
 use map::Run;
+use rangemap::RangeSet;
 use std::path::{Path, PathBuf};
 
 /// Options of a search.
@@ -57,18 +59,18 @@ impl Default for Options {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum State {
-    /// No block is in use by another file now.
+    /// All blocks are there, and nothing shows that one was written over.
     Whole,
-    /// Some blocks are in use by other files now, or parts of the map are lost.
+    /// Some blocks were written over or are in use now, or parts of the map are lost.
     Partial {
         /// Blocks that can still be read.
         free_blocks: u64,
-        /// Blocks in use by others.
+        /// Blocks that are in use now or were written over.
         reused_blocks: u64,
         /// Parts of the map are lost, so there may have been more blocks.
         map_damaged: bool,
     },
-    /// All blocks are in use by other files.
+    /// No block is left.
     Gone,
 }
 
@@ -88,7 +90,7 @@ pub struct DeletedFile {
 enum Content {
     /// In the inode: inline data, or the target of a symbolic link.
     Bytes(Vec<u8>),
-    /// In blocks: runs in ascending order, without blocks that are in use by other files.
+    /// In blocks: runs in ascending order, without blocks that are lost.
     Runs(Vec<Run>),
     /// A directory, a device, a pipe or a socket.
     None,
@@ -178,8 +180,17 @@ impl Filesystem {
         let names = names::find(&evidence, &found)?;
         let mut paths = names::Paths::new(volume, &found.candidates, &names);
         let mut files = Vec::new();
-        for (n, candidate) in found.candidates.iter().enumerate() {
-            if let Some(mut file) = examine(&evidence, candidate)? {
+        // The files that were deleted last come first: the blocks that they had are lost for the
+        // others.
+        let newest = evidence.newest();
+        let age = |n: &usize| {
+            found.candidates[*n].seen.map_or(u32::MAX, |tid| newest.0.wrapping_sub(tid.0))
+        };
+        let mut order: Vec<usize> = (0..found.candidates.len()).collect();
+        order.sort_by_key(age);
+        let mut later = RangeSet::new();
+        for n in order {
+            if let Some(mut file) = examine(&evidence, &found.candidates[n], &mut later)? {
                 file.path = paths.of(n);
                 files.push(file);
             }
@@ -191,7 +202,13 @@ impl Filesystem {
 }
 
 /// What is left of a candidate; `None` if it is not a file that can be used.
-fn examine(evidence: &Evidence<'_>, candidate: &Candidate) -> Result<Option<DeletedFile>> {
+///
+/// `later` are the blocks of files that were deleted later; those of this one are added.
+fn examine(
+    evidence: &Evidence<'_>,
+    candidate: &Candidate,
+    later: &mut RangeSet<u64>,
+) -> Result<Option<DeletedFile>> {
     let volume = evidence.volume;
     let body = &candidate.body;
     let file = volume.file(body);
@@ -221,7 +238,9 @@ fn examine(evidence: &Evidence<'_>, candidate: &Candidate) -> Result<Option<Dele
         }
         FileKind::Regular | FileKind::Symlink => {
             let map = map::walk(evidence, candidate)?;
-            let (state, left) = evidence.state_of(&map)?;
+            let gone = candidate.gone.or(candidate.seen);
+            let (state, left) = evidence.state_of(&map, later, gone)?;
+            later.extend(map.runs.iter().map(Run::blocks));
             done.state = state;
             done.content = Content::Runs(left);
         }
@@ -241,9 +260,25 @@ impl DeletedFiles {
         self.count
     }
 
+    /// Where the file has data that can be read: ranges of bytes, (offset, length), ascending.
+    pub fn data_ranges(&self, file: &DeletedFile) -> Vec<(u64, u64)> {
+        let end = file.metadata.len();
+        let log2 = self.fs.volume().block_size().log2();
+        match &file.content {
+            Content::None => Vec::new(),
+            Content::Bytes(bytes) => vec![(0, bytes.len() as u64)],
+            Content::Runs(runs) => runs
+                .iter()
+                .filter(|run| run.written)
+                .map(|run| (u64::from(run.logical) << log2, (run.end() << log2).min(end)))
+                .filter(|(start, end)| start < end)
+                .map(|(start, end)| (start, end - start))
+                .collect(),
+        }
+    }
+
     /// Reads what the file's blocks contain now, from `offset` on. Returns how many bytes: fewer
-    /// than `buf` holds only at the end of the file. Holes are zeros, and so are blocks that other
-    /// files use now and those whose place is lost.
+    /// than `buf` holds only at the end of the file. Holes are zeros, and so are lost blocks.
     ///
     /// # Errors
     /// `Device`.
