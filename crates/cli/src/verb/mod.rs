@@ -27,5 +27,6 @@ pub(crate) mod stat;
 pub(crate) mod tree;
 pub(crate) mod trim;
 pub(crate) mod tune;
+pub(crate) mod undelete;
 pub(crate) mod unmount;
 pub(crate) mod xattr;

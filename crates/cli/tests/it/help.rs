@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-const VERBS: [&str; 27] = [
+const VERBS: [&str; 28] = [
     "mkfs",
     "build",
     "ls",
@@ -26,6 +26,7 @@ const VERBS: [&str; 27] = [
     "report",
     "check",
     "replay",
+    "undelete",
     "scrub",
     "rebuild",
     "trim",

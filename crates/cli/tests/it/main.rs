@@ -14,3 +14,4 @@ mod manual;
 mod mkfs;
 mod package;
 mod report;
+mod undelete;

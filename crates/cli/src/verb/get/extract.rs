@@ -507,7 +507,7 @@ impl Extractor<'_> {
     }
 }
 
-fn times(meta: &Metadata) -> Timestamps {
+pub(crate) fn times(meta: &Metadata) -> Timestamps {
     let timespec = |time: Timestamp| Timespec { tv_sec: time.sec, tv_nsec: time.nsec.into() };
     Timestamps {
         last_access: timespec(meta.accessed()),

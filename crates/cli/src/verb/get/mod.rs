@@ -10,6 +10,8 @@ mod extract;
 mod flags;
 mod project;
 
+pub(crate) use extract::times;
+
 use crate::bar;
 use crate::failure::{Failure, print_message};
 use crate::image::{Image, as_path, inner_path};
@@ -177,6 +179,6 @@ fn own_name(path: &[u8]) -> Option<&[u8]> {
 }
 
 /// Whether `name` is valid and stays in its directory.
-fn is_name(name: &[u8]) -> bool {
+pub(crate) fn is_name(name: &[u8]) -> bool {
     !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/') && !name.contains(&0)
 }
