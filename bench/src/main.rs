@@ -125,7 +125,7 @@ fn read_run(dir: &Path) -> Result<Vec<Value>> {
 enum Verb {
     /// CRC32C whole and after a change: full, flip, splice, combine
     Crc,
-    /// An image from a tree, checked and read: against mke2fs, tar, e2fsck and the kernel
+    /// An image from a tree, checked and read: against mke2fs, mksquashfs, tar, e2fsck and others
     Build(build::Plan),
     /// Space for a file in 64 KiB pieces, at several block sizes and fullnesses: against the kernel
     Fallocate(fallocate::Plan),
@@ -164,7 +164,8 @@ struct All {
     /// Rounds of each bench, instead of its own number
     #[arg(long)]
     rounds: Option<usize>,
-    /// Directory that the bench "build" makes its image from, also with --quick [default: /usr]
+    /// Directory that the bench "build" makes its image from, also with --quick [default: /etc,
+    /// /usr/include, /usr]
     #[arg(long, value_name = "DIR")]
     source: Option<PathBuf>,
 }
@@ -223,7 +224,7 @@ impl Verb {
     /// Uses this directory as the tree, if the bench needs one.
     fn of_tree(mut self, dir: &Path) -> Verb {
         if let Verb::Build(plan) = &mut self {
-            plan.source = dir.to_path_buf();
+            plan.source = vec![dir.to_path_buf()];
         }
         self
     }
@@ -326,7 +327,7 @@ mod tests {
                 Verb::Build(plan) => Some(plan.source.clone()),
                 _ => None,
             });
-            assert_eq!(build, Some(PathBuf::from("/srv")));
+            assert_eq!(build, Some(vec![PathBuf::from("/srv")]));
         }
     }
 

@@ -302,11 +302,13 @@ fn notes(benches: &[Value]) -> Vec<String> {
         lines.push("Not a release build: without meaning".to_string());
     }
     let built = benches.iter().find(|bench| bench["bench"] == "build");
-    let params = built.map(|bench| &bench["rows"][0]["params"]);
-    if let Some((files, bytes)) =
-        params.and_then(|params| Some((params["files"].as_u64()?, params["bytes"].as_u64()?)))
-    {
-        lines.push(format!("Image: {files} files, {} MiB", bytes >> 20));
+    let rows = built.and_then(|bench| bench["rows"].as_array()).into_iter().flatten();
+    let sizes = rows.filter_map(|row| {
+        let params = &row["params"];
+        Some((params["files"].as_u64()?, params["bytes"].as_u64()?))
+    });
+    if let Some((files, bytes)) = sizes.max() {
+        lines.push(format!("Largest image: {files} files, {} MiB", bytes >> 20));
     }
     lines
 }

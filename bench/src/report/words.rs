@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-const SUBJECTS: [(&str, &str); 29] = [
+const SUBJECTS: [(&str, &str); 30] = [
     ("extant-without", "extant (mechanism off)"),
     ("extant-portable", "extant (no special instructions)"),
     ("extant-bounce", "extant (stable copies)"),
@@ -31,16 +31,19 @@ const SUBJECTS: [(&str, &str); 29] = [
     ("copy", "copy in memory alone"),
     ("device", "device alone"),
     ("mke2fs", "mke2fs -d"),
+    ("cp-kernel-ext4", "cp -a, kernel ext4"),
     ("e2fsck", "e2fsck -fn"),
 ];
 
-const CASES: [(&str, &str); 47] = [
+const CASES: [(&str, &str); 49] = [
     ("flip", "one bit flipped"),
     ("splice_12", "12 bytes replaced"),
     ("splice_264", "264 bytes replaced"),
     ("combine", "two checksums combined"),
     ("full", "all bytes"),
     ("tree", "from a directory tree"),
+    ("archive", "from a tar"),
+    ("oci", "from an OCI layout"),
     ("check", "check"),
     ("walk", "read all files"),
     ("fallocate_64k", "allocate 64 KiB"),
