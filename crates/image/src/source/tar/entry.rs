@@ -196,7 +196,7 @@ impl Reader<'_, '_> {
             None => None,
         };
         let offset = self.input.keep(stored)?;
-        self.input.skip(padding(stored))?;
+        self.input.skip_padding(stored, self.meaning.may_lack_end())?;
         let whole =
             |r: &Vec<DataRange>| matches!(&r[..], [r] if r.offset == 0 && r.len == real_size);
         let ranges = ranges.filter(|r| !whole(r));

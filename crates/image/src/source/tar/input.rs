@@ -240,6 +240,19 @@ impl<'a> TarInput<'a> {
         Ok(())
     }
 
+    /// Skips the padding after `len` bytes of data. If `may_end`, the archive may end within it.
+    pub(crate) fn skip_padding(&mut self, len: u64, may_end: bool) -> Result<(), Short> {
+        match self.skip(padding(len)) {
+            Err(Short::End) if may_end => {
+                if let Way::Place { region, .. } = &self.way {
+                    self.at = region.len;
+                }
+                Ok(())
+            }
+            skipped => skipped,
+        }
+    }
+
     /// Keeps the next `len` bytes as a file's content and moves past them. Returns their offset
     /// in the archive's file or in the spool.
     pub(crate) fn keep(&mut self, len: u64) -> Result<u64, Short> {

@@ -94,19 +94,23 @@ fn seal(h: &mut [u8; 512]) {
 
 /// Reads a tar in place and as a stream. Both results must agree.
 fn read_both(bytes: &[u8]) -> Result<Tree, SourceError> {
+    read_both_as(bytes, Meaning::Plain)
+}
+
+fn read_both_as(bytes: &[u8], meaning: Meaning) -> Result<Tree, SourceError> {
     let dir = std::env::temp_dir();
     let name = Path::new("t.tar");
     let mut spool = Spool::new(&dir).unwrap();
     let mut streamed = Overlay::new(1 << 16);
     let reader = Box::new(Cursor::new(bytes));
-    let stream = read_stream(reader, &mut spool, name, Meaning::Plain, &mut streamed, &())
+    let stream = read_stream(reader, &mut spool, name, meaning, &mut streamed, &())
         .and_then(|()| streamed.finish());
     let file = tempfile::tempfile().unwrap();
     std::os::unix::fs::FileExt::write_all_at(&file, bytes, 0).unwrap();
     let mut placed = Overlay::new(1 << 16);
     let region = Region::rest_of(file).unwrap();
-    let place = read_in_place(region, name, Meaning::Plain, &mut placed, &())
-        .and_then(|()| placed.finish());
+    let place =
+        read_in_place(region, name, meaning, &mut placed, &()).and_then(|()| placed.finish());
     match (&stream, &place) {
         (Ok(a), Ok(b)) => {
             assert_eq!(a.digest(), b.digest());
@@ -434,6 +438,23 @@ fn an_archive_cut_off_anywhere_is_an_error() {
     assert!(read_both(&tar[..body + 512]).is_ok());
     let error = fault(&tar[..body]);
     assert!(error.contains(&format!("at byte {body}")), "{error}");
+}
+
+/// Its digest shows that nothing is missing.
+#[test]
+fn a_layer_may_lack_its_end_mark_and_the_padding_before_it() {
+    let tar = TarBuilder::default().dir("d").file("d/a", &[1; 700]).end();
+    let body = tar.len() - 1024;
+    let last_byte = body - (1024 - 700);
+    for cut in [body, last_byte, last_byte + 100] {
+        let tree = read_both_as(&tar[..cut], Meaning::Layer).unwrap();
+        assert_eq!(content(&tree, "d/a"), [1; 700], "{cut}");
+        assert!(fault(&tar[..cut]).contains("truncated"), "{cut}");
+    }
+    for cut in [last_byte - 1, 512 + 100, 1024 + 300] {
+        let error = read_both_as(&tar[..cut], Meaning::Layer).unwrap_err().to_string();
+        assert!(error.contains("truncated"), "{cut}: {error}");
+    }
 }
 
 #[test]
