@@ -19,6 +19,7 @@ mod device;
 mod flags;
 mod format;
 mod raw;
+mod value;
 
 pub use codec::{checksum_is_right, compute_checksum, is_zero_slot, set_checksum};
 pub use device::DeviceNumber;

@@ -159,10 +159,10 @@ impl XattrStore<'_> {
         }
         let crc = extant_crc32c::crc32c(self.volume.checksum_seed(), &bytes);
         // An old style stores the owner's number and generation instead of the crc and the count.
-        let old_style = at.ino.is_some_and(|owner| body.disk.mtime.sec as u32 == owner.get())
-            && body.disk.atime.sec as u32 != crc;
+        let old_style = at.ino.is_some_and(|owner| body.disk.value_owner() == owner.get())
+            && body.disk.value_crc() != crc;
         if !old_style {
-            let right = body.disk.atime.sec as u32 == crc
+            let right = body.disk.value_crc() == crc
                 && (hash == entry_hash_of_inode_value(name, crc)
                     || XattrEntry {
                         offset: 0,

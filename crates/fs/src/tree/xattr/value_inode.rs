@@ -17,24 +17,11 @@ use crate::inodes::create::NewInode;
 use crate::space::inodes::InodeGoal;
 use crate::state::inode::Body;
 use crate::tree::xattr::{XattrStore, Xattrs, XattrsMut};
+use extant_base::narrow::len_u32;
 use extant_base::{Ino, LogicalBlock, Result, Site, What};
 use extant_crc32c::crc32c;
 use extant_journal::Handle;
 use extant_ondisk::inode::{FileKind, InodeFlags};
-use extant_ondisk::time::Timestamp;
-
-fn count(body: &Body) -> u64 {
-    u64::from(body.disk.ctime.sec as u32) << 32 | u64::from(body.disk.version as u32)
-}
-
-fn set_count(body: &mut Body, count: u64) {
-    body.disk.ctime = Timestamp { sec: i64::from((count >> 32) as i32), nsec: 0 };
-    body.disk.version = count & 0xFFFF_FFFF;
-}
-
-fn crc_of(body: &Body) -> u32 {
-    body.disk.atime.sec as u32
-}
 
 impl XattrStore<'_> {
     /// A value inode with this value, with one more reference for an attribute of `owner`: an
@@ -53,8 +40,11 @@ impl XattrStore<'_> {
         let mut known = self.volume.shared_xattrs().values().lock();
         if let Some(ino) = known.find((crc, size)) {
             let mut body = self.volume.inodes().read(ino)?;
-            if crc_of(&body) == crc && count(&body) > 0 && self.volume.xattrs(&body).holds(value)? {
-                let more = count(&body) + 1;
+            if body.disk.value_crc() == crc
+                && body.disk.value_references() > 0
+                && self.volume.xattrs(&body).holds(value)?
+            {
+                let more = body.disk.value_references() + 1;
                 self.volume.xattrs_mut(&mut body).store_count(handle, more)?;
                 return Ok(Stored::InInode { ino, size, crc });
             }
@@ -75,7 +65,7 @@ impl XattrStore<'_> {
             return Err(error);
         }
         body.disk.size = u64::from(size);
-        body.disk.atime = Timestamp { sec: i64::from(crc as i32), nsec: 0 };
+        body.disk.set_value_crc(crc);
         self.volume.xattrs_mut(&mut body).store_count(handle, 1)?;
         known.note((crc, size), ino);
         Ok(Stored::InInode { ino, size, crc })
@@ -87,7 +77,7 @@ impl XattrStore<'_> {
     pub(super) fn value_add(self, handle: &Handle<'_>, value: Ino) -> Result<()> {
         let _known = self.volume.shared_xattrs().values().lock();
         let mut body = self.value_body(value)?;
-        let more = count(&body).saturating_add(1);
+        let more = body.disk.value_references().saturating_add(1);
         self.volume.xattrs_mut(&mut body).store_count(handle, more)
     }
 
@@ -97,14 +87,17 @@ impl XattrStore<'_> {
     pub(super) fn value_drop(self, handle: &Handle<'_>, owner: &Body, value: Ino) -> Result<()> {
         let mut known = self.volume.shared_xattrs().values().lock();
         let mut body = self.value_body(value)?;
-        let owned = body.disk.mtime.sec as u32 == owner.ino().get()
+        let owned = body.disk.value_owner() == owner.ino().get()
             && body.disk.generation == owner.disk.generation;
-        let left = count(&body).saturating_sub(1);
+        let left = body.disk.value_references().saturating_sub(1);
         if left > 0 && !owned {
             return self.volume.xattrs_mut(&mut body).store_count(handle, left);
         }
-        known.drop_inode((crc_of(&body), body.disk.size as u32), value);
-        set_count(&mut body, 0);
+        // Only values below 4 GiB are known.
+        if let Ok(size) = u32::try_from(body.disk.size) {
+            known.drop_inode((body.disk.value_crc(), size), value);
+        }
+        body.disk.set_value_references(0);
         self.volume.file_mut(&mut body).release_inode(handle)
     }
 
@@ -122,7 +115,7 @@ impl XattrStore<'_> {
 
 impl XattrsMut<'_> {
     fn store_count(&mut self, handle: &Handle<'_>, count: u64) -> Result<()> {
-        set_count(self.body, count);
+        self.body.disk.set_value_references(count);
         self.body.store(self.volume, handle)?;
         self.volume.inode_table().forget(self.ino());
         Ok(())
@@ -136,7 +129,7 @@ impl Xattrs<'_> {
             return Ok(false);
         }
         for (n, part) in value.chunks(self.volume.block_size().bytes()).enumerate() {
-            let block = self.volume.file(self.body).content_block(LogicalBlock(n as u32))?;
+            let block = self.volume.file(self.body).content_block(LogicalBlock(len_u32(n)))?;
             match block {
                 Some(block) if block.read()[..part.len()] == *part => {}
                 _ => return Ok(false),

@@ -38,9 +38,9 @@ impl Scan<'_, '_> {
             ino: ino.get(),
             generation: inode.generation,
             size: inode.size,
-            crc: inode.atime.sec as u32,
-            references: u64::from(inode.ctime.sec as u32) << 32 | inode.version & 0xFFFF_FFFF,
-            owner: inode.mtime.sec as u32,
+            crc: inode.value_crc(),
+            references: inode.value_references(),
+            owner: inode.value_owner(),
             extents: inode.has_extents(),
             i_block: inode.i_block,
         });
