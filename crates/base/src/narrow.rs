@@ -33,6 +33,12 @@ pub const fn fits_u32(n: u64) -> u32 {
     n as u32
 }
 
+/// A number below 2^16.
+pub const fn fits_u16(n: u32) -> u16 {
+    debug_assert!(n <= u16::MAX as u32);
+    n as u16
+}
+
 /// A number of bytes in memory, or a position there.
 pub const fn fits_usize(n: u64) -> usize {
     debug_assert!(n <= usize::MAX as u64);

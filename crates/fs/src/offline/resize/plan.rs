@@ -12,7 +12,8 @@
 
 use crate::inodes::map::used::Used;
 use crate::volume::{Volume, VolumeOptions};
-use extant_base::{Error, GroupNr, Ino, Result, Site};
+use extant_base::narrow::{fits_u16, len_u32};
+use extant_base::{Error, GroupNr, Ino, Result, Site, What};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::features::{Compat, Incompat};
 use extant_ondisk::geometry::Geometry;
@@ -74,9 +75,10 @@ pub(super) fn geometry(old: &Superblock, blocks: u64) -> Result<Superblock> {
         .checked_mul(old.inodes_per_group)
         .ok_or(Error::Invalid("the new groups would hold more than 2^32 inodes"))?;
     let of_all = u128::from(old.reserved_blocks) * u128::from(blocks);
-    new.reserved_blocks = (of_all / u128::from(old.blocks_count.max(1))) as u64;
+    new.reserved_blocks = u64::try_from(of_all / u128::from(old.blocks_count.max(1)))
+        .map_err(|_| Site::NOWHERE.corrupt(What::SuperblockField))?;
 
-    let per_block = old.block_size.bytes() as u32 / u32::from(old.desc_size);
+    let per_block = len_u32(old.block_size.bytes()) / u32::from(old.desc_size);
     let had = old.groups_count().unwrap_or(1).div_ceil(per_block);
     let needs = groups.div_ceil(per_block);
     size_table(&mut new, had, needs);
@@ -97,7 +99,7 @@ pub(super) fn geometry(old: &Superblock, blocks: u64) -> Result<Superblock> {
 /// Decides where the descriptor table is when it grows or shrinks from `had` to `needs` blocks.
 fn size_table(new: &mut Superblock, had: u32, needs: u32) {
     let reserved = u32::from(new.reserved_gdt_blocks);
-    let most = new.block_size.bytes() as u32 / 4;
+    let most = len_u32(new.block_size.bytes()) / 4;
     if new.features.incompat.contains(Incompat::META_BG) {
         // The part of the table at its old location cannot grow there any more.
         new.first_meta_bg = new.first_meta_bg.min(needs);
@@ -109,13 +111,13 @@ fn size_table(new: &mut Superblock, had: u32, needs: u32) {
     let reserves = new.features.compat.contains(Compat::RESIZE_INODE);
     if needs <= had {
         if reserves && reserved > 0 {
-            new.reserved_gdt_blocks = (reserved + (had - needs)).min(most) as u16;
+            new.reserved_gdt_blocks = fits_u16((reserved + (had - needs)).min(most));
         }
         return;
     }
     let more = needs - had;
     if reserves && more <= reserved && new.blocks_count <= 1 << 32 {
-        new.reserved_gdt_blocks -= more as u16;
+        new.reserved_gdt_blocks -= fits_u16(more);
         return;
     }
     new.features.incompat.insert(Incompat::META_BG);
@@ -228,5 +230,33 @@ impl Needs {
         // space.
         let spare = 32 + self.clusters / 256;
         fixed + self.clusters + spare <= stay
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use extant_base::BlockSize;
+
+    fn volume(reserved_blocks: u64) -> Superblock {
+        let mut sb = Superblock::new(BlockSize::from_bytes(4096).unwrap());
+        sb.features.incompat = Incompat::IS_64BIT;
+        sb.desc_size = 64;
+        (sb.blocks_count, sb.reserved_blocks) = (65_536, reserved_blocks);
+        (sb.blocks_per_group, sb.clusters_per_group) = (32_768, 32_768);
+        (sb.inodes_per_group, sb.inodes_count) = (8192, 2 * 8192);
+        (sb.inode_size, sb.first_ino) = (256, 11);
+        sb
+    }
+
+    #[test]
+    fn reserved_blocks_grow_with_the_volume() {
+        assert_eq!(geometry(&volume(100), 131_072).unwrap().reserved_blocks, 200);
+    }
+
+    #[test]
+    fn a_forged_number_of_reserved_blocks_is_refused_if_it_grows_past_2_64() {
+        let error = geometry(&volume(1 << 63), 131_072).unwrap_err();
+        assert!(matches!(error, Error::Corrupt { what: What::SuperblockField, .. }), "{error}");
     }
 }

@@ -77,25 +77,47 @@ pub(super) fn rewrite(switch: &mut Switch<'_>) -> Result<()> {
 fn write_lists(switch: &Switch<'_>, list: BlockNr) -> Result<u64> {
     let geometry = &switch.new;
     let bs = geometry.block_size();
-    let per_block = u64::from(pointers_per_block(bs));
-    let table = u64::from(geometry.desc_blocks());
-    let reserved = u64::from(switch.sb.reserved_gdt_blocks);
-    let base = geometry.desc_block(0).ok_or(Error::NoSpace)?.0 + table;
+    let per_block = pointers_per_block(bs);
+    let table = geometry.desc_blocks();
+    let reserved = u32::from(switch.sb.reserved_gdt_blocks);
+    let base = geometry.desc_block(0).ok_or(Error::NoSpace)?.0 + u64::from(table);
     let mut bytes = vec![0; bs.bytes()];
     for n in 0..reserved {
-        put_pointer(&mut bytes, ((table + n) % per_block) as usize, base + n);
+        let block = BlockNr(base + u64::from(n));
+        put_pointer(&mut bytes, ((table + n) % per_block) as usize, block)?;
     }
     switch.write(list, &bytes)?;
     for n in 0..reserved {
+        let block = BlockNr(base + u64::from(n));
         bytes.fill(0);
-        for (slot, copy) in geometry.reserved_copies(BlockNr(base + n)).enumerate() {
-            put_pointer(&mut bytes, slot, copy.0);
+        for (slot, copy) in geometry.reserved_copies(block).enumerate() {
+            put_pointer(&mut bytes, slot, copy)?;
         }
-        switch.write(BlockNr(base + n), &bytes)?;
+        switch.write(block, &bytes)?;
     }
-    Ok(1 + reserved * geometry.super_groups().count() as u64)
+    Ok(1 + u64::from(reserved) * geometry.super_groups().count() as u64)
 }
 
-fn put_pointer(bytes: &mut [u8], slot: usize, block: u64) {
-    bytes[slot * 4..slot * 4 + 4].copy_from_slice(&(block as u32).to_le_bytes());
+/// Errors: `Invalid` for a block that a pointer cannot name: without `sparse_super`, groups past
+/// block 2^32 have copies, too.
+fn put_pointer(bytes: &mut [u8], slot: usize, block: BlockNr) -> Result<()> {
+    let number = u32::try_from(block.0).map_err(|_| {
+        Error::Invalid("copies of reserved descriptor blocks would be past block 2^32")
+    })?;
+    bytes[slot * 4..slot * 4 + 4].copy_from_slice(&number.to_le_bytes());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_past_2_32_gets_no_pointer() {
+        let mut bytes = [0; 8];
+        put_pointer(&mut bytes, 1, BlockNr(u32::MAX.into())).unwrap();
+        assert_eq!(bytes, [0, 0, 0, 0, 0xFF, 0xFF, 0xFF, 0xFF]);
+        assert!(matches!(put_pointer(&mut bytes, 0, BlockNr(1 << 32)), Err(Error::Invalid(_))));
+        assert_eq!(bytes[..4], [0; 4]);
+    }
 }
