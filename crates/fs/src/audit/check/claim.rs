@@ -13,6 +13,7 @@
 //! are small and lie one after the other.
 
 use extant_base::lock::{Mutex, Rank};
+use extant_base::narrow::{fits_u32, len_u32};
 use extant_base::{BlockNr, GroupNr};
 use extant_ondisk::bitmap;
 use extant_ondisk::geometry::Geometry;
@@ -68,7 +69,7 @@ fn add_bits(words: &mut [u64], bits: Range<u32>, mut again: impl FnMut(Range<u32
         let mut old = words[word] & mask;
         words[word] |= mask;
         while old != 0 {
-            let bit = word as u32 * 64 + old.trailing_zeros();
+            let bit = len_u32(word) * 64 + old.trailing_zeros();
             again(bit..bit + 1);
             old &= old - 1;
         }
@@ -112,8 +113,8 @@ impl Usage {
             let of_group = geometry.blocks_of_group(group)?;
             let stop = end.min(of_group.end);
             let log = geometry.log_cluster_ratio();
-            let first = ((at - of_group.start) >> log) as u32;
-            let last = ((stop - 1 - of_group.start) >> log) as u32;
+            let first = fits_u32((at - of_group.start) >> log);
+            let last = fits_u32((stop - 1 - of_group.start) >> log);
             at = stop;
             Some((group.0, first..last + 1))
         })
@@ -188,7 +189,7 @@ impl Usage {
             for (word, mask) in masks(bits) {
                 let mut hit = words[word] & mask;
                 while hit != 0 {
-                    let bit = word as u32 * 64 + hit.trailing_zeros();
+                    let bit = len_u32(word) * 64 + hit.trailing_zeros();
                     hit &= hit - 1;
                     let Some(block) = self.geometry.block_of_bit(GroupNr(group), bit) else {
                         break;

@@ -10,6 +10,7 @@ use crate::parallel;
 use crate::progress::Phase;
 use crate::state::inode::Body;
 use crate::volume::{Volume, VolumeOptions};
+use extant_base::narrow::{fits_u32, len_u32};
 use extant_base::{BlockNr, Error, GroupNr, Ino, Result, Site, What};
 use extant_ondisk::data_sums;
 use extant_ondisk::features::RoCompat;
@@ -91,12 +92,12 @@ fn check_data(view: &View<'_>, volume: &Volume, within: Option<&[Range<u64>]>) -
     view.progress.begin(Phase::CheckData, 0);
     let groups = volume.geometry().groups_count();
     let found = parallel::each(view.threads, groups as usize, Runs::default, |runs, group| {
-        if let Err(error) = volume.data_checksums().walk_covered(GroupNr(group as u32), runs) {
+        if let Err(error) = volume.data_checksums().walk_covered(GroupNr(len_u32(group)), runs) {
             view.corrupt(&error, "");
         }
     });
     let log2 = volume.block_size().log2();
-    let most = (PIECE >> log2) as u32;
+    let most = len_u32(PIECE >> log2);
     let mut pieces = Vec::new();
     let mut total = 0;
     let runs = found.into_iter().flat_map(|runs| runs.0);
@@ -129,7 +130,7 @@ fn parts(run: CoveredRun, log2: u32, within: Option<&[Range<u64>]>) -> Vec<Cover
     let parts = blocks.take_while(|blocks| blocks.start < end);
     let part = |b: Range<u64>| CoveredRun {
         block: BlockNr(b.start),
-        len: (b.end - b.start) as u32,
+        len: fits_u32(b.end - b.start),
         ..run
     };
     parts.filter(|blocks| !blocks.is_empty()).map(part).collect()

@@ -9,6 +9,7 @@
 //!
 //! The words are allocated in parts of 4096 inodes, once an inode of the part is in use.
 
+use extant_base::narrow::{high_u32, len_u32, low_u16, low_u32};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -48,11 +49,11 @@ impl State {
     }
 
     pub(super) fn links(self) -> u16 {
-        (self.0 >> 32) as u16
+        low_u16(high_u32(self.0))
     }
 
     pub(super) fn counted(self) -> u32 {
-        self.0 as u32
+        low_u32(self.0)
     }
 }
 
@@ -101,7 +102,7 @@ impl Inodes {
             let words = part.get().map(|words| &**words).unwrap_or_default();
             words.iter().enumerate().filter_map(move |(m, word)| {
                 let state = State(word.load(Ordering::Relaxed));
-                state.has(IN_USE).then_some(((n * PART + m) as u32 + 1, state))
+                state.has(IN_USE).then_some((len_u32(n * PART + m) + 1, state))
             })
         })
     }

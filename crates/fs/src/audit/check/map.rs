@@ -10,6 +10,7 @@
 //! refuses blocks that are already claimed, so a forged map cannot make the walk endless.
 
 use super::view::View;
+use extant_base::narrow::len_u32;
 use extant_base::{BlockNr, Error, Ino, Site, What};
 use extant_ondisk::block_map::{DIRECT, pointers};
 use extant_ondisk::extent::{ExtentNode, ExtentState, NodeRules};
@@ -116,7 +117,7 @@ impl Walk<'_, '_> {
         let at = Site::of_ino(self.map.ino);
         let mut logical = 0u64;
         for (slot, pointer) in pointers(self.map.i_block).enumerate() {
-            let level = (slot as u32).saturating_sub(DIRECT - 1);
+            let level = len_u32(slot).saturating_sub(DIRECT - 1);
             if !self.pointer(pointer, level, &mut logical, &mut run, at.offset(0x28 + slot * 4)) {
                 return false;
             }

@@ -7,6 +7,7 @@
 
 use super::view::View;
 use crate::parallel;
+use extant_base::narrow::fits_usize;
 use extant_base::{BlockNr, Site};
 use extant_blockdev::AlignedBuf;
 use std::ops::Range;
@@ -59,10 +60,10 @@ pub(super) fn each_block<T: Sync, S: Send>(
             let items = &wanted[runs[n].clone()];
             let first = place(&items[0]);
             let last = place(&items[items.len() - 1]);
-            let bytes = &mut buf[..(last - first + 1) as usize * block_bytes];
+            let bytes = &mut buf[..fits_usize(last - first + 1) * block_bytes];
             read_run(view, first, bytes);
             for item in items {
-                let start = (place(item) - first) as usize * block_bytes;
+                let start = fits_usize(place(item) - first) * block_bytes;
                 visit(state, item, &bytes[start..start + block_bytes]);
             }
         },

@@ -1,6 +1,7 @@
 //! The volume as it would be with some bytes from one member and some from another.
 
 use super::roles::Role;
+use extant_base::narrow::fits_usize;
 use extant_base::{ByteOffset, Error, Result};
 use extant_blockdev::BlockDevice;
 use extant_raid::Mirror;
@@ -62,10 +63,10 @@ impl BlockDevice for CompositeDevice {
             if range.start >= end {
                 break;
             }
-            let (same, later) = rest.split_at_mut(range.start.saturating_sub(pos) as usize);
+            let (same, later) = rest.split_at_mut(fits_usize(range.start.saturating_sub(pos)));
             self.read_same(pos, same)?;
             pos += same.len() as u64;
-            let (here, later) = later.split_at_mut((range.end.min(end) - pos) as usize);
+            let (here, later) = later.split_at_mut(fits_usize(range.end.min(end) - pos));
             self.mirror.read_of(*place, pos, here)?;
             pos += here.len() as u64;
             rest = later;

@@ -11,6 +11,7 @@
 use super::composite::{CompositeDevice, Piece};
 use super::roles::Roles;
 use crate::audit::check::{Finding, Options, Severity, check_device};
+use extant_base::narrow::fits_usize;
 use extant_base::{Error, Result, What};
 use extant_raid::Mirror;
 use std::sync::Arc;
@@ -108,7 +109,7 @@ impl<'a> Judge<'a> {
         let Some(roles) = self.roles else { return };
         for (piece, chosen) in self.pieces.iter().zip(choice) {
             let worth = |place: usize| {
-                let mut bytes = vec![0; (piece.range.end - piece.range.start) as usize];
+                let mut bytes = vec![0; fits_usize(piece.range.end - piece.range.start)];
                 piece.contents[place]?;
                 self.mirror.read_of(place, piece.range.start, &mut bytes).ok()?;
                 Some(roles.worth(piece.role, &bytes))

@@ -29,6 +29,7 @@ use crate::audit::scrub::idle::Idle;
 use crate::audit::scrub::judge::{Judge, Start};
 use crate::audit::scrub::roles::Roles;
 use crate::progress::{Phase, Progress};
+use extant_base::narrow::fits_usize;
 use extant_base::{ByteOffset, Error, Result};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE};
@@ -251,7 +252,7 @@ fn cut_blocks(
     unit: u64,
 ) -> impl Iterator<Item = (Range<u64>, &Arc<[Option<usize>]>)> {
     differing.ranges.iter().flat_map(move |found| {
-        let starts = found.range.clone().step_by(unit as usize);
+        let starts = found.range.clone().step_by(fits_usize(unit));
         let end = found.range.end;
         starts.map(move |at| (at..end.min(at + unit), &found.contents))
     })
@@ -332,7 +333,7 @@ fn apply(
 }
 
 fn read_piece(mirror: &Mirror, piece: &Piece, place: usize) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; (piece.range.end - piece.range.start) as usize];
+    let mut bytes = vec![0; fits_usize(piece.range.end - piece.range.start)];
     mirror.read_of(place, piece.range.start, &mut bytes)?;
     Ok(bytes)
 }

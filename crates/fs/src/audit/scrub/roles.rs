@@ -4,6 +4,7 @@ use super::composite::{CompositeDevice, Piece};
 use crate::inodes::data_csum::open_checksum_file;
 use crate::state::checksum_file::ChecksumFile;
 use crate::volume::{Volume, VolumeOptions};
+use extant_base::narrow::fits_usize;
 use extant_base::{BlockNr, ByteOffset, GroupNr, Ino, Site};
 use extant_journal::Worth;
 use extant_ondisk::checksum::Checksums;
@@ -184,13 +185,13 @@ impl Roles {
             return pieces.push(Piece { role, ..Piece::whole(block, contents) });
         }
         let read = |place: usize| {
-            let mut bytes = vec![0; (block.end - block.start) as usize];
+            let mut bytes = vec![0; fits_usize(block.end - block.start)];
             contents[place]?;
             mirror.read_of(place, block.start, &mut bytes).ok().map(|()| bytes)
         };
         let copies: Vec<_> = (0..contents.len()).map(read).collect();
         for (range, role) in cuts {
-            let part = (range.start - block.start) as usize..(range.end - block.start) as usize;
+            let part = fits_usize(range.start - block.start)..fits_usize(range.end - block.start);
             let mut known: Vec<&[u8]> = Vec::new();
             let mut contents = Vec::new();
             for copy in &copies {

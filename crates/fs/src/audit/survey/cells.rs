@@ -6,6 +6,7 @@
 //! ```
 
 use extant_base::GroupNr;
+use extant_base::narrow::{fits_u32, fits_usize};
 use extant_ondisk::geometry::Geometry;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -88,7 +89,7 @@ impl Cells {
     pub(super) fn new(geometry: &Geometry, max: usize) -> Cells {
         let groups = geometry.groups_count().max(1);
         let max = max.max(1) as u64;
-        let groups_per_cell = u64::from(groups).div_ceil(max) as u32;
+        let groups_per_cell = fits_u32(u64::from(groups).div_ceil(max));
         let mut cells_per_group = 1;
         let most = PARTS_MAX.min(u64::from(geometry.clusters_per_group()));
         while cells_per_group * 2 <= most && u64::from(groups) * cells_per_group * 2 <= max {
@@ -121,7 +122,7 @@ impl Cells {
         let (group, in_group) = (at / per_group, at % per_group);
         let cell = group / u64::from(self.groups_per_cell) * self.cells_per_group
             + if self.cells_per_group > 1 { in_group / self.piece() } else { 0 };
-        (cell < self.cells.len() as u64).then(|| (cell as usize, self.start_of(cell + 1)))
+        (cell < self.cells.len() as u64).then(|| (fits_usize(cell), self.start_of(cell + 1)))
     }
 
     /// Calls `f` with each cell that contains some of `blocks`, and how many it contains.
@@ -184,8 +185,7 @@ impl Cells {
             ] {
                 *sum += part;
             }
-            let first = n as u64 / self.cells_per_group * u64::from(self.groups_per_cell);
-            let first = first as u32;
+            let first = fits_u32(n as u64 / self.cells_per_group) * self.groups_per_cell;
             let last = first.saturating_add(self.groups_per_cell).min(self.geometry.groups_count());
             cells.push(Cell {
                 first_block: start,

@@ -11,6 +11,7 @@ use super::{Groups, Options, Problems, Runs};
 use crate::parallel;
 use crate::progress::{Phase, Progress};
 use crate::volume::Volume;
+use extant_base::narrow::len_u32;
 use extant_base::{BlockNr, GroupNr, Result};
 use extant_ondisk::bitmap;
 use extant_ondisk::group_desc::GroupDesc;
@@ -40,7 +41,7 @@ pub(super) fn survey(
         count.div_ceil(STEP) as usize,
         GroupsFound::default,
         |found, item| {
-            let first = item as u32 * STEP;
+            let first = len_u32(item) * STEP;
             let last = first.saturating_add(STEP).min(count);
             some(volume, cells, options, first..last, found);
             progress.advance(Phase::SurveyGroups, u64::from(last - first));

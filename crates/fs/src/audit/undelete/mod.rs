@@ -33,6 +33,7 @@ use crate::inodes::metadata::Metadata;
 use crate::progress::Progress;
 use crate::state::inode::Body;
 use evidence::Evidence;
+use extant_base::narrow::fits_usize;
 use extant_base::{BlockNr, ByteOffset, Ino, Result, Site, Tid, What};
 use extant_ondisk::inode::FileKind;
 use map::Run;
@@ -229,7 +230,7 @@ fn examine(
             Err(_) => return Ok(None),
         },
         FileKind::Regular if in_inode => {
-            let mut bytes = vec![0; usize::from(u16::MAX).min(body.size as usize)];
+            let mut bytes = vec![0; fits_usize(body.size.min(u16::MAX.into()))];
             match file.read_raw(0, &mut bytes) {
                 Ok(len) => bytes.truncate(len),
                 Err(_) => return Ok(None),
@@ -319,7 +320,7 @@ impl DeletedFiles {
             let from = start.max(offset);
             let upto = (run.end() << size.log2()).min(end);
             let at = ByteOffset(size.start_of(BlockNr(run.physical)).0 + (from - start));
-            let part = (from - offset) as usize..(upto - offset) as usize;
+            let part = fits_usize(from - offset)..fits_usize(upto - offset);
             volume.device().read_at(at, &mut buf[part])?;
         }
         Ok(())
@@ -335,7 +336,7 @@ impl DeletedFiles {
         if !file.metadata.is_symlink() || file.metadata.len() >= block {
             return Err(wrong());
         }
-        let mut target = vec![0; file.metadata.len() as usize];
+        let mut target = vec![0; fits_usize(file.metadata.len())];
         let len = self.read_at(file, &mut target, 0)?;
         match len == target.len() && len > 0 && !target.contains(&0) {
             true => Ok(target),

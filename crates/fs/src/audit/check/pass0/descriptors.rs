@@ -9,6 +9,7 @@
 //! ```
 
 use crate::audit::check::view::{Group, View};
+use extant_base::narrow::{fits_u32, len_u8};
 use extant_base::{BlockNr, GroupNr, Site, What};
 use extant_ondisk::group_desc::{GroupDesc, GroupFlags, checksum_is_right};
 
@@ -106,20 +107,20 @@ fn good_copy(view: &View<'_>, k: u32, first: u32, count: u32) -> Option<Vec<u8>>
 
 const NAMES: [&str; 3] = ["block bitmap", "inode bitmap", "inode table"];
 
-fn places(view: &View<'_>, desc: &GroupDesc) -> [(BlockNr, u64); 3] {
-    let itable = u64::from(view.geometry.itable_blocks());
+fn places(view: &View<'_>, desc: &GroupDesc) -> [(BlockNr, u32); 3] {
+    let itable = view.geometry.itable_blocks();
     [(desc.block_bitmap, 1), (desc.inode_bitmap, 1), (desc.inode_table, itable)]
 }
 
 /// Whether metadata of `group` may be there: on the volume, and without flex_bg in the group
 /// itself.
-fn may_hold(view: &View<'_>, group: GroupNr, start: BlockNr, len: u64) -> bool {
+fn may_hold(view: &View<'_>, group: GroupNr, start: BlockNr, len: u32) -> bool {
     let geometry = &view.geometry;
     let own = match geometry.blocks_of_group(group) {
         Some(blocks) if !geometry.metadata_roams() => blocks,
         _ => geometry.block_range(),
     };
-    start.0 >= own.start.max(1) && start.0.checked_add(len).is_some_and(|end| end <= own.end)
+    start.0 >= own.start.max(1) && start.0.checked_add(len.into()).is_some_and(|end| end <= own.end)
 }
 
 /// Finds overlapping metadata, and decides which bitmaps and tables can be read.
@@ -131,13 +132,13 @@ fn check_places(view: &mut View<'_>) {
         if let Some(base) = geometry.base_blocks(group)
             && base.start < base.end
         {
-            runs.push((base.start, (base.end - base.start) as u32, group.0, 3));
+            runs.push((base.start, fits_u32(base.end - base.start), group.0, 3));
         }
         let desc = view.group(group).desc;
         for (k, (start, len)) in places(view, &desc).into_iter().enumerate() {
             let good = may_hold(view, group, start, len);
             if good {
-                runs.push((start.0, len as u32, group.0, k as u8));
+                runs.push((start.0, len, group.0, len_u8(k)));
             }
             let entry = &mut view.groups[group.0 as usize];
             match k {

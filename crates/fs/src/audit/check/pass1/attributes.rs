@@ -85,8 +85,9 @@ fn context_of(entry: &XattrEntry<'_>) -> Context {
 fn value_use(owner: u32, entry: &XattrEntry<'_>) -> Option<ValueUse> {
     let ValueRef::InInode { ino, size } = entry.value else { return None };
     // An entry's hash is its name's hash with the value's mixed in. This is the name's part.
-    let signed =
-        entry.name.iter().fold(0u32, |hash, &byte| hash.rotate_left(5) ^ byte as i8 as u32);
+    let signed = entry.name.iter().fold(0u32, |hash, &byte| {
+        hash.rotate_left(5) ^ i32::from(byte.cast_signed()).cast_unsigned()
+    });
     let names = [entry_hash_of_inode_value(entry.name, 0), signed.rotate_left(16)];
     Some(ValueUse { value: ino.get(), owner, size, hash: entry.hash, names })
 }

@@ -12,6 +12,7 @@ use super::tables::Scan;
 use crate::audit::check::claim::Claims;
 use crate::audit::check::map::{Run, Sink};
 use crate::audit::check::view::View;
+use extant_base::narrow::{fits_u32, fits_usize};
 use extant_base::{BlockNr, Error, Ino, Site, What};
 use extant_ondisk::features::Incompat;
 use extant_ondisk::inode::{FileKind, Inode as DiskInode, InodeFlags};
@@ -166,12 +167,12 @@ impl Sink for Taking<'_, '_> {
         }
         let mut first = run.physical / ratio;
         let last = (physical_end - 1) / ratio;
-        let logical_cluster = (u64::from(run.logical) / ratio) as u32;
+        let logical_cluster = run.logical / view.geometry.cluster_ratio();
         // Two runs in one logical cluster share the cluster, which is counted once.
         if self.blocks.last_cluster == Some((first, logical_cluster)) {
             first += 1;
         }
-        let logical_last = (u64::from(end - 1) / ratio) as u32;
+        let logical_last = (end - 1) / view.geometry.cluster_ratio();
         self.blocks.last_cluster = Some((last, logical_last));
         if first > last {
             return true;
@@ -333,7 +334,7 @@ impl Scan<'_, '_> {
             Some(run) if run.logical == 0 && blocks.end == 1 => {
                 self.out.symlinks.push(super::symlinks::SymlinkBlock {
                     ino: ino.get(),
-                    size: inode.size as u32,
+                    size: fits_u32(inode.size),
                     block: run.physical,
                     encrypted,
                 });
@@ -361,7 +362,7 @@ impl Scan<'_, '_> {
             Some(FileKind::Symlink) => {
                 let mut target = inode.i_block.to_vec();
                 target.extend_from_slice(value);
-                target.truncate(inode.size.min(capacity) as usize);
+                target.truncate(fits_usize(inode.size.min(capacity)));
                 if inode.size > capacity || inode.size == 0 {
                     wrong("size");
                 } else if target.contains(&0) && !inode.flags.contains(InodeFlags::ENCRYPT) {

@@ -12,6 +12,7 @@
 //! `Documentation/filesystems/fscrypt.rst`, "Encryption context".
 
 use extant_base::lock::{Mutex, Rank};
+use extant_base::narrow::len_u32;
 use hashbrown::HashMap;
 
 /// The largest policy, in bytes.
@@ -65,7 +66,7 @@ impl Policies {
     pub(super) fn number(&self, policy: [u8; POLICY_MAX]) -> Policy {
         let mut known = self.0.lock();
         // Fewer than 2^32 inodes have a policy.
-        let next = known.len() as u32 + 1;
+        let next = len_u32(known.len()) + 1;
         Policy(*known.entry(policy).or_insert(next))
     }
 }

@@ -8,6 +8,7 @@
 use super::journal;
 use crate::audit::check::map::{Buffers, Gather, Map, walk};
 use crate::audit::check::view::View;
+use extant_base::narrow::len_u32;
 use extant_base::{BlockNr, Ino, Site, What};
 use extant_ondisk::block_map::pointers;
 use extant_ondisk::features::{Compat, Incompat};
@@ -97,7 +98,7 @@ fn check_resize(view: &View<'_>) {
     // The reserved blocks follow the descriptors. A reserved block's index in the table of all
     // descriptor blocks is its slot.
     let first = base.end.saturating_sub(u64::from(reserved));
-    let per_block = view.block_bytes() as u32 / 4;
+    let per_block = len_u32(view.block_bytes()) / 4;
     let mut inner = vec![0; view.block_bytes()];
     for k in 0..reserved {
         let slot = (geometry.desc_blocks() + k) % per_block;

@@ -8,6 +8,7 @@
 use super::own;
 use crate::audit::check::map::Gather;
 use crate::audit::check::view::View;
+use extant_base::narrow::fits_u32;
 use extant_base::{Error, Ino, Site, What};
 use extant_ondisk::features::RoCompat;
 use extant_ondisk::inode::Inode as DiskInode;
@@ -69,7 +70,7 @@ fn check_file(view: &View<'_>, ino: Ino, kind: QuotaKind, totals: &Totals) {
     if inode.size > MOST_BYTES {
         return view.error_with(What::QuotaFile, at, format!("{} bytes", inode.size));
     }
-    let blocks = (inode.size / QUOTA_BLOCK as u64) as u32;
+    let blocks = fits_u32(inode.size / QUOTA_BLOCK as u64);
     let mut file = QuotaFile { view, runs: &runs, ino };
     let mut seen = HashMap::new();
     let read =

@@ -23,6 +23,7 @@ use crate::audit::check::scatter::{TRANSFER, read_run};
 use crate::audit::check::view::View;
 use crate::parallel;
 use crate::progress::Phase;
+use extant_base::narrow::len_u32;
 use extant_base::{GroupNr, Ino};
 use extant_blockdev::AlignedBuf;
 use hashbrown::HashSet;
@@ -90,7 +91,7 @@ struct Piece {
 
 fn pieces(view: &View<'_>) -> Vec<Piece> {
     let geometry = &view.geometry;
-    let per_piece = (TRANSFER / geometry.inode_size()).max(1) as u32;
+    let per_piece = len_u32((TRANSFER / geometry.inode_size()).max(1));
     let mut pieces = Vec::new();
     for group in geometry.groups() {
         let entry = view.group(group);
@@ -136,7 +137,7 @@ pub(super) fn each_slot<S: Send>(
             read_run(view, first, buf);
             let first_ino = group.0 * geometry.inodes_per_group() + first_slot + 1;
             for (k, slot) in buf.chunks_exact(inode_size).take(slots as usize).enumerate() {
-                if let Some(ino) = Ino::new(first_ino + k as u32) {
+                if let Some(ino) = Ino::new(first_ino + len_u32(k)) {
                     visit(state, ino, slot);
                 }
             }

@@ -16,6 +16,7 @@ use super::view::View;
 use crate::parallel;
 use crate::progress::Phase;
 use entries::Directory;
+use extant_base::narrow::{fits_usize, len_u32};
 use extant_blockdev::AlignedBuf;
 use std::ops::Range;
 
@@ -27,7 +28,7 @@ const WINDOW: usize = 256 << 10;
 pub(super) fn run(view: &View<'_>, tables: &mut Tables) {
     let shared: &Tables = tables;
     let window = (WINDOW / view.block_bytes()).max(1);
-    let mut order: Vec<u32> = (0..shared.dirs.len() as u32).collect();
+    let mut order: Vec<u32> = (0..len_u32(shared.dirs.len())).collect();
     order.sort_unstable_by_key(|n| {
         let dir = &shared.dirs[*n as usize];
         shared.dir_blocks.get(dir.first).filter(|_| dir.count > 0).map_or(0, |block| block.physical)
@@ -93,10 +94,10 @@ impl Buffers {
                 read_run(view, first, &mut self.blocks[place]);
                 continue;
             }
-            let bytes = &mut self.transfer[..(last - first + 1) as usize * block_bytes];
+            let bytes = &mut self.transfer[..fits_usize(last - first + 1) * block_bytes];
             read_run(view, first, bytes);
             for (place, n) in items {
-                let from = (place - first) as usize * block_bytes;
+                let from = fits_usize(place - first) * block_bytes;
                 self.blocks[n * block_bytes..][..block_bytes]
                     .copy_from_slice(&bytes[from..from + block_bytes]);
             }

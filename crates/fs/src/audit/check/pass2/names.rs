@@ -8,6 +8,7 @@
 //! cannot contain prepared collisions.
 
 use super::entries::Directory;
+use extant_base::narrow::len_u32;
 use extant_base::{BlockNr, Site, What};
 use extant_ondisk::casefold::{CaseFold, fold};
 use extant_ondisk::dirent::{DirBlock, Dirent};
@@ -35,7 +36,7 @@ impl Names {
             },
             None => key.hash_one(entry.name),
         };
-        self.0.push((hash, logical, entry.offset as u32));
+        self.0.push((hash, logical, len_u32(entry.offset)));
     }
 
     /// Reports names that appear twice.
