@@ -11,6 +11,7 @@
 use crate::context::Context;
 use crate::context::role::Role;
 use extant_base::lock::{Rank, RwLock};
+use extant_base::narrow::fits_usize;
 use extant_base::{BlockNr, BlockSize, ByteOffset, Error, GroupNr, Result, Site, What};
 use extant_blockdev::BlockDevice;
 use extant_journal::{Credits, Handle, Ineligible, MetaBlock};
@@ -132,7 +133,7 @@ impl Context {
         let block = self.block_size().block_at(ByteOffset(SUPERBLOCK_OFFSET));
         let start = self.block_size().start_of(block);
         let block = self.journal.cache().get(block)?;
-        let at = (SUPERBLOCK_OFFSET - start.0) as usize;
+        let at = fits_usize(SUPERBLOCK_OFFSET - start.0);
         let is_right = |bytes: &[u8], _: usize| {
             let raw = RawSuperblock::from_prefix(&bytes[at..]);
             raw.is_some_and(|raw| raw.check(Site::NOWHERE).is_ok()).into()

@@ -18,6 +18,7 @@ use crate::inodes::file::{FileMut, FileRef};
 use crate::inodes::map::{LOGICAL_END, Target};
 use crate::tree::dir::nokey;
 use crate::volume::DataMode;
+use extant_base::narrow::fits_usize;
 use extant_base::{BlockNr, ByteOffset, Error, LogicalBlock, Result, Site, What};
 use extant_journal::{Handle, Ineligible, MetaBlock};
 use extant_ondisk::inode::{FileKind, InodeFlags};
@@ -184,20 +185,20 @@ impl FileMut<'_> {
         let Target::Written(block) = self.as_ref().map(LogicalBlock(logical), 1)?.target else {
             return Ok(());
         };
-        let skip = (range.start - (u64::from(logical) << log2)) as usize;
+        let skip = fits_usize(range.start - (u64::from(logical) << log2));
         if self.as_ref().has_data_checksums() {
             let handle = match path {
                 DataPath::Device => None,
                 DataPath::Under(handle) | DataPath::Journal { handle, .. } => Some(handle),
             };
-            let range = skip..skip + (range.end - range.start) as usize;
+            let range = skip..skip + fits_usize(range.end - range.start);
             return self.zero_covered(handle, (LogicalBlock(logical), block), range);
         }
         self.volume.data_io().write_data(
             path,
             block,
             skip,
-            &[zeros((range.end - range.start) as usize)],
+            &[zeros(fits_usize(range.end - range.start))],
         )
     }
 }
@@ -238,7 +239,7 @@ impl FileRef<'_> {
         let mut done = 0;
         while done < want {
             let pos = offset + done as u64;
-            let skip = (pos & (size.bytes() as u64 - 1)) as usize;
+            let skip = fits_usize(pos & (size.bytes() as u64 - 1));
             let first = u32::try_from(pos >> size.log2()).ok().filter(|n| *n < LOGICAL_END);
             let first = first.ok_or_else(|| Site::of_ino(self.ino()).corrupt(What::InodeSize))?;
             let blocks = size.blocks_for((skip + want - done) as u64);
@@ -246,12 +247,12 @@ impl FileRef<'_> {
             let run = self.map(LogicalBlock(first), limit)?;
             let bytes =
                 ((u64::from(run.len) << size.log2()) - skip as u64).min((want - done) as u64);
-            let part = &mut buf[done..done + bytes as usize];
+            let part = &mut buf[done..done + fits_usize(bytes)];
             match run.target {
                 Target::Written(block) => self.read_data(block, skip, part)?,
                 Target::Hole | Target::Unwritten(_) => part.fill(0),
             }
-            done += bytes as usize;
+            done += fits_usize(bytes);
         }
         Ok(want)
     }
@@ -278,7 +279,7 @@ impl FileRef<'_> {
         if self.body.file_kind() != FileKind::Symlink {
             return Err(Error::Invalid("not a symbolic link"));
         }
-        let len = self.body.disk.size as usize;
+        let len = fits_usize(self.body.disk.size);
         let mut target = Vec::new();
         if self.body.disk.has_inline_data() {
             let parts = self.inline_parts()?;

@@ -3,6 +3,7 @@
 use crate::context::role::Role;
 use crate::inodes::Inodes;
 use crate::state::inode::{Body, Inode};
+use extant_base::narrow::len_u32;
 use extant_base::{BlockNr, Error, Ino, Result, Site, What};
 use extant_journal::{MetaBlock, Worth};
 use extant_ondisk::features::{Compat, RoCompat};
@@ -166,7 +167,7 @@ impl Inodes<'_> {
         };
         let worth = |bytes: &[u8], n: usize| {
             let slot = &bytes[n * size..][..size];
-            let nr = place.table_block * count + n as u32;
+            let nr = place.table_block * count + len_u32(n);
             let Some(ino) = self.volume.geometry().ino_of_slot(place.group, nr) else {
                 return Worth::Right;
             };

@@ -20,6 +20,7 @@ use crate::inodes::map::LOGICAL_END;
 use crate::state::inode::Inode;
 use crate::state::inode::orphans::{OrphanFile, OrphanPlace};
 use crate::volume::Volume;
+use extant_base::narrow::{fits_u32, len_u32};
 use extant_base::{Error, Ino, LogicalBlock, Result, Site, What};
 use extant_journal::{Handle, Ineligible};
 use extant_ondisk::features::{Compat, RoCompat};
@@ -134,7 +135,7 @@ impl<'a> OrphanRecords<'a> {
             let block = self.volume.journal().cache().get(file.block(index))?;
             if let Some(slot) = file.fill_slot(handle, index, &block, ino)? {
                 self.volume.context().add_ro_compat(handle, RoCompat::ORPHAN_PRESENT)?;
-                return Ok(Some(OrphanPlace::File { block: index as u32, slot: slot as u32 }));
+                return Ok(Some(OrphanPlace::File { block: len_u32(index), slot: len_u32(slot) }));
             }
         }
         Ok(None)
@@ -214,7 +215,7 @@ fn load_orphan_file(volume: &Volume) -> Result<OrphanFile> {
     }
     let seed = body.seed(volume.context());
     let mut blocks = Vec::new();
-    for logical in 0..count as u32 {
+    for logical in 0..fits_u32(count) {
         let block = volume.file(&body).content_block(LogicalBlock(logical))?;
         let block = block.ok_or(at.corrupt(What::OrphanFile))?;
         let bytes = block.read();

@@ -10,6 +10,7 @@
 //! Source: ext4 documentation, "The Super Block".
 
 use crate::volume::Volume;
+use extant_base::narrow::len_u32;
 use extant_ondisk::features::RoCompat;
 
 /// The numbers that statfs reports.
@@ -55,7 +56,7 @@ impl Statistics<'_> {
         let pool = self.volume.space().reservations().pool_in_use() << ratio_log2;
         let kept = self.volume.at_open().reserved_blocks.saturating_add(pool);
         SpaceInfo {
-            block_bytes: self.volume.block_size().bytes() as u32,
+            block_bytes: len_u32(self.volume.block_size().bytes()),
             blocks,
             free,
             available: free.saturating_sub(kept),

@@ -17,6 +17,7 @@ use crate::recovery::RecoveryReport;
 use crate::recovery::stage::Stage;
 use crate::state::inode::Body;
 use crate::volume::Volume;
+use extant_base::narrow::fits_u32;
 use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
 use extant_journal::Credits;
 use extant_ondisk::features::{Compat, RoCompat};
@@ -114,7 +115,7 @@ fn file_entries(volume: &Volume) -> Result<(Vec<FileEntry>, Option<u32>)> {
     }
     let seed = body.seed(volume.context());
     let mut entries = Vec::new();
-    for logical in 0..blocks as u32 {
+    for logical in 0..fits_u32(blocks) {
         let block = volume.file(&body).content_block(LogicalBlock(logical))?;
         let block = block.ok_or(at.corrupt(What::OrphanFile))?;
         let bytes = block.read();

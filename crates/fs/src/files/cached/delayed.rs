@@ -16,6 +16,7 @@ use crate::space::reservations::ReservedFor;
 use crate::state::file_cache::FileCacheState;
 use crate::state::file_cache::map_reservation::Need;
 use extant_base::Result;
+use extant_base::narrow::fits_u32;
 use extant_ondisk::extent::ExtentState;
 use std::ops::Range;
 
@@ -57,7 +58,7 @@ impl FileReservations<'_> {
         let log2 = self.volume.block_size().log2();
         let bytes = u64::from(blocks.start) << log2..u64::from(blocks.end) << log2;
         for clean in file_cache.pages.forget_clean(bytes) {
-            self.forget_delayed((clean.start >> log2) as u32..(clean.end >> log2) as u32);
+            self.forget_delayed(fits_u32(clean.start >> log2)..fits_u32(clean.end >> log2));
         }
     }
 

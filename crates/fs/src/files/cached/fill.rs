@@ -4,6 +4,7 @@ use crate::inodes::map::{LOGICAL_END, Target};
 use crate::state::inode::Body;
 use crate::volume::Volume;
 use extant_base::Result;
+use extant_base::narrow::fits_usize;
 use extant_pagecache::Fill;
 use std::ops::Range;
 
@@ -23,7 +24,7 @@ impl Fill for FromDevice<'_> {
         for run in self.volume.file(self.body).runs(first..last) {
             let run = run?;
             let bytes = u64::from(run.logical.0) << log2..u64::from(run.end().0) << log2;
-            let part = &mut buf[(bytes.start - offset) as usize..(bytes.end - offset) as usize];
+            let part = &mut buf[fits_usize(bytes.start - offset)..fits_usize(bytes.end - offset)];
             match run.target {
                 Target::Written(block) => {
                     self.volume.file(self.body).read_data(block, 0, part)?;
@@ -35,7 +36,7 @@ impl Fill for FromDevice<'_> {
                 }
             }
         }
-        let mapped = (u64::from(last) << log2).saturating_sub(offset) as usize;
+        let mapped = fits_usize((u64::from(last) << log2).saturating_sub(offset));
         // Bytes past the file's end read as zeros, whatever the block holds.
         let inside = usize::try_from(self.body.size.saturating_sub(offset)).unwrap_or(usize::MAX);
         if let Some(after) = buf.get_mut(inside.min(mapped)..) {

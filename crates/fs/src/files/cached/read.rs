@@ -4,6 +4,7 @@ use super::fill::FromDevice;
 use crate::files::FileIo;
 use crate::state::inode::Body;
 use extant_base::Result;
+use extant_base::narrow::fits_usize;
 use extant_pagecache::{ReadStream, Use};
 use std::ops::Range;
 
@@ -32,7 +33,7 @@ impl FileIo<'_> {
         // block again.
         let log2 = self.volume.block_size().log2();
         let reached = offset.saturating_add(hit as u64);
-        let hit = (reached >> log2 << log2).saturating_sub(offset) as usize;
+        let hit = fits_usize((reached >> log2 << log2).saturating_sub(offset));
         let (offset, buf) = (offset.saturating_add(hit as u64), &mut buf[hit..]);
         let more = self.volume.context().recording_errors(|| {
             let body = self.inode.read();

@@ -23,6 +23,7 @@ use crate::inodes::data_csum::NewChecksums;
 use crate::state::inode::Inode;
 use crate::volume::Volume;
 use extant_base::lock::{Condvar, Mutex, Rank};
+use extant_base::narrow::fits_usize;
 use extant_base::{Error, Result};
 use extant_pagecache::{Content, Demand, Landing, Taken};
 use std::collections::VecDeque;
@@ -122,7 +123,7 @@ struct Writes<'a> {
 
 impl<'a> Writes<'a> {
     fn of(&mut self, number: u64) -> &mut Write<'a> {
-        let n = (number - self.first) as usize;
+        let n = fits_usize(number - self.first);
         &mut self.queue[n]
     }
 }
@@ -403,7 +404,7 @@ impl<'a> Stream<'a> {
 
     fn add_pieces(&self, number: u64, pieces: &[Piece]) {
         let mut writes = self.writes.lock();
-        let n = (number - writes.first) as usize;
+        let n = fits_usize(number - writes.first);
         writes.queue[n].pieces.extend_from_slice(pieces);
     }
 
@@ -416,7 +417,7 @@ impl<'a> Stream<'a> {
     /// still in flight.
     fn end_write(&self, number: u64, result: Result<Vec<Landing<'a>>>) {
         let mut writes = self.writes.lock();
-        let n = (number - writes.first) as usize;
+        let n = fits_usize(number - writes.first);
         writes.queue[n].state = match result {
             Ok(landings) => State::Ended(landings),
             Err(error) => {

@@ -10,6 +10,7 @@ use crate::files::data::DataPath;
 use crate::files::file::write::{Place, TICK_NS, block_after, block_of};
 use crate::state::inode::Body;
 use crate::volume::Volume;
+use extant_base::narrow::fits_usize;
 use extant_base::{Error, Result};
 use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::time::Timestamp;
@@ -83,7 +84,7 @@ impl FileIo<'_> {
         body.file_cache.get_or_insert_with(|| file_cache.clone());
         let end = (pos + content.len() as u64).min((pos / STEP + 1) * STEP);
         let end = self.reserve_bytes(body, pos, end)?;
-        let mut content = content.part(0, (end - pos) as usize);
+        let mut content = content.part(0, fits_usize(end - pos));
         let len = content.len();
         let written = self.volume.file_mut(body).zero_gap(DataPath::Device, pos).and_then(|()| {
             let fill = FromDevice { volume: self.volume, body };
@@ -132,7 +133,7 @@ impl FileIo<'_> {
             match done {
                 Ok(()) => return Ok(end),
                 Err(Error::NoSpace | Error::QuotaExceeded) if blocks.len() > 1 => {
-                    let half = blocks.start + blocks.len() as u32 / 2;
+                    let half = blocks.start.midpoint(blocks.end);
                     end = u64::from(half) << size.log2();
                 }
                 Err(error) => return Err(error),

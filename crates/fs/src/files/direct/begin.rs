@@ -20,6 +20,7 @@ use crate::inodes::data_csum::NewChecksums;
 use crate::state::inode::Body;
 use crate::state::inode::transfers::Help;
 use extant_base::lock::{MutexGuard, ReadGuard};
+use extant_base::narrow::fits_usize;
 use extant_base::{Error, Result};
 use extant_ondisk::inode::InodeFlags;
 use std::ops::Range;
@@ -154,7 +155,7 @@ impl<'a> DirectIo<'a> {
                 // The bytes between the file's end and the range are not content; the cache
                 // supplies zeros for them.
                 let rest = pos.next_multiple_of(block) - pos;
-                return Ok(Begun::Buffered(len.min(rest as usize)));
+                return Ok(Begun::Buffered(len.min(fits_usize(rest))));
             }
             let end = pos + len as u64;
             let grows = end > body.size || body.size_on_disk.is_some();
@@ -234,7 +235,7 @@ impl<'a> DirectIo<'a> {
             let to = (pos + len as u64).min(first + (u64::from(piece.len) << log2));
             if from < to {
                 let at = (piece.block.0 << log2) + (from - first);
-                join_run(&mut runs, (from - pos) as usize, (to - from) as usize, Some(at));
+                join_run(&mut runs, fits_usize(from - pos), fits_usize(to - from), Some(at));
             }
         }
         let mut step = Step::new(entry, pos, len, runs);
@@ -249,12 +250,12 @@ impl DirectSteps<'_> {
     /// How many of `len` bytes at `pos` are whole units of the device; or, as `Err`, how many have
     /// to go through the cache first.
     pub(crate) fn whole_units(self, pos: u64, len: usize) -> std::result::Result<usize, usize> {
-        let unit = self.direct_unit();
-        let off = pos % unit;
+        let unit = fits_usize(self.direct_unit());
+        let off = fits_usize(pos % unit as u64);
         if off != 0 {
-            return Err(len.min((unit - off) as usize));
+            return Err(len.min(unit - off));
         }
-        match len.min(STEP_MAX) / unit as usize * unit as usize {
+        match len.min(STEP_MAX) / unit * unit {
             0 => Err(len),
             whole => Ok(whole),
         }

@@ -8,6 +8,7 @@ use crate::files::file::write::{block_after, block_of};
 use crate::inodes::file::FileRef;
 use crate::inodes::map::Target;
 use crate::state::inode::transfers::Help;
+use extant_base::narrow::fits_usize;
 use extant_base::{BlockNr, Error, Result};
 use extant_ondisk::inode::{FileKind, InodeFlags};
 use std::ops::Range;
@@ -102,12 +103,12 @@ impl FileRef<'_> {
                 Target::Written(BlockNr(block)) => Some((block << log2) + (from - first)),
                 Target::Hole | Target::Unwritten(_) => None,
             };
-            join_run(&mut runs, (from - range.start) as usize, (to - from) as usize, at);
+            join_run(&mut runs, fits_usize(from - range.start), fits_usize(to - from), at);
             reached = to;
             if runs.len() == RUNS_MAX {
                 break;
             }
         }
-        Ok((runs, (reached - range.start) as usize))
+        Ok((runs, fits_usize(reached - range.start)))
     }
 }

@@ -13,6 +13,7 @@ use crate::files::file::pieces::Piece;
 use crate::files::file::write::{block_after, block_of};
 use crate::inodes::file::{FileMut, FileRef};
 use crate::inodes::map::Target;
+use extant_base::narrow::{fits_u32, fits_usize};
 use extant_base::{Error, Result};
 use extant_ondisk::extent::ExtentState;
 use extant_pagecache::Content;
@@ -66,25 +67,26 @@ impl FileMut<'_> {
             return self.as_ref().blocks_for(pos, end);
         }
         if !self.body.disk.has_extents() {
-            return Ok(Blocks::Buffered((end - pos) as usize));
+            return Ok(Blocks::Buffered(fits_usize(end - pos)));
         }
         // Except for blocks that the transfer covers in part: those go through the cache.
         let block = 1u64 << log2;
         let has_checksums = self.as_ref().has_data_checksums();
         let is_hole = |byte: u64| {
-            let at = (byte >> log2) as u32;
+            let at = fits_u32(byte >> log2);
             runs.iter().any(|run| {
                 (run.logical.0..run.end().0).contains(&at)
                     && (has_checksums || !matches!(run.target, Target::Written(_)))
             })
         };
         if !pos.is_multiple_of(block) && is_hole(pos) {
-            return Ok(Blocks::Buffered((end.min(pos.next_multiple_of(block)) - pos) as usize));
+            return Ok(Blocks::Buffered(fits_usize(end.min(pos.next_multiple_of(block)) - pos)));
         }
         let whole = end / block * block;
         let end = if end > whole && is_hole(whole) { whole } else { end };
         if end <= pos {
-            return Ok(Blocks::Buffered((end.max(pos + 1).next_multiple_of(block) - pos) as usize));
+            let len = end.max(pos + 1).next_multiple_of(block) - pos;
+            return Ok(Blocks::Buffered(fits_usize(len)));
         }
         let mut runs = self.as_ref().runs_to_write(pos, end)?;
         if has_checksums {
@@ -117,18 +119,18 @@ impl DirectSteps<'_> {
         let block = 1u64 << log2;
         let Some(first) = pieces.first() else { return Blocks::Missing };
         if first.fresh && !pos.is_multiple_of(block) {
-            return Blocks::Buffered((end.min(pos.next_multiple_of(block)) - pos) as usize);
+            return Blocks::Buffered(fits_usize(end.min(pos.next_multiple_of(block)) - pos));
         }
         let reached = pieces.last().map_or(0, |last| u64::from(last.logical + last.len) << log2);
         let mut end = end.min(reached);
         if !end.is_multiple_of(block) && pieces.last().is_some_and(|last| last.fresh) {
             end = end / block * block;
             if end <= pos {
-                return Blocks::Buffered((reached.min(pos + block) - pos) as usize);
+                return Blocks::Buffered(fits_usize(reached.min(pos + block) - pos));
             }
-            let last = (end >> log2) as u32;
+            let last = fits_u32(end >> log2);
             pieces = pieces.into_iter().filter_map(|piece| piece.before(last)).collect();
         }
-        Blocks::There(pieces, (end - pos) as usize)
+        Blocks::There(pieces, fits_usize(end - pos))
     }
 }

@@ -15,6 +15,7 @@ use crate::files::direct::{DirectIo, DirectSteps};
 use crate::files::file::pieces::Piece;
 use crate::inodes::file::FileRef;
 use crate::state::bounce::CHUNK_MAX;
+use extant_base::narrow::{fits_usize, len_u32};
 use extant_base::{BlockNr, Error, Result};
 use extant_blockdev::{CallerMemory, Faults, Memory};
 use extant_crc32c::crc32c;
@@ -69,7 +70,7 @@ impl DirectSteps<'_> {
             let checksums = self
                 .volume
                 .data_checksums()
-                .load_checksums(BlockNr(at >> size.log2()), len as u32)?;
+                .load_checksums(BlockNr(at >> size.log2()), len_u32(len))?;
             words[first..first + len].copy_from_slice(&checksums);
         }
         Ok(Expected { words, block: size.bytes(), missed: false })
@@ -84,7 +85,7 @@ impl DirectSteps<'_> {
         want: usize,
     ) -> std::result::Result<usize, usize> {
         let block = self.volume.block_size().bytes();
-        let skip = (pos % block as u64) as usize;
+        let skip = fits_usize(pos % block as u64);
         match want / block * block {
             _ if !has_checksums => Ok(want),
             _ if skip > 0 => Err(want.min(block - skip)),

@@ -12,6 +12,7 @@ use super::step::{Step, put_zeros};
 use crate::context::superblock::SUPERBLOCK_CREDITS;
 use crate::files::direct::{DirectIo, DirectSteps};
 use crate::files::file::pieces::Piece;
+use extant_base::narrow::fits_usize;
 use extant_base::{Error, Result};
 use extant_blockdev::{CallerMemory, Faults, PooledBuf};
 use extant_journal::Credits;
@@ -95,7 +96,7 @@ impl DirectIo<'_> {
                 };
             }
         }
-        Ok((reached - step.pos) as usize)
+        Ok(fits_usize(reached - step.pos))
     }
 
     /// Drops from the cache what was read of the range before or during the write. Dirty bytes

@@ -13,6 +13,7 @@ use crate::files::file::pieces::Piece;
 use crate::inodes::data_csum::NewChecksums;
 use crate::state::bounce::{CHUNK_MAX, Chunk, CopyTo};
 use crate::volume::Volume;
+use extant_base::narrow::fits_usize;
 use extant_base::{BlockNr, ByteOffset, Error, Result};
 use extant_blockdev::{
     Access, CallerMemory, Completion, Faults, Memory, PooledBuf, Request, Span, transfer_all,
@@ -111,7 +112,7 @@ impl Step {
 
     /// One of its requests has ended.
     pub(crate) fn complete(&mut self, done: Completion<'_>) {
-        let offset = done.request.tag as usize;
+        let offset = fits_usize(done.request.tag);
         if let Err(error) = done.result
             && offset < self.reached
         {
@@ -192,7 +193,7 @@ impl DirectSteps<'_> {
     ) -> Option<Vec<Request<'m>>> {
         // Bytes that will be verified get requests of piece size.
         let most = if step.expected.is_some() { piece } else { usize::MAX };
-        let unit = self.direct_unit() as usize;
+        let unit = fits_usize(self.direct_unit());
         let must_fit = options.bounce == Bounce::Auto && self.volume.device().alignment() > 1;
         let mut requests = Vec::with_capacity(step.runs.len());
         let mut lent = 0;
@@ -248,7 +249,7 @@ impl DirectSteps<'_> {
         if let Err(error) = self.end_copy(step, walk, memory) {
             return Taken::Failed(error);
         }
-        requests.retain(|request: &Request<'_>| (request.tag as usize) < step.reached);
+        requests.retain(|request: &Request<'_>| fits_usize(request.tag) < step.reached);
         Taken::Requests(requests)
     }
 
@@ -353,7 +354,7 @@ impl DirectSteps<'_> {
         // Blocks that have checksums are copied whole.
         let is_whole = step.checksums.is_some() || step.expected.is_some();
         let block = if is_whole { self.volume.block_size().bytes() } else { 1 };
-        let unit = (self.direct_unit() as usize).max(block);
+        let unit = fits_usize(self.direct_unit()).max(block);
         Walk { run: 0, done: 0, most, unit, short_at: None }
     }
 }

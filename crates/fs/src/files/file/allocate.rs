@@ -19,6 +19,7 @@ use crate::inodes::file::{FileMut, FileRef};
 use crate::inodes::map::credits::VolumeCredits;
 use crate::inodes::map::{LOGICAL_END, Run, Target};
 use crate::state::inode::Body;
+use extant_base::narrow::fits_u32;
 use extant_base::{Error, LogicalBlock, Result};
 use extant_journal::{Credits, Handle};
 use extant_ondisk::extent::ExtentState;
@@ -264,14 +265,14 @@ impl DataIo<'_> {
     fn blocks_around(self, bytes: &Range<u64>) -> Range<u32> {
         let size = self.volume.block_size();
         // The range lies within the largest possible file.
-        (bytes.start >> size.log2()) as u32..size.blocks_for(bytes.end) as u32
+        fits_u32(bytes.start >> size.log2())..fits_u32(size.blocks_for(bytes.end))
     }
 
     /// The blocks that hold only these bytes.
     fn blocks_inside(self, bytes: &Range<u64>) -> Range<u32> {
         let size = self.volume.block_size();
         let start = u32::try_from(size.blocks_for(bytes.start)).unwrap_or(LOGICAL_END);
-        start..((bytes.end >> size.log2()) as u32).max(start)
+        start..fits_u32(bytes.end >> size.log2()).max(start)
     }
 }
 

@@ -19,6 +19,7 @@ use crate::inodes::data_csum::NewChecksums;
 use crate::inodes::file::{FileMut, FileRef};
 use crate::inodes::map::Target;
 use crate::inodes::map::change::max_len;
+use extant_base::narrow::fits_usize;
 use extant_base::{BlockNr, Error, LogicalBlock, Result, Site, What};
 use extant_journal::{Credits, Handle, Ineligible};
 use extant_ondisk::data_sums;
@@ -100,7 +101,7 @@ impl FileMut<'_> {
         let runs = self.as_ref().runs_to_write(pos, end)?;
         let last = runs.last().map_or(0, |run| run.end().0);
         end = end.min(u64::from(last) << log2);
-        let content = content.part(0, (end - pos) as usize);
+        let content = content.part(0, fits_usize(end - pos));
 
         let whole = self.volume.direct_steps().in_whole_blocks(pos..end);
         let lead = self.as_ref().bytes_there(whole.start..pos)?;
@@ -138,7 +139,7 @@ impl FileMut<'_> {
         self.volume.data_io().release_pieces(&pieces);
         let reached = shown?.min(end);
         match reached.checked_sub(pos).filter(|n| *n > 0) {
-            Some(n) => Ok(n as usize),
+            Some(n) => Ok(fits_usize(n)),
             None => Err(error.unwrap_or(Error::NoSpace)),
         }
     }
@@ -237,7 +238,7 @@ impl DataIo<'_> {
 impl FileRef<'_> {
     /// Bytes of one block as a read returns them now: zeros past the file's end.
     fn bytes_there(self, range: Range<u64>) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; (range.end - range.start) as usize];
+        let mut bytes = vec![0; fits_usize(range.end - range.start)];
         if !bytes.is_empty() {
             self.read_raw(range.start, &mut bytes)?;
         }

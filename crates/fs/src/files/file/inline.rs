@@ -8,6 +8,7 @@
 use crate::files::file::set_len::is_unmapped;
 use crate::inodes::file::{FileMut, FileRef};
 use extant_base::Result;
+use extant_base::narrow::fits_usize;
 use extant_journal::Credits;
 use extant_ondisk::features::Incompat;
 use extant_ondisk::inode::{I_BLOCK_SIZE, InodeFlags};
@@ -37,13 +38,13 @@ impl FileMut<'_> {
         // Bytes that an earlier, longer content left there must not reappear.
         let size = self.body.size;
         self.volume.inline_mut(self.body).truncate(size)?;
-        let value_len = (end.max(self.body.size) as usize).saturating_sub(I_BLOCK_SIZE);
+        let value_len = fits_usize(end.max(self.body.size)).saturating_sub(I_BLOCK_SIZE);
         if self.as_ref().inline_value_range()?.len() < value_len {
             self.volume.inline_mut(self.body).resize_value(value_len)?;
         }
         let mut bytes = vec![0; content.len()];
         content.copy_to(&mut bytes);
-        self.volume.inline_mut(self.body).put(pos as usize, &bytes)?;
+        self.volume.inline_mut(self.body).put(fits_usize(pos), &bytes)?;
         self.body.resize(self.body.size.max(end));
         let now = self.volume.environment().now();
         self.body.content_changed(now);

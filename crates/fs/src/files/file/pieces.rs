@@ -11,6 +11,7 @@ use crate::files::DataIo;
 use crate::files::data::{DataPath, zeros};
 use crate::inodes::data_csum::{ChecksumStream, NewChecksums};
 use crate::inodes::map::{Run, Target};
+use extant_base::narrow::fits_usize;
 use extant_base::{BlockNr, Result};
 use extant_pagecache::Content;
 use std::io::IoSlice;
@@ -90,10 +91,10 @@ impl DataIo<'_> {
             if (at, fresh) != next {
                 self.write_data(path.to_fresh(next.1), start.0, start.1, &parts)?;
                 parts.clear();
-                start = (BlockNr(at >> log2), (at & ((1 << log2) - 1)) as usize);
+                start = (BlockNr(at >> log2), fits_usize(at & ((1 << log2) - 1)));
             }
             parts.extend((lead > 0).then(|| zeros(lead)));
-            let part = content.part((from - pos) as usize, (to - pos) as usize);
+            let part = content.part(fits_usize(from - pos), fits_usize(to - pos));
             parts.extend(part.slices().map(IoSlice::new));
             parts.extend((trail > 0).then(|| zeros(trail)));
             if piece.fresh
@@ -116,9 +117,9 @@ fn padding(fresh: bool, size: u64, from: u64, to: u64, block: u64) -> (usize, us
     let before = from % block;
     let after = to.next_multiple_of(block) - to;
     if fresh {
-        return (before as usize, after as usize);
+        return (fits_usize(before), fits_usize(after));
     }
     let gap = if size < from { (from - size).min(before) } else { 0 };
     let tail = if size < to { after } else { 0 };
-    (gap as usize, tail as usize)
+    (fits_usize(gap), fits_usize(tail))
 }

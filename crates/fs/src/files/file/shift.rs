@@ -13,6 +13,7 @@ use crate::inodes::file::FileMut;
 use crate::inodes::map::LOGICAL_END;
 use crate::inodes::map::extent::shift;
 use crate::state::inode::Body;
+use extant_base::narrow::fits_u32;
 use extant_base::{Error, Result};
 use extant_journal::{Credits, Handle};
 use std::ops::Range;
@@ -75,6 +76,6 @@ impl DataIo<'_> {
         }
         let log2 = self.volume.block_size().log2();
         // It was checked before that the range lies within the largest possible file.
-        Ok((bytes.start >> log2) as u32..(bytes.end >> log2) as u32)
+        Ok(fits_u32(bytes.start >> log2)..fits_u32(bytes.end >> log2))
     }
 }

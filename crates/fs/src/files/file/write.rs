@@ -20,6 +20,7 @@ use crate::files::file::pieces::Piece;
 use crate::inodes::file::{FileMut, FileRef};
 use crate::inodes::map::{LOGICAL_END, Run, Target};
 use crate::state::inode::Body;
+use extant_base::narrow::fits_usize;
 use extant_base::{Error, Result};
 use extant_journal::{Credits, Handle};
 use extant_ondisk::extent::ExtentState;
@@ -298,7 +299,7 @@ impl FileMut<'_> {
         end = end.min(u64::from(last) << log2);
 
         let is_fresh = runs.iter().any(|run| !matches!(run.target, Target::Written(_)));
-        let content = content.part(0, (end - pos) as usize);
+        let content = content.part(0, fits_usize(end - pos));
         let plan = Plan { pos, content, runs: &runs };
         let small = end - pos <= UNDER_HANDLE || !self.body.disk.has_extents();
         if journaled || (is_fresh && small) {

@@ -5,6 +5,7 @@ use crate::inodes::data_csum::DataChecksums;
 use crate::inodes::map::Target;
 use crate::state::checksum_file::ChecksumFile;
 use crate::volume::Volume;
+use extant_base::narrow::fits_usize;
 use extant_base::{BlockNr, Ino, Result, Site, What};
 use extant_journal::{Handle, Ineligible, MetaBlock};
 use extant_ondisk::data_sums;
@@ -120,7 +121,7 @@ impl<'a> DataChecksums<'a> {
         checksums: &[u32],
     ) -> Result<()> {
         let size = self.volume.block_size();
-        let words = data_sums::words_per_block(size) as usize;
+        let words = fits_usize(data_sums::words_per_block(size));
         self.volume.context().require_full_commit(handle, Ineligible::DataChecksums);
         let mut done = 0;
         while done < checksums.len() {

@@ -5,6 +5,7 @@ use crate::inodes::data_csum::{CoveredRun, CoveredVisitor, open_checksum_file};
 use crate::state::checksum_file::ChecksumFile;
 use crate::state::inode::Body;
 use crate::volume::{Volume, VolumeOptions};
+use extant_base::narrow::{fits_usize, len_u32};
 use extant_base::{BlockNr, Error, Ino, Result, Site};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::data_sums;
@@ -63,7 +64,7 @@ impl CoveredVisitor for ChecksumWriter<'_> {
 
     fn run(&mut self, run: CoveredRun) -> Result<()> {
         let size = self.volume.block_size();
-        let most = (PIECE >> size.log2()) as u32;
+        let most = len_u32(PIECE >> size.log2());
         let mut done = 0;
         while done < run.len {
             let len = most.min(run.len - done);
@@ -87,7 +88,7 @@ impl CoveredVisitor for ChecksumWriter<'_> {
 impl ChecksumWriter<'_> {
     fn store(&mut self, first: BlockNr, checksums: &[u32]) -> Result<()> {
         let size = self.volume.block_size();
-        let words = data_sums::words_per_block(size) as usize;
+        let words = fits_usize(data_sums::words_per_block(size));
         let mut done = 0;
         while done < checksums.len() {
             let (index, slot) = data_sums::place_of(size, BlockNr(first.0 + done as u64));

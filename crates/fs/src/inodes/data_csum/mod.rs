@@ -25,6 +25,7 @@ pub(crate) use walk::{CoveredRun, CoveredVisitor};
 
 use crate::volume::Volume;
 use extant_base::BlockNr;
+use extant_base::narrow::{fits_u32, fits_usize};
 use extant_crc32c::crc32c;
 use extant_ondisk::data_sums;
 use extant_ondisk::features::RoCompat;
@@ -75,14 +76,14 @@ impl VolumeCredits<'_> {
     /// stored.
     pub(crate) fn checksums(self, blocks: u32) -> u32 {
         let words = data_sums::words_per_block(self.volume.block_size());
-        (u64::from(blocks) / words + 2) as u32
+        fits_u32(u64::from(blocks) / words + 2)
     }
 }
 
 impl DataChecksums<'_> {
     /// Most neighbouring blocks whose checksums are stored in one step of a handle.
     pub(crate) fn checksums_at_once(self) -> u32 {
-        (BLOCKS_A_STEP * data_sums::words_per_block(self.volume.block_size())) as u32
+        fits_u32(BLOCKS_A_STEP * data_sums::words_per_block(self.volume.block_size()))
     }
 }
 
@@ -122,7 +123,7 @@ impl NewChecksums {
             let (start, checksums) = self.runs.iter().rev().find(|(start, checksums)| {
                 (start.0..start.0 + checksums.len() as u64).contains(&at)
             })?;
-            let skip = (at - start.0) as usize;
+            let skip = fits_usize(at - start.0);
             let most = len as usize - found.len();
             found.extend(checksums[skip..].iter().take(most));
         }

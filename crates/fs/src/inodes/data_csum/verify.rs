@@ -1,6 +1,7 @@
 //! Reading data and verifying it with its checksums (rule S4).
 
 use crate::inodes::data_csum::DataChecksums;
+use extant_base::narrow::len_u32;
 use extant_base::{BlockNr, ByteOffset, Ino, Result, Site, What};
 use extant_ondisk::data_sums;
 
@@ -18,7 +19,7 @@ impl DataChecksums<'_> {
         buf: &mut [u8],
     ) -> Result<()> {
         let size = self.volume.block_size();
-        let checksums = self.load_checksums(first, (buf.len() >> size.log2()) as u32)?;
+        let checksums = self.load_checksums(first, len_u32(buf.len() >> size.log2()))?;
         self.volume.device().read_at(size.start_of(first), buf)?;
         self.verify(ino, first, &checksums, buf)
     }

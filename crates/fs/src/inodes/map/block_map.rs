@@ -14,6 +14,7 @@ pub(crate) mod change;
 use super::{Run, Target};
 use crate::inodes::file::FileRef;
 use crate::volume::Volume;
+use extant_base::narrow::len_u32;
 use extant_base::{BlockNr, LogicalBlock, Result, Site, What};
 use extant_ondisk::block_map::{DIRECT, Path, ROOT_SLOTS, check_pointer, pointer};
 
@@ -79,7 +80,7 @@ fn read_slot(
     let valid = volume.geometry().block_range();
     let Some(first) = check_pointer(bytes, slot, &valid, at)? else {
         let zeros = (slot + 1..).take_while(|n| pointer(bytes, *n) == Some(0));
-        return Ok(Slot::Hole { slots: 1 + zeros.take(limit as usize - 1).count() as u32 });
+        return Ok(Slot::Hole { slots: 1 + len_u32(zeros.take(limit as usize - 1).count()) });
     };
     if !runs {
         return Ok(Slot::Block { first, slots: 1 });
@@ -88,7 +89,7 @@ fn read_slot(
     let follows = |n: u32| {
         valid.contains(&next(n)) && pointer(bytes, slot + 1 + n).map(u64::from) == Some(next(n))
     };
-    let more = (0..limit - 1).take_while(|n| follows(*n)).count() as u32;
+    let more = len_u32((0..limit - 1).take_while(|n| follows(*n)).count());
     Ok(Slot::Block { first, slots: 1 + more })
 }
 

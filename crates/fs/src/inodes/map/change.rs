@@ -18,6 +18,7 @@ use crate::space::preallocation::Growth;
 use crate::space::reservations::Allowance;
 use crate::state::inode::Body;
 use crate::volume::Volume;
+use extant_base::narrow::fits_u32;
 use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
 use extant_journal::Handle;
 use extant_ondisk::extent::{Extent, ExtentState, MAX_LEN};
@@ -322,7 +323,7 @@ impl FileMut<'_> {
             let in_use = |cluster: u64, body: &Body| {
                 // At most 2^32 - 2, since the cluster starts at or before a block of the file.
                 Ok::<_, Error>(
-                    self.volume.file(body).cluster_of(LogicalBlock(cluster as u32))?.is_some(),
+                    self.volume.file(body).cluster_of(LogicalBlock(fits_u32(cluster)))?.is_some(),
                 )
             };
             start = if in_use(first, self.body)? { first + ratio } else { first };

@@ -14,6 +14,7 @@ use crate::inodes::map::Run;
 use crate::inodes::map::steps::{STEP_REVOKES, STEP_RUNS};
 use crate::state::inode::Body;
 use crate::volume::Volume;
+use extant_base::narrow::{fits_u32, len_u32};
 use extant_base::{Error, Result};
 use extant_journal::{Credits, Handle};
 use extant_ondisk::block_map::pointers_per_block;
@@ -188,7 +189,7 @@ impl VolumeCredits<'_> {
     /// or undoing that.
     pub(crate) fn migrate(self, extents: u32, pointers: u32) -> Credits {
         // A header and entries have 12 bytes each. There are fewer inner nodes than leaves.
-        let in_node = (self.volume.block_size().bytes() as u32 - 12) / 12;
+        let in_node = (len_u32(self.volume.block_size().bytes()) - 12) / 12;
         let nodes = 2 * extents.div_ceil(in_node) + MAX_DEPTH as u32;
         Credits {
             blocks: self.store() + nodes + self.groups(nodes + pointers),
@@ -198,8 +199,8 @@ impl VolumeCredits<'_> {
 
     /// Moving inline content into blocks: as many as an inode can hold, and the inode.
     pub(crate) fn inline(self) -> Credits {
-        let blocks =
-            self.volume.block_size().blocks_for(self.volume.geometry().inode_size() as u64) as u32;
+        let inode = self.volume.geometry().inode_size() as u64;
+        let blocks = fits_u32(self.volume.block_size().blocks_for(inode));
         let nodes = 6 + self.groups(6) + self.checksums(1);
         Credits::blocks(self.store() + blocks * nodes)
     }

@@ -13,6 +13,7 @@ use crate::inodes::map::LOGICAL_END;
 use crate::inodes::map::extent::{insert, node, truncate};
 use crate::inodes::map::used::Used;
 use crate::state::inode::Body;
+use extant_base::narrow::{fits_u32, len_u32};
 use extant_base::{BlockNr, Error, Result};
 use extant_journal::{Credits, Ineligible};
 use extant_ondisk::block_map::DIRECT;
@@ -46,7 +47,7 @@ impl FileMut<'_> {
 
     fn migrate_to_extents(&mut self) -> Result<()> {
         let (runs, pointers) = self.as_ref().read_pointers()?;
-        let credits = self.volume.credits().migrate(runs.len() as u32, pointers.len() as u32);
+        let credits = self.volume.credits().migrate(len_u32(runs.len()), len_u32(pointers.len()));
         let handle = self.volume.journal().start(credits)?;
         self.volume.context().require_full_commit(&handle, Ineligible::Migrate);
         let mut new = self.body.clone();
@@ -133,7 +134,7 @@ impl FileMut<'_> {
                 return refused();
             }
             let slots = new.disk.i_block.chunks_exact_mut(4).skip(logical.0 as usize);
-            for (slot, block) in slots.zip(start.0 as u32..=(end - 1) as u32) {
+            for (slot, block) in slots.zip(fits_u32(start.0)..=fits_u32(end - 1)) {
                 slot.copy_from_slice(&block.to_le_bytes());
             }
         }

@@ -10,6 +10,7 @@
 use crate::inodes::file::FileRef;
 use crate::state::inode::Body;
 use crate::volume::Volume;
+use extant_base::narrow::len_u32;
 use extant_base::{BlockNr, Ino, LogicalBlock, Result, Site, What};
 use extant_ondisk::block_map::{DIRECT, ROOT_SLOTS, check_pointer, pointers_per_block};
 use extant_ondisk::extent::{ExtentNode, NodeRules};
@@ -46,7 +47,7 @@ impl FileRef<'_> {
             return walk.node(&root, &rules);
         }
         let mut first = 0;
-        for slot in 0..ROOT_SLOTS as u32 {
+        for slot in 0..len_u32(ROOT_SLOTS) {
             let levels = (slot + 1).saturating_sub(DIRECT);
             walk.slot(&self.body.disk.i_block, slot, levels, first, Site::of_ino(self.ino()))?;
             first += walk.reach(levels);

@@ -12,6 +12,7 @@
 use crate::inodes::file::{FileMut, FileRef};
 use crate::state::inode::Body;
 use crate::volume::Volume;
+use extant_base::narrow::{fits_u32, len_u32};
 use extant_base::{BlockNr, Error, LogicalBlock, Result, Site, What};
 use extant_journal::Handle;
 use extant_ondisk::block_map::{self, Path};
@@ -200,7 +201,7 @@ fn clear(
     let most = block_map::max_blocks(file.volume.block_size());
     let end = u64::from(range.end).min(most);
     // The four trees of i_block, from the right: slots 14, 13, 12, then the direct pointers.
-    for slot in (0..block_map::ROOT_SLOTS as u32).rev() {
+    for slot in (0..len_u32(block_map::ROOT_SLOTS)).rev() {
         let (first, below) = root_slot(file.volume, slot);
         let from = u64::from(range.start).max(first);
         let to = end.min(first + below);
@@ -263,14 +264,14 @@ impl Subtree {
         }
         let p = u64::from(block_map::pointers_per_block(file.volume.block_size()));
         let below = p.pow(self.levels);
-        let low = (range.start - self.first) / below;
-        let high = (range.end - 1 - self.first) / below;
+        // At most 16384 pointers in a block.
+        let low = fits_u32((range.start - self.first) / below);
+        let high = fits_u32((range.end - 1 - self.first) / below);
         for slot in (low..=high).rev() {
-            let slot32 = slot as u32; // at most 16384 pointers in a block
-            let Some(child) = pointer(file.as_ref(), Some(self.block), slot32)? else {
+            let Some(child) = pointer(file.as_ref(), Some(self.block), slot)? else {
                 continue;
             };
-            let first = self.first + slot * below;
+            let first = self.first + u64::from(slot) * below;
             if self.levels > 0 {
                 let tree = Subtree { block: child, first, levels: self.levels - 1 };
                 let part = range.start.max(first)..range.end.min(first + below);
@@ -279,10 +280,10 @@ impl Subtree {
                     Cleared::Kept => continue,
                     Cleared::Empty => {}
                 }
-                set_pointer(file.volume, file.body, handle, Some(self.block), slot32, None)?;
+                set_pointer(file.volume, file.body, handle, Some(self.block), slot, None)?;
                 file.free_metadata(handle, child)?;
             } else {
-                set_pointer(file.volume, file.body, handle, Some(self.block), slot32, None)?;
+                set_pointer(file.volume, file.body, handle, Some(self.block), slot, None)?;
                 if !removed(file.body, Removed::Data(child))? {
                     return Ok(Cleared::Stopped);
                 }
