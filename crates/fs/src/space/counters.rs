@@ -10,6 +10,7 @@
 //! the group is first used.
 
 use crate::space::group::Groups;
+use extant_base::narrow::len_u32;
 use extant_base::{BlockNr, CachePadded, Error, GroupNr, Result};
 use extant_ondisk::geometry::Geometry;
 use extant_ondisk::group_desc::GroupDesc;
@@ -140,7 +141,7 @@ impl Groups {
         let follows = |n: &u32| {
             self.context().geometry().desc_block(*n) == Some(BlockNr(first + u64::from(n - k)))
         };
-        let count = 1 + (k + 1..end).take_while(follows).count() as u32;
+        let count = 1 + len_u32((k + 1..end).take_while(follows).count());
         if count > 1 {
             // A later read of the block returns the error.
             let _ = self.context().journal().cache().prefetch(BlockNr(first), count);

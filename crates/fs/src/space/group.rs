@@ -22,6 +22,7 @@ use crate::space::group_edit::Map;
 use crate::space::pending::Pending;
 use crate::space::preallocation::Held;
 use extant_base::lock::{Mutex, Rank};
+use extant_base::narrow::{fits_u32, len_u32};
 use extant_base::{BlockNr, GroupNr, Ino, Result, Site, What};
 use extant_journal::MetaBlock;
 use extant_ondisk::bitmap;
@@ -240,7 +241,7 @@ impl Groups {
         let size = self.context.geometry().desc_size();
         let count = self.context.geometry().descs_per_block();
         let is_right = |bytes: &[u8], n: usize| {
-            let group = GroupNr(k * count + n as u32);
+            let group = GroupNr(k * count + len_u32(n));
             let desc = &bytes[n * size..][..size];
             let is_none = group.0 >= self.context.geometry().groups_count();
             (is_none || checksum_is_right(desc, group, self.context.checksums())).into()
@@ -394,7 +395,7 @@ impl Groups {
                 return Err(at.corrupt(What::BitmapChecksum));
             }
         }
-        match bitmap::next_zero(bytes, bits..bytes.len() as u32 * 8) {
+        match bitmap::next_zero(bytes, bits..len_u32(bytes.len()) * 8) {
             Some(bit) => Err(at.offset(bit as usize / 8).corrupt(What::BitmapPadding)),
             None => Ok(()),
         }
@@ -418,7 +419,7 @@ impl Groups {
             let (start, end) = (run.start.max(blocks.start), run.end.min(blocks.end));
             (start < end).then(|| {
                 // Within the group, whose bitmap has at most 8 × 65536 bits.
-                let bit = |block: u64| ((block - blocks.start) / ratio) as u32;
+                let bit = |block: u64| fits_u32((block - blocks.start) / ratio);
                 bit(start)..bit(end - 1) + 1
             })
         })
@@ -432,7 +433,7 @@ impl Groups {
         let clusters = self.context.geometry().clusters_in_group(nr).unwrap_or(0);
         if let Some(base) = self.context.geometry().base_blocks(nr) {
             let taken = (base.end - base.start).div_ceil(ratio).min(clusters.into());
-            bitmap::set_range(&mut bytes, 0..taken as u32);
+            bitmap::set_range(&mut bytes, 0..fits_u32(taken));
         }
         for run in self.own_metadata(nr, desc) {
             bitmap::set_range(&mut bytes, run);

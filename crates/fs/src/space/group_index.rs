@@ -15,6 +15,7 @@
 //! the result as a hint.
 
 use crate::space::group::Groups;
+use extant_base::narrow::len_u8;
 use extant_base::{Error, GroupNr, Result};
 use extant_ondisk::group_desc::GroupDesc;
 use std::ops::Range;
@@ -30,7 +31,7 @@ const UNKNOWN: u8 = 0xFF;
 
 /// The level of a longest free run of `len` clusters; 0 when there is none.
 pub(crate) fn level_of(len: u32) -> u8 {
-    (u32::BITS - len.leading_zeros()).min(LEVELS as u32) as u8
+    len_u8(((u32::BITS - len.leading_zeros()) as usize).min(LEVELS))
 }
 
 /// The lowest level whose every group surely holds a run of `want` clusters.

@@ -26,6 +26,7 @@ use crate::space::group_index::{level_of, sure_level};
 use crate::space::preallocation::{Hold, Preallocations};
 use crate::space::reservations::Allowance;
 use crate::space::stripes::Stripes;
+use extant_base::narrow::fits_u32;
 use extant_base::{Error, GroupNr, Result};
 use extant_journal::Handle;
 use extant_ondisk::bitmap;
@@ -350,7 +351,7 @@ fn groups_below(geometry: &Geometry, below: u64) -> u32 {
     }
     let blocks = below.saturating_sub(geometry.first_data_block().0);
     // Fewer groups than the volume has.
-    (blocks / u64::from(geometry.blocks_per_group())) as u32
+    fits_u32(blocks / u64::from(geometry.blocks_per_group()))
 }
 
 #[cfg(test)]

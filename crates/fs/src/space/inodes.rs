@@ -12,6 +12,7 @@ use crate::space::bulk::BulkCursor;
 use crate::space::free_extents::Span;
 use crate::space::free_space::FreeSpace;
 use crate::space::group_edit::{GroupBlocks, GroupEdit, Map};
+use extant_base::narrow::fits_u32;
 use extant_base::{Error, GroupNr, Ino, Result, Site, What};
 use extant_journal::{Change, Handle, Ineligible};
 
@@ -62,7 +63,7 @@ impl<'a> InodeNumbers<'a> {
             InodeGoal::Directory { parent } => self.directory_group(parent).0,
         };
         for n in 0..groups {
-            let nr = GroupNr((u64::from(first) + u64::from(n)).rem_euclid(groups.into()) as u32);
+            let nr = group_after(first, n, groups);
             match self.allocate_in(handle, nr, directory) {
                 Ok(Some(ino)) => {
                     if matches!(goal, InodeGoal::InOrder) {
@@ -82,10 +83,10 @@ impl<'a> InodeNumbers<'a> {
     /// directories, otherwise the first one, from the parent's on; in both cases among groups that
     /// are no worse than the average.
     fn directory_group(&self, parent: Ino) -> GroupNr {
-        let groups = i64::from(self.space.context().geometry().groups_count());
-        let inodes = self.space.counters().inodes() / groups;
-        let clusters = self.space.counters().clusters() / groups;
-        let dirs = self.space.counters().dirs() / groups;
+        let groups = self.space.context().geometry().groups_count();
+        let inodes = self.space.counters().inodes() / i64::from(groups);
+        let clusters = self.space.counters().clusters() / i64::from(groups);
+        let dirs = self.space.counters().dirs() / i64::from(groups);
         let spread = parent == Ino::ROOT;
         let slack = if spread {
             0
@@ -95,8 +96,8 @@ impl<'a> InodeNumbers<'a> {
         let start = self.space.groups().of_inode(parent).0;
         let mut best: Option<(u32, GroupNr)> = None;
         // A bounded number of descriptors keeps the cost constant on huge volumes.
-        for n in 0..(groups.min(256) as u32) {
-            let nr = GroupNr((u64::from(start) + u64::from(n)).rem_euclid(groups as u64) as u32);
+        for n in 0..groups.min(256) {
+            let nr = group_after(start, n, groups);
             let Ok(desc) = self.space.groups().descriptor(nr) else { continue };
             let fits = i64::from(desc.free_inodes) >= (inodes - slack * 4).max(1)
                 && i64::from(desc.free_clusters) >= clusters - slack * 4
@@ -245,4 +246,9 @@ impl<'a> InodeNumbers<'a> {
         }
         Ok(fresh)
     }
+}
+
+/// The `n`th group after `first`; group 0 follows the last of `groups`.
+fn group_after(first: u32, n: u32, groups: u32) -> GroupNr {
+    GroupNr(fits_u32((u64::from(first) + u64::from(n)) % u64::from(groups)))
 }

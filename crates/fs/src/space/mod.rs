@@ -158,9 +158,9 @@ impl Space {
         u64::try_from(self.free_space.counters().clusters() - reserved).unwrap_or(0)
     }
 
-    /// Free inodes of all groups.
+    /// Free inodes of all groups; never below 0.
     pub(crate) fn free_inodes(&self) -> u32 {
-        self.free_space.counters().inodes().max(0) as u32
+        u32::try_from(self.free_space.counters().inodes().max(0)).unwrap_or(u32::MAX)
     }
 
     /// The freed blocks that stay marked as used, as (first, how many). None without

@@ -17,6 +17,7 @@ use crate::space::free_extents::Span;
 use crate::space::free_space::FreeSpace;
 use crate::space::group_edit::release_pending;
 use extant_base::lock::{Mutex, Rank};
+use extant_base::narrow::low_u32;
 use extant_base::{CachePadded, Error, GroupNr, Result, Tid};
 use extant_journal::Handle;
 use std::collections::VecDeque;
@@ -133,7 +134,7 @@ impl PendingGroups {
     /// The next entry whose transaction is durable.
     fn next_durable(&self, is_durable: impl Fn(Tid) -> bool) -> Option<(Tid, GroupNr)> {
         let oldest = self.oldest.load(Ordering::Acquire);
-        if oldest & SOME == 0 || !is_durable(Tid(oldest as u32)) {
+        if oldest & SOME == 0 || !is_durable(Tid(low_u32(oldest))) {
             return None;
         }
         self.queue.lock().front().copied().filter(|&(tid, _)| is_durable(tid))

@@ -20,6 +20,7 @@ use crate::space::free_extents::Span;
 use crate::space::free_space::FreeSpace;
 use crate::space::group_edit::{GroupBlocks, GroupEdit, Map, release_preallocation};
 use extant_base::lock::{Mutex, Rank};
+use extant_base::narrow::fits_u32;
 use extant_base::{GroupNr, Ino, Result};
 use extant_journal::Handle;
 use hashbrown::HashMap;
@@ -68,7 +69,7 @@ impl Hold {
         let size = context.block_size();
         let cluster_log2 = size.log2() + context.geometry().log_cluster_ratio();
         let chunk = chunk_bytes(u64::from(growth.end) << size.log2()) >> cluster_log2;
-        let spare = (chunk.min(u64::from(group / 4)) as u32).saturating_sub(want);
+        let spare = fits_u32(chunk.min(u64::from(group / 4))).saturating_sub(want);
         Some(Hold { owner: Owner::Stream(growth.ino), spare })
     }
 }

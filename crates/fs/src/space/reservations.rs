@@ -21,6 +21,7 @@
 
 use crate::context::Context;
 use crate::space::free_space::FreeSpace;
+use extant_base::narrow::fits_u32;
 use extant_base::{Error, Result};
 use extant_ondisk::features::Incompat;
 use std::sync::Arc;
@@ -108,7 +109,7 @@ impl Reservation {
     pub(crate) fn give_back(&mut self, clusters: u64) {
         let less = clusters.min(self.clusters);
         self.clusters -= less;
-        self.reserved.of(self.what).fetch_sub(less as i64, Ordering::SeqCst);
+        self.reserved.of(self.what).fetch_sub(less.cast_signed(), Ordering::SeqCst);
     }
 
     /// Splits `clusters` off, as a reservation of its own.
@@ -202,7 +203,7 @@ impl Reservations {
                 let mut own = self.reservation(ReservedFor::Data, want.into());
                 let short = u64::try_from(-self.clusters_for(space, allowance)).unwrap_or(0);
                 own.give_back(short);
-                (own.clusters as u32, Some(own))
+                (fits_u32(own.clusters), Some(own))
             }
         }
     }
@@ -235,12 +236,12 @@ impl Reservations {
 
     /// Counts held clusters, which were free, as reserved.
     pub(super) fn reserve_held(&self, clusters: u64) {
-        self.reserved.data.fetch_add(clusters as i64, Ordering::SeqCst);
+        self.reserved.data.fetch_add(clusters.cast_signed(), Ordering::SeqCst);
     }
 
     /// Ends that for clusters that are now used, or free again.
     pub(super) fn forget_held(&self, clusters: u64) {
-        self.reserved.data.fetch_sub(clusters as i64, Ordering::SeqCst);
+        self.reserved.data.fetch_sub(clusters.cast_signed(), Ordering::SeqCst);
     }
 
     /// Whether any clusters are reserved.

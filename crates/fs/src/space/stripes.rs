@@ -14,6 +14,7 @@
 //! follow its last ones. Source: ext4(5) `stripe`, mke2fs(8) `stripe_width`.
 
 use extant_base::GroupNr;
+use extant_base::narrow::fits_u32;
 use extant_ondisk::geometry::Geometry;
 use extant_ondisk::superblock::Superblock;
 
@@ -35,7 +36,7 @@ impl Stripes {
         // stripe.
         let start = start.is_multiple_of(ratio).then_some(start / ratio)?;
         // Less than a stripe.
-        let past = (start % u64::from(len)) as u32;
+        let past = fits_u32(start % u64::from(len));
         Some(Stripes { first: (len - past) % len, len })
     }
 

@@ -13,6 +13,7 @@ use crate::inodes::map::Target;
 use crate::state::inode::Body;
 use crate::tree::xattr::list::{Attribute, Stored};
 use crate::volume::Volume;
+use extant_base::narrow::{fits_u32, fits_usize};
 use extant_base::{Error, Ino, LogicalBlock, Result, Site, What};
 use extant_journal::Handle;
 use extant_ondisk::data_sums;
@@ -195,9 +196,9 @@ impl InlineMut<'_> {
             (self.body.disk.size, parts.capacity() as u64)
         };
         let size = self.volume.block_size();
-        let blocks = size.blocks_for(len.min(capacity)) as u32; // at most an inode's worth
+        let blocks = fits_u32(size.blocks_for(len.min(capacity))); // at most an inode's worth
         let mut content = vec![0; blocks as usize * size.bytes()];
-        let kept = len.min(capacity) as usize;
+        let kept = fits_usize(len.min(capacity));
         self.volume.file(self.body).inline_parts()?.read(0, &mut content[..kept]);
         let saved = self.body.clone();
         let flagged = &saved;

@@ -11,6 +11,7 @@
 use crate::state::quota::ledger::{Delta, Ledger};
 use crate::state::quota::limits::Wanted;
 use crate::state::quota::{QuotaHost, quota_inodes};
+use extant_base::narrow::len_u32;
 use extant_base::{Ino, Result};
 use extant_journal::Handle;
 use extant_ondisk::inode::{Inode as DiskInode, InodeFormat};
@@ -134,7 +135,7 @@ impl Quota {
 
     /// How many quota files there are.
     pub(crate) fn len(&self) -> u32 {
-        self.ledgers.len() as u32
+        len_u32(self.ledgers.len())
     }
 
     /// Whether limits are enforced.

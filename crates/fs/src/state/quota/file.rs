@@ -7,6 +7,7 @@
 
 use crate::state::inode::Body;
 use crate::state::quota::QuotaHost;
+use extant_base::narrow::fits_usize;
 use extant_base::{Error, Ino, LogicalBlock, Result, Site, What};
 use extant_journal::{Handle, MetaBlock};
 use extant_ondisk::quota::{QUOTA_BLOCK, QuotaBlock, QuotaInfo, QuotaKind, QuotaStore};
@@ -54,7 +55,7 @@ impl QuotaFile<'_> {
         let size = self.host.context().block_size();
         let logical = u32::try_from(byte >> size.log2());
         let logical = logical.map_err(|_| Error::FileTooLarge)?;
-        Ok((LogicalBlock(logical), byte as usize & (size.bytes() - 1)))
+        Ok((LogicalBlock(logical), fits_usize(byte) & (size.bytes() - 1)))
     }
 
     fn grow(&mut self, block: u32, handle: &Handle<'_>) -> Result<(MetaBlock, usize)> {

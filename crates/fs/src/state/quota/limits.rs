@@ -46,7 +46,8 @@ impl Limit {
             return true;
         }
         let then = used.saturating_add(more);
-        let expired = self.grace_end != 0 && now >= 0 && now as u64 >= self.grace_end;
+        let expired =
+            self.grace_end != 0 && u64::try_from(now).is_ok_and(|now| now >= self.grace_end);
         let over_hard = self.hard != 0 && then > self.hard;
         let over_soft = self.soft != 0 && then > self.soft;
         !(over_hard || over_soft && expired)
@@ -55,7 +56,7 @@ impl Limit {
 
 /// Starts the grace period of usage above its soft limit, and ends that of usage below it.
 pub(super) fn update_grace(entry: &mut QuotaEntry, info: &QuotaInfo, now: i64) {
-    let now = now.max(0) as u64;
+    let now = now.max(0).cast_unsigned();
     let new_end = |over: bool, end: u64, grace: u32| match (over, end) {
         (true, 0) => now.saturating_add(u64::from(grace)),
         (true, end) => end,

@@ -94,7 +94,7 @@ impl Dir<'_> {
         let (step, mut below) = first;
         let mut probe = Probe { info, hash, steps: [empty; DEPTH_MAX], depth: 1, leaf: below };
         probe.steps[0] = step;
-        for _ in 0..info.levels.min(DEPTH_MAX as u8 - 1) {
+        for _ in 0..usize::from(info.levels).min(DEPTH_MAX - 1) {
             let (step, next) = self.node(below, |index| index.search(hash.hash))?;
             probe.steps[probe.depth] = step;
             probe.depth += 1;

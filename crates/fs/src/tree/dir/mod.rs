@@ -30,6 +30,7 @@ use crate::inodes::file::FileRef;
 use crate::inodes::map::Target;
 use crate::state::inode::Body;
 use crate::volume::Volume;
+use extant_base::narrow::fits_u32;
 use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site, What};
 use extant_journal::MetaBlock;
 use extant_ondisk::dirent::{DirFormat, Dirent, EntryKind};
@@ -156,7 +157,7 @@ impl<'a> FileRef<'a> {
             form,
             format: self.dir_format(),
             seed: self.body.seed(self.volume.context()),
-            blocks: blocks as u32,
+            blocks: fits_u32(blocks),
         })
     }
 }

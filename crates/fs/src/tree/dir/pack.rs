@@ -19,6 +19,7 @@ use crate::context::role::Role;
 use crate::inodes::map::Target;
 use crate::tree::dir::DirMut;
 use crate::tree::dir::convert::new_hash_version;
+use extant_base::narrow::{fits_u32, len_u32};
 use extant_base::{BlockNr, Error, Ino, LogicalBlock, Result, Site};
 use extant_journal::{Handle, Ineligible};
 use extant_ondisk::casefold::CaseFold;
@@ -201,14 +202,14 @@ impl DirMut<'_> {
             let at = at as usize;
             if at == 0 {
                 let list = shape.children_of_root();
-                let child = LogicalBlock(list.start as u32);
+                let child = LogicalBlock(len_u32(list.start));
                 let mut root =
                     IndexMut::init_root(bytes, &format, seed, (ino, parent), info, child);
                 shape.fill_index(&mut root, list, &leaves);
                 Role::DirRoot(ino)
             } else if at <= shape.nodes() {
                 let list = shape.children_of(at);
-                let child = LogicalBlock(list.start as u32);
+                let child = LogicalBlock(len_u32(list.start));
                 let mut node = IndexMut::init_node(bytes, &format, seed, child);
                 shape.fill_index(&mut node, list, &leaves);
                 Role::DirNode(ino)
@@ -234,7 +235,7 @@ impl DirMut<'_> {
         each: &mut WriteBlock<'_>,
     ) -> Result<()> {
         self.check_dir_blocks(blocks)?;
-        let blocks = blocks as u32; // fewer than 2^28
+        let blocks = fits_u32(blocks); // fewer than 2^28
         let size = self.volume.block_size();
         if self.body.disk.has_inline_data() {
             self.volume.inline_mut(self.body).end()?;
@@ -310,7 +311,7 @@ impl Dir<'_> {
     ///
     /// Errors: `Exists` for a name that appears twice.
     fn by_name(&self, entries: &[PackEntry<'_>]) -> Result<Vec<u32>> {
-        let mut order: Vec<u32> = (0..entries.len() as u32).collect();
+        let mut order: Vec<u32> = (0..len_u32(entries.len())).collect();
         if self.folds() {
             self.check_folded(entries, &mut order.clone())?;
         }
@@ -352,7 +353,7 @@ impl Dir<'_> {
                 true => hasher.hash(&self.hashed(entry.name)?),
                 false => hasher.hash(entry.name),
             };
-            order.push((u64::from(hash.hash) << 32 | u64::from(hash.minor), n as u32));
+            order.push((u64::from(hash.hash) << 32 | u64::from(hash.minor), len_u32(n)));
         }
         order.sort_unstable();
         // Equal names have equal hashes, so only names with the same hash need to be compared.
@@ -428,7 +429,7 @@ fn cut_leaves(
             at += 1;
         }
     }
-    leaves.push(Leaf { names: start..order.len() as u32, key });
+    leaves.push(Leaf { names: start..len_u32(order.len()), key });
     leaves
 }
 
@@ -516,6 +517,6 @@ impl Shape {
     /// Adds the blocks of `list` to the index, except the first, which is there already.
     fn fill_index(&self, index: &mut IndexMut<'_>, list: Range<usize>, leaves: &[Leaf]) {
         let rest = list.start + 1..list.end;
-        index.extend(rest.map(|at| (leaves[self.first_leaf(at)].key, LogicalBlock(at as u32))));
+        index.extend(rest.map(|at| (leaves[self.first_leaf(at)].key, LogicalBlock(len_u32(at)))));
     }
 }

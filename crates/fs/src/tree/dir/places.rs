@@ -23,6 +23,7 @@ use super::linear::{Names, SCAN_AHEAD};
 use super::nokey::NoKey;
 use super::{Dir, Form};
 use crate::tree::dir::convert::new_hash_version;
+use extant_base::narrow::len_u32;
 use extant_base::{Error, Ino, LogicalBlock, Result, What};
 use extant_ondisk::dirent::{DirBlock, Dirent, EntryKind};
 use extant_ondisk::features::Compat;
@@ -292,7 +293,7 @@ fn take(entry: Result<Dirent<'_>>, place: u64, nokey: Option<&NoKey>, batch: &mu
                     None => batch.names.extend_from_slice(entry.name),
                 }
                 // The names of a few blocks.
-                let name = (start as u32, (batch.names.len() - start) as u32);
+                let name = (len_u32(start), len_u32(batch.names.len() - start));
                 batch.entries.push((place, Ok(Listed { name, ino, kind: entry.kind })));
             }
         }

@@ -17,6 +17,7 @@ use crate::inodes::orphan::ORPHAN_CREDITS;
 use crate::state::inode::Body;
 use crate::tree::dir::insert::InsertPlace;
 use crate::tree::names::Names;
+use extant_base::narrow::fits_u32;
 use extant_journal::Credits;
 use extant_ondisk::extent::ExtentNode;
 use extant_ondisk::features::Incompat;
@@ -31,7 +32,7 @@ const FREE_INODE: u32 = 2;
 /// How many blocks one insert appends at most; see above.
 const APPENDS: u32 = 5;
 /// An inode with more blocks than this is not released in the handle that removed its last name.
-const QUICK_BLOCKS: u64 = 16;
+const QUICK_BLOCKS: u32 = 16;
 
 /// What a further name needs besides the insert: the file's slot, and its orphan record if it had
 /// no name.
@@ -97,7 +98,7 @@ impl VolumeCredits<'_> {
         let mut attributes = if lists.is_empty() { 0 } else { BLOCK + 1 };
         if self.volume.has_incompat(Incompat::EA_INODE) {
             for list in lists {
-                let blocks = self.volume.block_size().blocks_for(list.len() as u64) as u32;
+                let blocks = fits_u32(self.volume.block_size().blocks_for(list.len() as u64));
                 attributes += NEW_INODE + blocks * BLOCK + 3;
             }
         }
@@ -144,7 +145,7 @@ impl FileCredits<'_> {
             (true, false) => 12,
         };
         // A run may extend into a second group.
-        Credits { blocks: ORPHAN_CREDITS + FREE_INODE + runs * 4, revokes: QUICK_BLOCKS as u32 }
+        Credits { blocks: ORPHAN_CREDITS + FREE_INODE + runs * 4, revokes: QUICK_BLOCKS }
     }
 }
 
@@ -164,7 +165,7 @@ impl Names<'_> {
             return true;
         }
         let blocks = body.disk.sectors >> (self.volume.block_size().log2() - 9);
-        if body.file_kind() != FileKind::Regular && blocks > QUICK_BLOCKS {
+        if body.file_kind() != FileKind::Regular && blocks > u64::from(QUICK_BLOCKS) {
             return false;
         }
         match body.disk.has_extents() {

@@ -21,6 +21,7 @@ use crate::inodes::inline::INLINE_NAME;
 use crate::state::inode::Body;
 use crate::tree::xattr::by_name::XattrMode;
 use crate::tree::xattr::{XattrStore, Xattrs, XattrsMut};
+use extant_base::narrow::len_u32;
 use extant_base::{Error, Ino, Result};
 use extant_journal::Handle;
 use extant_ondisk::acl::Acl;
@@ -351,7 +352,8 @@ impl Homes {
 
 /// How many attributes have value inodes.
 fn values(list: &[Attribute]) -> i64 {
-    list.iter().filter(|attribute| matches!(attribute.value, Stored::InInode { .. })).count() as i64
+    let in_inode = |attribute: &&Attribute| matches!(attribute.value, Stored::InInode { .. });
+    len_u32(list.iter().filter(in_inode).count()).into()
 }
 
 /// Bytes of one place as `len` counts them, with `attribute` replacing the one with the same name.

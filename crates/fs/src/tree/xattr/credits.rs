@@ -9,6 +9,7 @@ use crate::context::superblock::SUPERBLOCK_CREDITS;
 use crate::tree::xattr::list::{Attribute, Stored};
 use crate::tree::xattr::{XattrStore, Xattrs};
 use extant_base::Result;
+use extant_base::narrow::{fits_u32, len_u32};
 use extant_journal::Credits;
 use extant_ondisk::features::Incompat;
 
@@ -26,7 +27,7 @@ impl Xattrs<'_> {
         };
         if self.volume.has_incompat(Incompat::EA_INODE) {
             let sizes = self.value_sizes()?;
-            credits.blocks += sizes.len() as u32 + self.volume.quota_accounting().credits(1);
+            credits.blocks += len_u32(sizes.len()) + self.volume.quota_accounting().credits(1);
             // At most one value is created and one is freed.
             let freed =
                 self.volume.xattr_store().value_credits(sizes.into_iter().max().unwrap_or(0));
@@ -49,7 +50,7 @@ impl XattrStore<'_> {
         if len == 0 {
             return Credits::default();
         }
-        let blocks = self.volume.block_size().blocks_for(len) as u32; // at most 16 MiB
+        let blocks = fits_u32(self.volume.block_size().blocks_for(len)); // at most 16 MiB
         let groups = self.volume.geometry().groups_count();
         // Slot, inode bitmap, descriptor, and a block bitmap that was uninitialized; a node or a
         // pointer block; and the bitmap and descriptor of each block, wherever it is.
