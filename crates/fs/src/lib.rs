@@ -61,6 +61,11 @@
 
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
+// Casts that can lose bits are in `extant_base::narrow` only.
+#![cfg_attr(
+    not(test),
+    warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
+)]
 
 mod api;
 mod audit;

@@ -6,6 +6,7 @@ use crate::offline::mkfs::place::{Places, place, static_runs};
 use crate::offline::mkfs::plan::Plan;
 use crate::offline::mkfs::reserved;
 use crate::volume::{Volume, VolumeOptions};
+use extant_base::narrow::fits_u32;
 use extant_base::{BlockNr, ByteOffset, GroupNr, Result};
 use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_crc32c::crc32c;
@@ -295,8 +296,8 @@ fn block_bitmap(
     let ratio = geometry.log_cluster_ratio();
     let mut used = 0;
     for run in here {
-        let first = ((run.start - blocks.start) >> ratio) as u32;
-        let last = ((run.end - 1 - blocks.start) >> ratio) as u32;
+        let first = fits_u32((run.start - blocks.start) >> ratio);
+        let last = fits_u32((run.end - 1 - blocks.start) >> ratio);
         used += bitmap::set_range(&mut bytes, first..last + 1);
     }
     let clusters = geometry.clusters_in_group(nr).unwrap_or(0);

@@ -87,9 +87,8 @@ fn take(geometry: &Geometry, cursor: &mut u64, len: u64) -> Result<BlockNr> {
 pub(crate) fn static_runs(geometry: &Geometry, places: &[Places]) -> Vec<Range<u64>> {
     let itable = u64::from(geometry.itable_blocks());
     let mut runs: Vec<Range<u64>> = Vec::with_capacity(places.len() * 4);
-    for (nr, group) in places.iter().enumerate() {
-        if let Some(base) = geometry.base_blocks(GroupNr(nr as u32)).filter(|base| !base.is_empty())
-        {
+    for (nr, group) in (0..).zip(places) {
+        if let Some(base) = geometry.base_blocks(GroupNr(nr)).filter(|base| !base.is_empty()) {
             runs.push(base);
         }
         for (start, len) in

@@ -10,6 +10,7 @@
 //! Source: e2fsprogs' mke2fs(8) and observed volumes.
 
 use crate::offline::mkfs::options::{InodeCount, JournalSize, MkfsOptions};
+use extant_base::narrow::{fits_u16, fits_u32, len_u32, low_u8};
 use extant_base::{BlockSize, Error, Result, Site};
 use extant_ondisk::features::{Compat, Features, Incompat, RoCompat};
 use extant_ondisk::geometry::Geometry;
@@ -111,7 +112,7 @@ impl Plan {
                 raid_stride: options.stride,
                 raid_stripe_width: options.stripe_width,
                 log_groups_per_flex: if features.incompat.contains(Incompat::FLEX_BG) {
-                    options.flex_groups.max(1).ilog2() as u8
+                    low_u8(options.flex_groups.max(1).ilog2())
                 } else {
                     0
                 },
@@ -128,9 +129,8 @@ impl Plan {
             orphan_blocks: 0,
         };
         plan.fit_groups(options)?;
-        plan.superblock.reserved_blocks = (plan.superblock.blocks_count as f64
-            * options.reserved_percent.clamp(0.0, 50.0)
-            / 100.0) as u64;
+        plan.superblock.reserved_blocks =
+            percent_of(plan.superblock.blocks_count, options.reserved_percent.clamp(0.0, 50.0));
         plan.size_journal(options)?;
         plan.size_orphan_file();
         plan.superblock.check_fields(Site::NOWHERE)?;
@@ -156,7 +156,7 @@ impl Plan {
                 .map_err(|_| Error::Invalid("more than 2^32 inodes: choose fewer"))?;
             size_descriptors(sb, options, groups);
             if sb.features.compat.contains(Compat::SPARSE_SUPER2) {
-                let last = (groups - 1) as u32;
+                let last = fits_u32(groups - 1);
                 sb.backup_bgs = match options.backups {
                     0 => [0, 0],
                     1 => [u32::from(last > 0), 0],
@@ -165,7 +165,7 @@ impl Plan {
                 };
             }
             let geometry = Geometry::new(sb)?;
-            let last = extant_base::GroupNr((groups - 1) as u32);
+            let last = extant_base::GroupNr(fits_u32(groups - 1));
             let have = u64::from(geometry.blocks_in_group(last).unwrap_or(0));
             let base = geometry.base_blocks(last).map_or(0, |blocks| blocks.end - blocks.start);
             let overhead = base + 2 + u64::from(geometry.itable_blocks());
@@ -204,10 +204,10 @@ impl Plan {
             ));
         }
         self.fast_commit_blocks = match sb.features.compat.contains(Compat::FAST_COMMIT) {
-            true => fast_commit_blocks(blocks) as u32,
+            true => fits_u32(fast_commit_blocks(blocks)),
             false => 0,
         };
-        self.journal_blocks = blocks as u32 + self.fast_commit_blocks;
+        self.journal_blocks = fits_u32(blocks) + self.fast_commit_blocks;
         Ok(())
     }
 
@@ -341,7 +341,7 @@ fn cluster_ratio(options: &MkfsOptions, block_size: BlockSize, bigalloc: bool) -
     }
     let bytes = match options.cluster_bytes {
         Some(bytes) => bytes,
-        None => block_size.bytes() as u32 * 16,
+        None => len_u32(block_size.bytes()) * 16,
     };
     if !bytes.is_power_of_two() || !(block_size.bytes()..=256 << 20).contains(&(bytes as usize)) {
         return Err(Error::Invalid("a cluster is a power of two, from one block to 256 MiB"));
@@ -359,7 +359,7 @@ fn clusters_per_group(
     features: &Features,
     log_ratio: u32,
 ) -> Result<u32> {
-    let bitmap = block_size.bytes() as u32 * 8;
+    let bitmap = len_u32(block_size.bytes()) * 8;
     let Some(blocks) = options.blocks_per_group else {
         return Ok(bitmap.min(COUNTER_MAX));
     };
@@ -425,7 +425,7 @@ fn inodes_per_group(sb: &Superblock, options: &MkfsOptions, groups: u64) -> Resu
         }
         each = most;
     }
-    Ok(each as u32)
+    Ok(fits_u32(each))
 }
 
 /// Reserves space for a descriptor table that may grow, or switches to `meta_bg`.
@@ -451,7 +451,17 @@ fn size_descriptors(sb: &mut Superblock, options: &MkfsOptions, groups: u64) {
         sb.features.compat.remove(Compat::RESIZE_INODE);
         return;
     }
-    sb.reserved_gdt_blocks = reserved as u16; // at most a quarter of 64 KiB
+    sb.reserved_gdt_blocks = fits_u16(fits_u32(reserved)); // at most a quarter of 64 KiB
+}
+
+/// `percent` of a number of blocks, rounded down.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "the percentage is from 0 to 50, and a fraction of a block is dropped"
+)]
+fn percent_of(blocks: u64, percent: f64) -> u64 {
+    (blocks as f64 * percent / 100.0) as u64
 }
 
 fn seed_words(seed: [u8; 16]) -> [u32; 4] {

@@ -19,6 +19,7 @@ use crate::space::reservations::Allowance;
 use crate::state::inode::Body;
 use crate::tree::usage::Usage;
 use crate::volume::Volume;
+use extant_base::narrow::{fits_u32, high_u32, len_u32, low_u32};
 use extant_base::{BlockNr, ByteOffset, Error, GroupNr, Ino, Result, Site, Tid};
 use extant_journal::{Credits, Handle};
 use extant_ondisk::block_map::pointers_per_block;
@@ -129,7 +130,7 @@ fn lost_and_found(volume: &Volume, options: &MkfsOptions) -> Result<()> {
     let ino = volume.space().allocate_inode(&handle, InodeGoal::InOrder, true)?;
     let mut body = fresh(volume, ino, 0o040_700, 2)?;
     (body.disk.uid, body.disk.gid) = options.root_owner;
-    let blocks = (16_384 / volume.block_size().bytes() as u32).clamp(2, 12);
+    let blocks = (16_384 / len_u32(volume.block_size().bytes())).clamp(2, 12);
     directory(&mut volume.file_mut(&mut body), &handle, Ino::ROOT, blocks)?;
     body.store(volume, &handle)?;
 
@@ -159,26 +160,27 @@ fn resize_inode(volume: &Volume) -> Result<()> {
     // The reserved blocks follow the descriptor blocks.
     let table = geometry.desc_block(0).ok_or(Error::NotFound)?.0;
     let base = table + u64::from(geometry.desc_blocks());
-    let reserved = u64::from(volume.at_open().reserved_gdt_blocks);
+    let reserved = u32::from(volume.at_open().reserved_gdt_blocks);
     let block = volume.journal().cache().get_new(double)?;
     {
         let block = block.write(&handle)?;
         let mut bytes = block.bytes_mut();
         for n in 0..reserved {
-            let slot = (u64::from(geometry.desc_blocks()) + n) % u64::from(per_block);
-            put_pointer(&mut bytes, slot as usize, base + n);
+            let slot = (geometry.desc_blocks() + n) % per_block;
+            put_pointer(&mut bytes, slot as usize, base + u64::from(n));
         }
     }
     for n in 0..reserved {
-        let list = volume.journal().cache().get_new(BlockNr(base + n))?;
+        let first = BlockNr(base + u64::from(n));
+        let list = volume.journal().cache().get_new(first)?;
         let list = list.write(&handle)?;
         let mut bytes = list.bytes_mut();
-        for (slot, copy) in geometry.reserved_copies(BlockNr(base + n)).enumerate() {
+        for (slot, copy) in geometry.reserved_copies(first).enumerate() {
             put_pointer(&mut bytes, slot, copy.0);
         }
     }
     // Each of these blocks counts as a cluster, even where several share one.
-    let blocks = 1 + reserved * geometry.super_groups().count() as u64;
+    let blocks = 1 + u64::from(reserved) * geometry.super_groups().count() as u64;
     body.disk.sectors = volume.context().sectors(blocks * u64::from(geometry.cluster_ratio()));
     put_pointer(&mut body.disk.i_block, 13, double.0);
     body.store(volume, &handle)?;
@@ -217,8 +219,9 @@ fn resize_body(volume: &Volume) -> Result<Body> {
     Ok(body)
 }
 
+// A volume of more than 2^32 blocks has no reserved descriptor blocks.
 fn put_pointer(bytes: &mut [u8], slot: usize, block: u64) {
-    bytes[slot * 4..slot * 4 + 4].copy_from_slice(&(block as u32).to_le_bytes());
+    bytes[slot * 4..slot * 4 + 4].copy_from_slice(&fits_u32(block).to_le_bytes());
 }
 
 /// Inode 8: an empty log, in one run near the middle of the volume if there is one.
@@ -280,8 +283,8 @@ pub(crate) fn copy_map(sb: &mut Superblock, body: &Body) {
     for (word, bytes) in sb.jnl_blocks.iter_mut().zip(body.disk.i_block.chunks_exact(4)) {
         *word = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
     }
-    sb.jnl_blocks[15] = (body.disk.size >> 32) as u32;
-    sb.jnl_blocks[16] = body.disk.size as u32;
+    sb.jnl_blocks[15] = high_u32(body.disk.size);
+    sb.jnl_blocks[16] = low_u32(body.disk.size);
 }
 
 /// The hidden quota files, with the usage so far: lost+found and the root.

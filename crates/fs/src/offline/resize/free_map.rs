@@ -7,6 +7,7 @@
 //! ```
 
 use crate::volume::Volume;
+use extant_base::narrow::{fits_u32, fits_usize, len_u32};
 use extant_base::{BlockNr, Error, GroupNr, Result};
 use extant_ondisk::bitmap;
 use extant_ondisk::geometry::Geometry;
@@ -36,7 +37,7 @@ impl FreeMap {
                 volume.space().block_bitmap(nr)?.with(|bytes| Box::from(bytes));
             let clusters = geometry.clusters_in_group(nr).unwrap_or(0);
             let stay = (end.min(blocks.end) - blocks.start) >> geometry.log_cluster_ratio();
-            bitmap::set_range(&mut bytes, (stay as u32).min(clusters)..clusters);
+            bitmap::set_range(&mut bytes, fits_u32(stay).min(clusters)..clusters);
             free.push(bitmap::count_zeros(&bytes, 0..clusters));
             groups.push(bytes);
         }
@@ -53,7 +54,7 @@ impl FreeMap {
             if self.free[g] == 0 || best.is_some_and(|(_, _, len)| self.free[g] <= len) {
                 continue;
             }
-            let clusters = self.geometry.clusters_in_group(GroupNr(g as u32)).unwrap_or(0);
+            let clusters = self.geometry.clusters_in_group(GroupNr(len_u32(g))).unwrap_or(0);
             for run in bitmap::zero_runs(&self.groups[g], 0..clusters) {
                 let len = (run.end - run.start).min(want);
                 if best.is_none_or(|(_, _, most)| len > most) {
@@ -71,7 +72,7 @@ impl FreeMap {
         bitmap::set_range(&mut self.groups[g], start..start + len);
         self.free[g] -= len;
         self.cursor = g;
-        let first = self.geometry.block_of_bit(GroupNr(g as u32), start).ok_or(Error::NoSpace)?;
+        let first = self.geometry.block_of_bit(GroupNr(len_u32(g)), start).ok_or(Error::NoSpace)?;
         Ok((first, len))
     }
 
@@ -96,7 +97,7 @@ impl FreeMap {
         for (first, blocks) in std::mem::take(&mut self.freed) {
             let ratio = u64::from(self.geometry.cluster_ratio());
             let end = (first.0 + blocks).min(self.end);
-            for block in (first.0 / ratio * ratio..end).step_by(ratio as usize) {
+            for block in (first.0 / ratio * ratio..end).step_by(fits_usize(ratio)) {
                 let place = self.geometry.bit_of_block(BlockNr(block));
                 let Some((nr, bit)) = place.filter(|(nr, _)| (nr.0 as usize) < self.groups.len())
                 else {

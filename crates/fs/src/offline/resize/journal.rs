@@ -13,6 +13,7 @@ use super::shrink::Shrink;
 use super::tree::joined;
 use crate::inodes::map::used::Used;
 use crate::state::inode::Body;
+use extant_base::narrow::fits_usize;
 use extant_base::{BlockNr, ByteOffset, Error, Ino, LogicalBlock, Result};
 use extant_blockdev::BlockDevice;
 use extant_journal::Log;
@@ -139,7 +140,7 @@ impl Shrink<'_> {
         let at = ByteOffset(at / SECTOR * SECTOR);
         let staged = self.exclusive.staged.device();
         let mut switch = || {
-            let mut sector = [0; SECTOR as usize];
+            let mut sector = [0; fits_usize(SECTOR)];
             staged.read_at(at, &mut sector)?;
             // A move changes only the map and its checksum, which are in the first 512 bytes of a
             // slot.

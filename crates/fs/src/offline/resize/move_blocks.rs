@@ -14,6 +14,7 @@ use super::tree::joined;
 use crate::inodes::map::used::Used;
 use crate::inodes::map::{LOGICAL_END, Target};
 use crate::state::inode::Body;
+use extant_base::narrow::fits_u32;
 use extant_base::{BlockNr, Ino, Result, Site, What};
 use extant_ondisk::extent::{Extent, ExtentState};
 use extant_ondisk::features::Compat;
@@ -137,7 +138,7 @@ impl Shrink<'_> {
             if start < self.end {
                 // The end is the end of a cluster, so the remaining part shares no cluster with the
                 // part to move.
-                let stay = left.len.min((self.end - start).min(u32::MAX.into()) as u32);
+                let stay = fits_u32(u64::from(left.len).min(self.end - start));
                 out.push(Extent { len: stay, ..left });
                 left = rest_of(left, stay);
                 continue;
@@ -151,7 +152,7 @@ impl Shrink<'_> {
                 return Ok(());
             };
             let reach = origin + (old + clusters) * ratio - start;
-            let len = left.len.min(reach.min(u32::MAX.into()) as u32);
+            let len = fits_u32(u64::from(left.len).min(reach));
             let physical = BlockNr(origin + new * ratio + (start - origin - old * ratio));
             out.push(Extent { len, physical, ..left });
             left = rest_of(left, len);
@@ -180,7 +181,7 @@ impl Shrink<'_> {
         let (ratio, origin) = (u64::from(geometry.cluster_ratio()), geometry.first_data_block().0);
         // Within one group, so that one move changes one bitmap on each side.
         let per_group = u64::from(geometry.clusters_per_group());
-        let want = want.min(per_group - cluster % per_group).min(u32::MAX.into()) as u32;
+        let want = fits_u32(want.min(per_group - cluster % per_group));
         let (first, got) = self.free.take(want)?;
         let from = BlockNr(origin + cluster * ratio);
         // A cluster may contain written and unwritten blocks, so all of it is copied.

@@ -8,6 +8,7 @@
 
 use super::shrink::{CREDITS, Shrink};
 use crate::state::inode::Body;
+use extant_base::narrow::{fits_u32, len_u32};
 use extant_base::{BlockNr, Error, Ino, Result, Site};
 use extant_ondisk::block_map::{DIRECT, ROOT_SLOTS, check_pointer, pointers_per_block};
 
@@ -15,7 +16,7 @@ impl Shrink<'_> {
     /// Moves the blocks of an inode with a block map that are beyond the new end.
     pub(super) fn move_pointers(&mut self, body: &mut Body) -> Result<()> {
         let ino = body.ino();
-        for slot in 0..ROOT_SLOTS as u32 {
+        for slot in 0..len_u32(ROOT_SLOTS) {
             let range = self.volume.geometry().block_range();
             let at = Site::of_ino(ino);
             let Some(block) = check_pointer(&body.disk.i_block, slot, &range, at)? else {
@@ -92,5 +93,5 @@ impl Shrink<'_> {
 fn put(bytes: &mut [u8], slot: u32, block: BlockNr) {
     let at = slot as usize * 4;
     // `move_block` returns no block number that does not fit.
-    bytes[at..at + 4].copy_from_slice(&(block.0 as u32).to_le_bytes());
+    bytes[at..at + 4].copy_from_slice(&fits_u32(block.0).to_le_bytes());
 }

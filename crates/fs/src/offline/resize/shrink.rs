@@ -13,6 +13,7 @@ use crate::progress::{Phase, Progress};
 use crate::recovery::{self, RecoveryReport};
 use crate::state::inode::Body;
 use crate::volume::Volume;
+use extant_base::narrow::fits_u32;
 use extant_base::{BlockNr, ByteOffset, Error, GroupNr, Ino, Result, Site, What};
 use extant_blockdev::BlockDevice;
 use extant_journal::Credits;
@@ -255,8 +256,7 @@ impl Shrink<'_> {
         let per_group = u64::from(geometry.clusters_per_group());
         let first = (self.end - geometry.first_data_block().0) >> geometry.log_cluster_ratio();
         let mut n = fixed.partition_point(|run| run.end <= first);
-        for nr in (first / per_group..u64::from(geometry.groups_count())).map(|g| GroupNr(g as u32))
-        {
+        for nr in (fits_u32(first / per_group)..geometry.groups_count()).map(GroupNr) {
             let clusters = geometry.clusters_in_group(nr).unwrap_or(0);
             let base = u64::from(nr.0) * per_group;
             let from = first.max(base) - base;
@@ -264,7 +264,7 @@ impl Shrink<'_> {
                 .volume
                 .space()
                 .block_bitmap(nr)?
-                .with(|bytes| bitmap::set_runs(bytes, from as u32..clusters).collect());
+                .with(|bytes| bitmap::set_runs(bytes, fits_u32(from)..clusters).collect());
             for run in used {
                 let (start, end) = (base + u64::from(run.start), base + u64::from(run.end));
                 while fixed.get(n).is_some_and(|fixed| fixed.end <= start) {

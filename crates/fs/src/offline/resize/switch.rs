@@ -15,6 +15,7 @@ use super::{backups, new_groups, resize_inode};
 use crate::context::superblock::raw_superblock;
 use crate::offline::mkfs::place::{Places, static_runs};
 use crate::open::exclusive::Exclusive;
+use extant_base::narrow::{fits_u32, len_u32};
 use extant_base::{BlockNr, ByteOffset, Error, GroupNr, Result, Site, What};
 use extant_blockdev::BlockDevice;
 use extant_crc32c::crc32c;
@@ -164,34 +165,35 @@ impl Switch<'_> {
         let mut freed = without(&was, &is);
         freed.extend(self.freed_resize_block()?);
         let taken = without(&is, &was);
-        let stay = self.before.len().min(self.after.len());
+        let stay = len_u32(self.before.len().min(self.after.len()));
         let per_group = u64::from(self.old.clusters_per_group());
-        let mut touched: Vec<usize> = freed
+        let mut touched: Vec<u32> = freed
             .iter()
             .chain(&taken)
             .flat_map(|run| run.start / per_group..=(run.end - 1) / per_group)
-            .map(|group| group as usize)
+            .map(fits_u32)
             .collect();
-        let differs = |g: &usize| {
-            let nr = GroupNr(*g as u32);
+        let differs = |g: &u32| {
+            let nr = GroupNr(*g);
+            let (before, after) = (&self.before[*g as usize], &self.after[*g as usize]);
             self.old.clusters_in_group(nr) != self.new.clusters_in_group(nr)
-                || self.before[*g].block_bitmap != self.after[*g].block_bitmap
-                || self.before[*g].flags != self.after[*g].flags
+                || before.block_bitmap != after.block_bitmap
+                || before.flags != after.flags
                 // The last group's bitmap is never uninitialized.
-                || (*g + 1 == self.after.len() && self.before[*g].block_uninit(&self.csum))
+                || (*g as usize + 1 == self.after.len() && before.block_uninit(&self.csum))
         };
         touched.extend((0..stay).filter(differs));
         touched.sort_unstable();
         touched.dedup();
         for g in touched.into_iter().filter(|g| *g < stay) {
             let bits = |runs: &[Range<u64>]| -> Vec<Range<u32>> {
-                let base = g as u64 * per_group;
+                let base = u64::from(g) * per_group;
                 let here =
                     runs.iter().map(|run| run.start.max(base)..run.end.min(base + per_group));
                 let here = here.filter(|run| run.start < run.end);
-                here.map(|run| (run.start - base) as u32..(run.end - base) as u32).collect()
+                here.map(|run| fits_u32(run.start - base)..fits_u32(run.end - base)).collect()
             };
-            self.adjust_group(GroupNr(g as u32), &bits(&freed), &bits(&taken))?;
+            self.adjust_group(GroupNr(g), &bits(&freed), &bits(&taken))?;
         }
         Ok(())
     }
@@ -268,7 +270,7 @@ impl Switch<'_> {
         let per_block = self.new.descs_per_block();
         let size = self.new.desc_size();
         for (n, place) in bytes.chunks_exact_mut(size).enumerate() {
-            let nr = GroupNr(k * per_block + n as u32);
+            let nr = GroupNr(k * per_block + len_u32(n));
             match self.after.get(nr.0 as usize) {
                 Some(desc) => {
                     if nr.0 >= self.old.groups_count() {

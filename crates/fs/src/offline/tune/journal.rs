@@ -25,6 +25,7 @@ use crate::offline::mkfs::{plan, reserved};
 use crate::open::exclusive::{Devices, Exclusive, limits};
 use crate::state::inode::Body;
 use crate::volume::Volume;
+use extant_base::narrow::fits_u32;
 use extant_base::{ByteOffset, Error, Ino, Result, Site, What};
 use extant_blockdev::BlockDevice;
 use extant_journal::{Credits, Log};
@@ -49,7 +50,7 @@ pub(super) fn add(
     environment: &Environment,
 ) -> Result<()> {
     let usual = plan::journal_blocks(old.blocks_count);
-    let blocks = u64::from(blocks.unwrap_or(usual as u32));
+    let blocks = blocks.map_or(usual, u64::from);
     if !(1024..=(old.blocks_count / 2).min(10_240_000)).contains(&blocks) {
         return Err(Error::Invalid(
             "the journal must have at least 1024 blocks and at most half of the volume's",
@@ -61,7 +62,7 @@ pub(super) fn add(
         return Err(Error::NoSpace);
     }
     let mut exclusive = Exclusive::begin_unmarked(devices, environment)?;
-    make(&mut exclusive, (blocks + fast) as u32, fast as u32)?;
+    make(&mut exclusive, fits_u32(blocks + fast), fits_u32(fast))?;
     exclusive.finish()
 }
 
@@ -136,7 +137,7 @@ fn home_body(devices: &Devices, number: u32) -> Result<Body> {
 fn free(volume: &Volume, number: u32) -> Result<()> {
     let ino = Ino::new(number).ok_or_else(|| Site::NOWHERE.corrupt(What::JournalInode))?;
     let mut body = volume.inodes().read(ino)?;
-    let blocks = (body.disk.size >> volume.block_size().log2()) as i64;
+    let blocks = (body.disk.size >> volume.block_size().log2()).cast_signed();
     let handle = volume.journal().start(CREDITS)?;
     volume.file_mut(&mut body).unmap(&handle, 0..LOGICAL_END)?;
     Body::fresh(volume.context(), ino, DiskInode::default()).store(volume, &handle)?;

@@ -3,6 +3,7 @@
 use crate::context::superblock::raw_superblock;
 use crate::offline::resize::switch::read_descriptors;
 use crate::open::exclusive::Exclusive;
+use extant_base::narrow::len_u32;
 use extant_base::{Error, GroupNr, Result, Site};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::checksum::Checksums;
@@ -34,7 +35,7 @@ pub(super) fn descriptors(
         device.read_at(at, &mut bytes)?;
         let first = k * geometry.descs_per_block();
         for (n, place) in bytes.chunks_exact_mut(geometry.desc_size()).enumerate() {
-            let nr = GroupNr(first + n as u32);
+            let nr = GroupNr(first + len_u32(n));
             if let Some(desc) = descs.get(nr.0 as usize) {
                 desc.write(place, nr, new);
             }

@@ -6,6 +6,7 @@
 
 use crate::open::exclusive::Devices;
 use crate::volume::{Volume, VolumeOptions};
+use extant_base::narrow::len_u32;
 use extant_base::{ByteOffset, Error, Result, Site};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::jbd2::superblock::{JournalSuperblock, USERS_MAX};
@@ -68,7 +69,7 @@ impl Users {
             let uuid = users.get(slot).copied().unwrap_or_default();
             JournalSuperblock::put_user(&mut self.block, slot, uuid);
         }
-        self.superblock.nr_users = users.len() as u32;
+        self.superblock.nr_users = len_u32(users.len());
         self.superblock.write(&mut self.block);
         self.device.write_fua(self.at, &self.block)
     }
