@@ -3,7 +3,7 @@
 
 use crate::hostile::{damage, used_chunks};
 use extant::undelete::{DeletedFile, DeletedFiles, Options, State};
-use extant::{Filesystem, NewFile, OpenOptions};
+use extant::{Filesystem, Metadata, NewFile, OpenOptions, XattrMode};
 use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
 use extant_testkit::loop_mount::LoopMount;
 use extant_testkit::rng::Rng;
@@ -66,6 +66,39 @@ fn found(image: &Path, tree: &Tree) -> usize {
     drop((deleted, fs));
     assert!(std::fs::read(image).unwrap() == before, "the search has written");
     count
+}
+
+#[test]
+fn attributes_are_those_of_the_file() {
+    extant_testkit::require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let image = scratch.file("image");
+    mke2fs(&image, 16 << 20, "-t ext4", None).unwrap();
+    let fs = OpenOptions::new().write(true).open(&image).unwrap();
+    let new = NewFile { mode: 0o640, uid: 70_000, gid: 80_000, ..NewFile::default() };
+    let file = fs.create_file("/file", &new).unwrap();
+    fs.set_xattr("/file", "user.kept", b"value", XattrMode::Any).unwrap();
+    fs.symlink("some/target", "/link", &new).unwrap();
+    let before = file.metadata();
+    fs.sync().unwrap();
+    drop(file);
+    fs.remove_file("/file").unwrap();
+    fs.remove_file("/link").unwrap();
+    fs.close().unwrap();
+    let fs = Filesystem::open(&image).unwrap();
+    let deleted = fs.deleted_files(&Options::default(), &()).unwrap();
+    let found = |path: &str| {
+        let is_it = |file: &&DeletedFile| file.path() == Some(Path::new(path));
+        deleted.files().iter().find(is_it).unwrap_or_else(|| panic!("{path}"))
+    };
+    let file = found("/file");
+    let parts = |metadata: &Metadata| {
+        let owners = (metadata.uid(), metadata.gid(), metadata.permissions());
+        (owners, metadata.modified(), metadata.generation(), metadata.ino())
+    };
+    assert_eq!(parts(file.metadata()), parts(&before));
+    assert_eq!(file.xattrs(), [("user.kept".into(), b"value".to_vec())]);
+    assert_eq!(deleted.read_link(found("/link")).unwrap(), b"some/target");
 }
 
 fn write(fs: &Filesystem, tree: &Tree) {

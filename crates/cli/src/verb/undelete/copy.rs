@@ -3,15 +3,15 @@
 //! ```text
 //!   DIR ── fd ── fd ── fd      made and opened one in the other, with O_NOFOLLOW
 //!                       └─ file, O_EXCL; where there is one: name#inode
-//!   at the end: modes and times of directories, the innermost first
+//!   at the end: attributes of directories, the innermost first
 //! ```
 
 use crate::failure::{Failure, plain};
 use crate::shown::Shown;
 use crate::verb::get::{is_name, times};
+use extant::FileKind;
 use extant::undelete::{DeletedFile, DeletedFiles};
-use extant::{FileKind, Metadata};
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid, XattrFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
@@ -23,17 +23,17 @@ use std::path::Path;
 const PIECE: usize = 1 << 20;
 
 /// A copy in progress.
-pub(super) struct Copy {
+pub(super) struct Copy<'a> {
     top: OwnedFd,
     owners: bool,
     /// Directories whose attributes are set at the end: their parts and attributes.
-    dirs: Vec<(Vec<Vec<u8>>, Metadata)>,
+    dirs: Vec<(Vec<Vec<u8>>, &'a DeletedFile)>,
     buffer: Vec<u8>,
 }
 
-impl Copy {
+impl<'a> Copy<'a> {
     /// Makes the directory if it does not exist. `owners`: whether owners are kept, as root.
-    pub(super) fn into(dir: &Path, owners: bool) -> Result<Copy, Failure> {
+    pub(super) fn into(dir: &Path, owners: bool) -> Result<Copy<'a>, Failure> {
         std::fs::create_dir_all(dir).map_err(|error| Failure::of_file("make it", dir, error))?;
         // The user chose this directory, so symlinks on the way to it are followed.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -47,7 +47,7 @@ impl Copy {
     pub(super) fn file(
         &mut self,
         deleted: &DeletedFiles,
-        file: &DeletedFile,
+        file: &'a DeletedFile,
     ) -> Result<Vec<u8>, String> {
         let mut parts: Vec<Vec<u8>> = super::name_of(file)
             .split(|byte| *byte == b'/')
@@ -60,7 +60,7 @@ impl Copy {
         let metadata = file.metadata();
         if metadata.is_dir() {
             self.open(&parts).map_err(|error| plain(&error))?;
-            self.dirs.push((parts.clone(), metadata.clone()));
+            self.dirs.push((parts.clone(), file));
             return Ok(parts.join(&b'/'));
         }
         let (name, above) = parts.split_last_mut().expect("a path has a name");
@@ -90,8 +90,8 @@ impl Copy {
         let mut dirs = std::mem::take(&mut self.dirs);
         dirs.sort_by(|(a, _), (b, _)| b.cmp(a));
         let mut is_right = true;
-        for (parts, metadata) in dirs {
-            let set = self.open(&parts).and_then(|dir| self.set_attributes(&dir, &metadata));
+        for (parts, file) in dirs {
+            let set = self.open(&parts).and_then(|dir| self.set_attributes(&dir, file));
             if let Err(error) = set {
                 is_right = false;
                 crate::failure::print_message(format_args!(
@@ -170,10 +170,11 @@ impl Copy {
                 done += read as u64;
             }
         }
-        Ok(self.set_attributes(to, file.metadata())?)
+        Ok(self.set_attributes(to, file)?)
     }
 
-    fn set_attributes(&self, fd: impl AsFd, metadata: &Metadata) -> io::Result<()> {
+    fn set_attributes(&self, fd: impl AsFd, file: &DeletedFile) -> io::Result<()> {
+        let metadata = file.metadata();
         let mut mode = u32::from(metadata.permissions());
         match self.owners {
             true => {
@@ -184,6 +185,13 @@ impl Copy {
             false => mode &= !0o6000,
         }
         rustix::fs::fchmod(&fd, Mode::from_raw_mode(mode))?;
+        for (name, value) in file.xattrs() {
+            match rustix::fs::fsetxattr(&fd, name, value, XattrFlags::empty()) {
+                // This user may not, or the destination has no place for it.
+                Ok(()) | Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSPC | Errno::TOOBIG) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
         rustix::fs::futimens(&fd, &times(metadata))?;
         Ok(())
     }

@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 /// there is listed with its state: whole (nothing shows that one of its blocks was written over),
 /// partial (some were, or are in use now), gone (all). IMG is not changed. The less was written to
 /// it since the deletion, the more is found: do not mount it before. Of several hard links one is
-/// copied. Extended attributes are not kept, and encrypted files are left out.
+/// copied. Extended attributes are kept if they were in the inode. Encrypted files are left out.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant undelete disk.img                       list

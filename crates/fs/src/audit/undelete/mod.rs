@@ -32,12 +32,15 @@ use crate::api::filesystem::Filesystem;
 use crate::inodes::metadata::Metadata;
 use crate::progress::Progress;
 use crate::state::inode::Body;
+use crate::volume::Volume;
 use evidence::Evidence;
 use extant_base::narrow::fits_usize;
 use extant_base::{BlockNr, ByteOffset, Ino, Result, Site, Tid, What};
 use extant_ondisk::inode::FileKind;
 use map::Run;
 use rangemap::RangeSet;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 /// Options of a search.
@@ -83,6 +86,7 @@ pub struct DeletedFile {
     state: State,
     size_known: bool,
     deleted_at: Option<u64>,
+    xattrs: Vec<(OsString, Vec<u8>)>,
     content: Content,
 }
 
@@ -108,6 +112,12 @@ impl DeletedFile {
     /// disk: they may contain any byte.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
+    }
+
+    /// Its extended attributes, names and values, as far as they were in the inode: what is in
+    /// other blocks cannot be proven to be the file's.
+    pub fn xattrs(&self) -> &[(OsString, Vec<u8>)] {
+        &self.xattrs
     }
 
     /// What is left of its content.
@@ -220,6 +230,7 @@ fn examine(
         state: State::Whole,
         size_known: candidate.size_known,
         deleted_at: candidate.deleted_at,
+        xattrs: xattrs_in_inode(volume, body),
         content: Content::None,
     };
     let kind = body.file_kind();
@@ -248,6 +259,20 @@ fn examine(
         _ => {}
     }
     Ok(Some(done))
+}
+
+/// The extended attributes in the inode itself. What is malformed is left out.
+fn xattrs_in_inode(volume: &Volume, body: &Body) -> Vec<(OsString, Vec<u8>)> {
+    let mut body = body.clone();
+    body.disk.file_acl = None;
+    let xattrs = volume.xattrs(&body);
+    let names = xattrs.names().unwrap_or_default().into_iter();
+    names
+        .filter_map(|name| {
+            let value = xattrs.get(&name).ok()??;
+            Some((OsString::from_vec(name), value))
+        })
+        .collect()
 }
 
 impl DeletedFiles {
