@@ -20,6 +20,7 @@ mod fallocate;
 mod fsync;
 mod fuse;
 mod interrupt;
+mod load;
 mod metadata;
 mod mounted;
 mod overwrite;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   extant, extant-uring   the engine over /dev/fuse, over io_uring
-//!   extant-fast-commit     the engine on a volume with fast commits; sqlite_commits only
+//!   extant-fast-commit     the engine on a volume with fast commits; only what syncs
 //!   null-fuse              files in memory over the same transport: the limit
 //!   fuse2fs                the engine of e2fsprogs over libfuse
 //!   kernel-ext4            a loop mount
@@ -11,20 +11,25 @@
 //!
 //! Names are created, looked up, listed and removed; the kernel's caches of them are dropped
 //! between the steps. Content is 1 MiB streams, and 4 KiB at random offsets, direct and through the
-//! kernel's cache, which is dropped before reads. Only `sqlite_commits` syncs within the measured
-//! time.
+//! kernel's cache, which is dropped before reads. `run` lists the cases, and those that sync within
+//! the measured time.
 
+mod inputs;
+mod programs;
+mod run;
 mod subject;
 mod work;
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 
-use crate::report::{Key, Params, Report, params_text};
+use crate::report::{Key, Report, digits, is_speed, params_text, speed_ratio};
 use crate::rig::{self, Scratch};
 use crate::serve::Idle;
+use inputs::Inputs;
+use run::{GROUPS, Run};
 use subject::Kind;
 
 /// What is done, where, and how often.
@@ -45,6 +50,9 @@ pub(crate) struct Plan {
     /// Transactions of SQLite
     #[arg(long, default_value_t = 2000)]
     commits: usize,
+    /// Milliseconds for each figure of fio
+    #[arg(long, default_value_t = 3000)]
+    millis: u64,
     /// What processors do between requests to the mounts that this bench serves
     #[arg(long, value_enum, default_value_t = Idle::Auto)]
     idle: Idle,
@@ -59,7 +67,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// A plan for `--quick`.
     pub(crate) fn quick(self) -> Plan {
-        Plan { rounds: 1, files: 3000, mib: 128, commits: 100, ..self }
+        Plan { rounds: 1, files: 3000, mib: 128, commits: 100, millis: 100, ..self }
     }
 
     /// The plan of `extant-bench all`.
@@ -70,6 +78,7 @@ impl Plan {
             files: 100_000,
             mib: 1024,
             commits: 2000,
+            millis: 3000,
             idle: Idle::Auto,
             only: Vec::new(),
             case: Vec::new(),
@@ -81,48 +90,39 @@ impl Plan {
     }
 }
 
-/// Receives the figures of one subject.
-struct Samples<'a> {
-    report: &'a mut Report,
-    subject: &'static str,
-}
-
-impl Samples<'_> {
-    fn add(&mut self, case: &'static str, metric: &'static str, params: Params, value: f64) {
-        self.report.sample(&Key { case, subject: self.subject, metric, params }, value);
-    }
-}
-
 pub(crate) fn measure(plan: &Plan) -> Result<Report> {
     let mut report = Report::new("fuse");
     report.condition(format!(
-        "volumes with a journal in files of one directory; {} files, {} MiB streams; nothing synced inside the \
-         time but by SQLite; {}",
+        "volumes with a journal in files of one directory; {} files, {} MiB streams; fuse2fs keeps no journal, and \
+         null-fuse nothing at all; synced inside the time only: {}; nothing synced in the others; {}",
         plan.files,
         plan.mib,
+        run::SYNCED.join(", "),
         rig::load()
     ));
     if !rig::is_root() {
         report.finding("not root: no mounts, nothing was measured");
         return Ok(report);
     }
+    let cases: Vec<&str> = GROUPS.iter().flat_map(|group| group.cases).copied().collect();
+    if let Some(unknown) = plan.case.iter().find(|case| !cases.contains(&case.as_str())) {
+        bail!("there is no case {unknown}; --case takes one of {}", cases.join(", "));
+    }
     let scratch = Scratch::new(&plan.scratch, "fuse")?;
-    let archive = scratch.join("tree.tar");
-    work::make_archive(&archive, plan.files)?;
-    let mut left_out: Vec<Kind> = Vec::new();
+    let inputs = Inputs::new(plan, &scratch, &mut report)?;
+    let subjects = rig::chosen(&plan.only, &Kind::ALL, Kind::name)?;
+    let mut left_out = LeftOut::default();
     for _ in 0..plan.rounds {
-        for kind in Kind::ALL {
-            if left_out.contains(&kind)
-                || !plan.only.is_empty() && !plan.only.iter().any(|name| name == kind.name())
-            {
+        for kind in subjects.iter().copied() {
+            if left_out.has(kind, None) {
                 continue;
             }
-            let samples = Samples { report: &mut report, subject: kind.name() };
-            let done = subject::mount(kind, &scratch, plan)
-                .and_then(|subject| work::run(kind, &subject, plan, &archive, samples));
-            if let Err(error) = done {
-                eprintln!("extant-bench: {} left out: {error:#}", kind.name());
-                left_out.push(kind);
+            match subject::mount(kind, &scratch, plan) {
+                Ok(on) => {
+                    let run = Run { on: &on, kind, plan, inputs: &inputs, report: &mut report };
+                    run_groups(run, &mut left_out);
+                }
+                Err(error) => left_out.add(kind, None, &error, &mut report),
             }
         }
     }
@@ -130,20 +130,67 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
     Ok(report)
 }
 
-/// Reports ratios to the rivals and to the limit, one line for each figure.
+fn run_groups(mut run: Run<'_>, left_out: &mut LeftOut) {
+    for group in &GROUPS {
+        let first = group.cases.first().copied();
+        if !left_out.has(run.kind, first)
+            && let Err(error) = run.group(group)
+        {
+            left_out.add(run.kind, first, &error, run.report);
+        }
+    }
+}
+
+/// Subjects that failed, with the first case of the group in which they did, or `None` if that was
+/// their mount.
+#[derive(Default)]
+struct LeftOut(Vec<(Kind, Option<&'static str>)>);
+
+impl LeftOut {
+    fn has(&self, kind: Kind, group: Option<&'static str>) -> bool {
+        self.0.contains(&(kind, group))
+    }
+
+    fn add(
+        &mut self,
+        kind: Kind,
+        group: Option<&'static str>,
+        error: &anyhow::Error,
+        report: &mut Report,
+    ) {
+        let of = group.map(|case| format!(", {case} and what follows it")).unwrap_or_default();
+        let text = format!("{}{of}, left out: {error:#}", kind.name());
+        eprintln!("extant-bench: {text}");
+        report.finding(text);
+        self.0.push((kind, group));
+    }
+}
+
+/// Reports how many times as fast extant is as the rivals and the limit, one line for each figure.
 fn conclude(report: &mut Report) {
-    let rows = report.keys();
-    for key in rows.into_iter().filter(|key| key.subject == "extant") {
+    let speeds = report.keys().into_iter().filter(|key| is_speed(key.metric));
+    for key in
+        speeds.filter(|key| [Kind::Extant, Kind::FastCommit].map(Kind::name).contains(&key.subject))
+    {
         let Some(own) = report.median(&key) else { continue };
         let mut parts = Vec::new();
-        for subject in ["fuse2fs", "null-fuse", "kernel-ext4"] {
+        for subject in [Kind::Fuse2fs, Kind::Null, Kind::Kernel].map(Kind::name) {
             if let Some(theirs) = report.median(&Key { subject, ..key.clone() }) {
-                parts.push(format!("{:.2} of {subject}", own / theirs));
+                let ratio = speed_ratio(key.metric, own, theirs);
+                parts.push(format!("{} of {subject}", digits(ratio)));
             }
         }
         if !parts.is_empty() {
-            let params = params_text(&key.params);
-            report.finding(format!("{}, {params}: {}", key.case, parts.join(", ")));
+            let of: Vec<String> = [key.case.to_string(), params_text(&key.params)]
+                .into_iter()
+                .filter(|text| !text.is_empty())
+                .collect();
+            report.finding(format!(
+                "{}: speed of {}: {}",
+                of.join(", "),
+                key.subject,
+                parts.join(", ")
+            ));
         }
     }
 }

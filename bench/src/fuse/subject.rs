@@ -31,7 +31,7 @@ impl Kind {
     pub(super) const ALL: [Kind; 6] =
         [Kind::Extant, Kind::Uring, Kind::FastCommit, Kind::Fuse2fs, Kind::Null, Kind::Kernel];
 
-    /// Whether it differs from the others only in `sqlite_commits`.
+    /// Whether it differs from the others only in cases that sync.
     pub(super) fn syncs_only(self) -> bool {
         self == Kind::FastCommit
     }

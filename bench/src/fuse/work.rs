@@ -1,20 +1,17 @@
-//! The work on each mount.
+//! Names, trees, streams, pages and SQLite: the work that this program measures itself.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Barrier;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use rustix::fs::Advice;
 use serde_json::json;
 
-use super::subject::Kind;
-use super::{Plan, Samples};
-use crate::mounted::Mounted;
+use super::run::{Run, in_threads, timed, unpack};
 use crate::report::Params;
 use crate::rig::{run as run_command, scatter};
 
@@ -23,36 +20,8 @@ const MIB: usize = 1 << 20;
 const PAGE: usize = 4096;
 /// Numbers of threads, which keep that many requests in flight.
 const DEPTHS: [usize; 2] = [1, 32];
-/// Number of directories in the archive, and the size of its files.
-const ARCHIVE_DIRS: usize = 200;
-const ARCHIVE_FILE_BYTES: usize = 1500;
 /// `O_DIRECT`.
 const DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
-
-/// Runs everything that the plan includes on one mount.
-pub(super) fn run(
-    kind: Kind,
-    subject: &Mounted,
-    plan: &Plan,
-    archive: &Path,
-    mut samples: Samples<'_>,
-) -> Result<()> {
-    if kind.syncs_only() {
-        return if plan.wants("sqlite_commits") {
-            sqlite(subject, plan, &mut samples)
-        } else {
-            Ok(())
-        };
-    }
-    names(subject, plan, &mut samples)?;
-    tree(subject, plan, archive, &mut samples)?;
-    streams(subject, plan, &mut samples)?;
-    pages(subject, plan, &mut samples)?;
-    if plan.wants("sqlite_commits") {
-        sqlite(subject, plan, &mut samples)?;
-    }
-    Ok(())
-}
 
 fn threads(threads: usize) -> Params {
     Params::from([("threads", json!(threads))])
@@ -65,14 +34,11 @@ fn drop_names() {
 }
 
 /// Creates, stats, lists and removes files, one directory for each thread.
-fn names(subject: &Mounted, plan: &Plan, samples: &mut Samples<'_>) -> Result<()> {
+pub(super) fn names(run: &mut Run<'_>) -> Result<()> {
     for count in [1, 2] {
-        if !["create", "stat", "readdir", "unlink"].iter().any(|case| plan.wants(case)) {
-            return Ok(());
-        }
-        let each = plan.files / count;
+        let each = run.plan.files / count;
         let dirs: Vec<PathBuf> =
-            (0..count).map(|n| subject.join(&format!("names{count}-{n}"))).collect();
+            (0..count).map(|n| run.join(&format!("names{count}-{n}"))).collect();
         for dir in &dirs {
             fs::create_dir(dir)?;
         }
@@ -83,23 +49,23 @@ fn names(subject: &Mounted, plan: &Plan, samples: &mut Samples<'_>) -> Result<()
                 new.map(drop).map_err(Into::into)
             })
         })?;
-        samples.add("create", "ops_per_s", threads(count), total / seconds);
+        run.add("create", "ops_per_s", threads(count), total / seconds);
         drop_names();
         let seconds = in_threads(&dirs, |dir| {
             (0..each)
                 .try_for_each(|n| Ok(fs::symlink_metadata(name(dir, scatter(n, each))).map(drop)?))
         })?;
-        samples.add("stat", "ops_per_s", threads(count), total / seconds);
+        run.add("stat", "ops_per_s", threads(count), total / seconds);
         drop_names();
         let seconds = in_threads(&dirs, |dir| {
             let found = fs::read_dir(dir)?.filter(Result::is_ok).count();
             if found != each { bail!("{found} names listed, {each} made") } else { Ok(()) }
         })?;
-        samples.add("readdir", "ops_per_s", threads(count), total / seconds);
+        run.add("readdir", "ops_per_s", threads(count), total / seconds);
         let seconds = in_threads(&dirs, |dir| {
             (0..each).try_for_each(|n| Ok(fs::remove_file(name(dir, scatter(n, each)))?))
         })?;
-        samples.add("unlink", "ops_per_s", threads(count), total / seconds);
+        run.add("unlink", "ops_per_s", threads(count), total / seconds);
         for dir in &dirs {
             fs::remove_dir(dir)?;
         }
@@ -112,21 +78,13 @@ fn name(dir: &Path, n: usize) -> PathBuf {
 }
 
 /// Unpacks an archive, runs git on it, and removes it, with ordinary programs.
-fn tree(subject: &Mounted, plan: &Plan, archive: &Path, samples: &mut Samples<'_>) -> Result<()> {
-    if !["untar", "git_status", "rm_r"].iter().any(|case| plan.wants(case)) {
-        return Ok(());
-    }
-    let dir = subject.join("tree");
+pub(super) fn tree(run: &mut Run<'_>) -> Result<()> {
+    let dir = run.join("tree");
     fs::create_dir(&dir)?;
-    let files = plan.files as f64;
-    let timed = |command: &mut Command| -> Result<f64> {
-        let start = Instant::now();
-        run_command(command.stdin(Stdio::null()))?;
-        Ok(start.elapsed().as_secs_f64())
-    };
-    let seconds = timed(Command::new("tar").arg("-xf").arg(archive).arg("-C").arg(&dir))?;
-    samples.add("untar", "ops_per_s", threads(1), files / seconds);
-    if plan.wants("git_status") {
+    let files = run.plan.files as f64;
+    let seconds = timed(&mut unpack(&run.inputs.archive, &dir))?;
+    run.add("untar", "ops_per_s", threads(1), files / seconds);
+    if run.wants("git_status") {
         let git = || {
             let mut git = Command::new("git");
             git.arg("-C").arg(&dir).args(["-c", "user.name=x", "-c", "user.email=x@x"]);
@@ -137,37 +95,35 @@ fn tree(subject: &Mounted, plan: &Plan, archive: &Path, samples: &mut Samples<'_
         run_command(git().args(["add", "-A"]))?;
         drop_names();
         let seconds = timed(git().args(["status", "--porcelain"]))?;
-        samples.add("git_status", "ops_per_s", threads(1), files / seconds);
+        run.add("git_status", "ops_per_s", threads(1), files / seconds);
     }
     drop_names();
     let seconds = timed(Command::new("rm").arg("-r").arg(&dir))?;
-    samples.add("rm_r", "ops_per_s", threads(1), files / seconds);
+    run.add("rm_r", "ops_per_s", threads(1), files / seconds);
     Ok(())
 }
 
 /// Writes and reads a large file in pieces of 1 MiB.
-fn streams(subject: &Mounted, plan: &Plan, samples: &mut Samples<'_>) -> Result<()> {
-    if !["stream_write", "stream_read"].iter().any(|case| plan.wants(case)) {
-        return Ok(());
-    }
-    let path = subject.join("stream");
+pub(super) fn streams(run: &mut Run<'_>) -> Result<()> {
+    let mib = run.plan.mib;
+    let path = run.join("stream");
     let piece = vec![0x5A; MIB];
     let start = Instant::now();
     let mut file = File::create(&path)?;
-    for _ in 0..plan.mib {
+    for _ in 0..mib {
         file.write_all(&piece)?;
     }
     drop(file);
-    let rate = |seconds: f64| (plan.mib as usize * MIB) as f64 / 1e6 / seconds;
-    samples.add("stream_write", "mb_per_s", threads(1), rate(start.elapsed().as_secs_f64()));
+    let rate = |seconds: f64| (mib as usize * MIB) as f64 / 1e6 / seconds;
+    run.add("stream_write", "mb_per_s", threads(1), rate(start.elapsed().as_secs_f64()));
     let mut file = File::open(&path)?;
     forget_content(&file)?;
     let mut piece = piece;
     let start = Instant::now();
-    for _ in 0..plan.mib {
+    for _ in 0..mib {
         file.read_exact(&mut piece)?;
     }
-    samples.add("stream_read", "mb_per_s", threads(1), rate(start.elapsed().as_secs_f64()));
+    run.add("stream_read", "mb_per_s", threads(1), rate(start.elapsed().as_secs_f64()));
     drop(file);
     fs::remove_file(&path)?;
     Ok(())
@@ -181,12 +137,9 @@ fn forget_content(file: &File) -> Result<()> {
 }
 
 /// Reads and writes 4 KiB at random offsets of a file.
-fn pages(subject: &Mounted, plan: &Plan, samples: &mut Samples<'_>) -> Result<()> {
-    if !["rand_read_4k", "rand_write_4k"].iter().any(|case| plan.wants(case)) {
-        return Ok(());
-    }
-    let path = subject.join("pages");
-    let pages = (plan.mib as usize * MIB / 4 / PAGE).max(1024);
+pub(super) fn pages(run: &mut Run<'_>) -> Result<()> {
+    let path = run.join("pages");
+    let pages = (run.plan.mib as usize * MIB / 4 / PAGE).max(1024);
     let mut file = File::create(&path)?;
     let piece = vec![0x33; PAGE * 256];
     for _ in 0..pages.div_ceil(256) {
@@ -197,14 +150,14 @@ fn pages(subject: &Mounted, plan: &Plan, samples: &mut Samples<'_>) -> Result<()
         for depth in DEPTHS {
             for writes in [false, true] {
                 let case = if writes { "rand_write_4k" } else { "rand_read_4k" };
-                if !plan.wants(case) {
+                if !run.wants(case) {
                     continue;
                 }
                 forget_content(&file)?;
                 let seconds = at_random(&path, pages, depth, direct, writes)?;
                 let params = Params::from([("depth", json!(depth)), ("direct", json!(direct))]);
                 let done = (pages / depth * depth) as f64;
-                samples.add(case, "ops_per_s", params, done / seconds);
+                run.add(case, "ops_per_s", params, done / seconds);
             }
         }
     }
@@ -234,13 +187,14 @@ fn at_random(path: &Path, pages: usize, depth: usize, direct: bool, writes: bool
 }
 
 /// Transactions of one row each, each made durable.
-fn sqlite(subject: &Mounted, plan: &Plan, samples: &mut Samples<'_>) -> Result<()> {
+pub(super) fn sqlite(run: &mut Run<'_>) -> Result<()> {
+    let commits = run.plan.commits;
     for (mode, threads_like) in [("delete", 1), ("wal", 1)] {
-        let base = subject.join(&format!("base-{mode}.db"));
+        let base = run.join(&format!("base-{mode}.db"));
         let mut script = format!(
             "PRAGMA journal_mode={mode};\nPRAGMA synchronous=FULL;\nCREATE TABLE t(n INTEGER, s TEXT);\n"
         );
-        for n in 0..plan.commits {
+        for n in 0..commits {
             script.push_str(&format!("INSERT INTO t VALUES({n}, 'a row of some length {n}');\n"));
         }
         let start = Instant::now();
@@ -256,47 +210,7 @@ fn sqlite(subject: &Mounted, plan: &Plan, samples: &mut Samples<'_>) -> Result<(
         }
         let seconds = start.elapsed().as_secs_f64();
         let params = Params::from([("threads", json!(threads_like)), ("journal", json!(mode))]);
-        samples.add("sqlite_commits", "ops_per_s", params, plan.commits as f64 / seconds);
+        run.add("sqlite_commits", "ops_per_s", params, commits as f64 / seconds);
     }
     Ok(())
-}
-
-/// Makes an archive of small files in directories.
-pub(super) fn make_archive(path: &Path, files: usize) -> Result<()> {
-    let dir = path.with_extension("dir");
-    for n in 0..ARCHIVE_DIRS {
-        fs::create_dir_all(dir.join(format!("dir{n:03}")))?;
-    }
-    let content = vec![b'x'; ARCHIVE_FILE_BYTES];
-    for n in 0..files {
-        fs::write(dir.join(format!("dir{:03}/file{n:06}", n % ARCHIVE_DIRS)), &content)?;
-    }
-    run_command(Command::new("tar").arg("-cf").arg(path).arg("-C").arg(&dir).arg("."))?;
-    fs::remove_dir_all(&dir)?;
-    Ok(())
-}
-
-/// Runs `work` in one thread for each part. Returns the seconds from the first start to the last
-/// end.
-fn in_threads<T: Sync>(parts: &[T], work: impl Fn(&T) -> Result<()> + Sync) -> Result<f64> {
-    let barrier = Barrier::new(parts.len());
-    std::thread::scope(|scope| {
-        let (barrier, work) = (&barrier, &work);
-        let run = |part| {
-            move || -> Result<(Instant, Instant)> {
-                barrier.wait();
-                let start = Instant::now();
-                work(part)?;
-                Ok((start, Instant::now()))
-            }
-        };
-        let all: Vec<_> = parts.iter().map(|part| scope.spawn(run(part))).collect();
-        let mut span: Option<(Instant, Instant)> = None;
-        for thread in all {
-            let (start, end) = thread.join().expect("a bench thread panicked")?;
-            let so_far = span.unwrap_or((start, end));
-            span = Some((so_far.0.min(start), so_far.1.max(end)));
-        }
-        Ok(span.map_or(0.0, |(start, end)| (end - start).as_secs_f64()))
-    })
 }

@@ -1,6 +1,6 @@
 //! The effect of the byte log on programs, and the published figures for it.
 
-use super::fio::Job;
+use super::fio::{DEEP_FDATASYNC, DEEP_FSYNC};
 use super::key;
 use super::subject::{Kind, Store};
 use crate::report::{Key, Report, digits};
@@ -13,10 +13,10 @@ pub(super) fn publish(report: &mut Report) {
         report.publish(Key { subject: "byte log", ..own }, after);
     };
     // 15 workers; p99 of a write.
-    add(Job::DeepFsync.name(), "ops_per_s", [2_441_000.0, 2_460_000.0]);
-    add(Job::DeepFsync.name(), "p99_us", [9110.0, 7963.0]);
-    add(Job::DeepFdatasync.name(), "ops_per_s", [201_600.0, 264_500.0]);
-    add(Job::DeepFdatasync.name(), "p99_us", [137_400.0, 137_400.0]);
+    add(DEEP_FSYNC.case, "ops_per_s", [2_441_000.0, 2_460_000.0]);
+    add(DEEP_FSYNC.case, "p99_us", [9110.0, 7963.0]);
+    add(DEEP_FDATASYNC.case, "ops_per_s", [201_600.0, 264_500.0]);
+    add(DEEP_FDATASYNC.case, "p99_us", [137_400.0, 137_400.0]);
 }
 
 /// Published figures for databases, which are only ratios.

@@ -20,7 +20,6 @@ mod sqlite;
 mod subject;
 
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 use clap::Args;
@@ -28,9 +27,10 @@ use serde_json::json;
 
 use self::mariadb::Template;
 use self::subject::{Kind, Store};
+use crate::load;
 use crate::mounted::Mounted;
 use crate::report::{Key, Params, Report};
-use crate::rig::{Scratch, chosen, is_root, load};
+use crate::rig::{self, Scratch, chosen, is_root};
 
 /// What is done, where, and how long.
 #[derive(Args, Clone, Debug)]
@@ -66,7 +66,7 @@ impl Plan {
     pub(crate) fn quick(self) -> Plan {
         let mut case = self.case;
         if case.is_empty() {
-            let few = ["sqlite_wal", "oltp_write_only", fio::Job::SYNCED.name()];
+            let few = ["sqlite_wal", "oltp_write_only", fio::DEEP_FDATASYNC.case];
             case = few.map(String::from).to_vec();
         }
         let store = self.store.or(Some(Store::Memory));
@@ -129,7 +129,7 @@ struct Programs {
 impl Programs {
     fn find(plan: &Plan, scratch: &Scratch, report: &mut Report) -> Programs {
         let mut answers = |wanted: bool, name: &str, arguments: &[&str]| {
-            let here = wanted && answers(name, arguments);
+            let here = wanted && load::answers(name, arguments);
             if wanted && !here {
                 report.finding(format!("{name} is missing: its cases are left out"));
             }
@@ -138,8 +138,8 @@ impl Programs {
         let wants = |cases: &[&'static str]| cases.iter().any(|case| plan.wants(case));
         let sqlite = wants(&sqlite::CASES);
         let sqlite = answers(sqlite, "python3", &["-c", "import sqlite3"]);
-        let fio =
-            answers(fio::Job::ALL.iter().any(|j| plan.wants(j.name())), "fio", &["--version"]);
+        let fio = fio::JOBS.iter().any(|job| plan.wants(job.case));
+        let fio = answers(fio, "fio", &["--version"]);
         let oltp = wants(&mariadb::CASES);
         let mut mariadb = None;
         // Both are tried, so that each missing one is reported.
@@ -153,12 +153,6 @@ impl Programs {
     }
 }
 
-fn answers(name: &str, arguments: &[&str]) -> bool {
-    let mut command = Command::new(name);
-    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
-}
-
 pub(crate) fn measure(plan: &Plan) -> Result<Report> {
     let mut report = Report::new("programs");
     report.condition(format!(
@@ -169,7 +163,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
         plan.scratch.display(),
         plan.millis,
         plan.sysbench_seconds,
-        load()
+        rig::load()
     ));
     report.condition(format!(
         "the kernel's by a loop device on that file; extant and fuse2fs by /dev/fuse; fuse2fs keeps no journal; {}; {}; {}",

@@ -37,3 +37,22 @@ pub(super) fn less_is_better(metric: &str) -> bool {
         || metric.starts_with("us_per_")
         || metric.contains("per_fsync")
 }
+
+/// Whether a metric is a measure of speed.
+pub(crate) fn is_speed(metric: &str) -> bool {
+    matches!(
+        metric,
+        "ops_per_s"
+            | "mb_per_s"
+            | "us_per_call"
+            | "gb_per_s"
+            | "wall_s"
+            | "ns_throughput"
+            | "ns_latency"
+    )
+}
+
+/// How many times as fast the first figure is as the second.
+pub(crate) fn speed_ratio(metric: &str, own: f64, other: f64) -> f64 {
+    if less_is_better(metric) { other / own } else { own / other }
+}

@@ -13,7 +13,7 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::digits;
-use super::figures::{Row, less_is_better, rows};
+use super::figures::{Row, is_speed, less_is_better, rows, speed_ratio};
 use super::jobs;
 use super::plot::{Dots, Kind, Line, Spans, legend};
 use super::words;
@@ -67,20 +67,6 @@ pub(crate) fn page(benches: &[Value], command: &str) -> String {
 const OWN: [&str; 5] =
     ["extant-flusher", "extant-byte-log", "extant-zero-copy", "extant-fast-commit", "extant-uring"];
 
-/// Whether a metric is a measure of speed.
-fn is_speed(metric: &str) -> bool {
-    matches!(
-        metric,
-        "ops_per_s"
-            | "mb_per_s"
-            | "us_per_call"
-            | "gb_per_s"
-            | "wall_s"
-            | "ns_throughput"
-            | "ns_latency"
-    )
-}
-
 /// Adds a span for each rival of a bench.
 fn ratios(bench: &Value, spans: &mut Spans) {
     let rows = rows(bench, "rows");
@@ -109,8 +95,7 @@ fn ratios_of(bench: &Value, rows: &[Row<'_>], own: &str, spans: &mut Spans) {
                         == (row.case, row.metric, row.params)
             });
             if let Some(other) = other {
-                let ratio = row.value / other.value;
-                found.push(if less_is_better(row.metric) { 1.0 / ratio } else { ratio });
+                found.push(speed_ratio(row.metric, row.value, other.value));
             }
         }
         if found.is_empty() {

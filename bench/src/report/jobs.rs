@@ -16,7 +16,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::digits;
-use super::figures::{Row, less_is_better, rows};
+use super::figures::{Row, rows, speed_ratio};
 use super::html::escape;
 use super::plot::Axis;
 
@@ -149,8 +149,7 @@ impl Job {
                 let other = rows.iter().find(|row| {
                     row.subject == self.rival.0 && (row.case, row.params) == (own.case, own.params)
                 })?;
-                let log = (own.value / other.value).ln();
-                Some(if less_is_better(self.metric) { -log } else { log })
+                Some(speed_ratio(self.metric, own.value, other.value).ln())
             })
             .collect();
         (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())

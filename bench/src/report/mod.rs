@@ -18,6 +18,7 @@ mod jobs;
 mod plot;
 mod words;
 
+pub(crate) use figures::{is_speed, speed_ratio};
 pub(crate) use html::page;
 pub(crate) use jobs::{kept, picture};
 

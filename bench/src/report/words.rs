@@ -88,12 +88,15 @@ const CASES: [(&str, &str); 49] = [
 ];
 
 /// For programs on a mount, in addition to [`CASES`].
-const PROGRAMS: [(&str, &str); 8] = [
+const PROGRAMS: [(&str, &str); 11] = [
     ("oltp_write_only", "MariaDB, sysbench write-only"),
     ("randwrite_4k_fdatasync", "fio 4 KiB random writes; fdatasync after each"),
     ("randwrite_4k_d64_fsync16", "fio 4 KiB random writes, 64 in flight; fsync after 16"),
     ("randwrite_4k_d64_fdatasync16", "fio 4 KiB random writes, 64 in flight; fdatasync after 16"),
+    ("randwrite_4k_fsync", "fio 4 KiB random writes; fsync after each"),
     ("randread_4k", "fio 4 KiB random reads"),
+    ("randread_4k_d16", "fio 4 KiB random reads, 16 in flight"),
+    ("randwrite_4k_d16", "fio 4 KiB random writes, 16 in flight"),
     ("read_1m", "fio 1 MiB sequential reads"),
     ("write_1m", "fio 1 MiB sequential writes"),
     ("rm", "remove"),

@@ -1,0 +1,79 @@
+//! What the cases need, made once, next to the volumes.
+//!
+//! ```text
+//!   tree.tar   small files in directories          untar, git_status, rm_r
+//!   programs   those that this machine has       a missing one is reported with its cases
+//! ```
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Result;
+
+use super::{Plan, programs};
+use crate::load::answers;
+use crate::report::Report;
+use crate::rig::{Scratch, run};
+
+/// Number of directories in the archive, and the size of its files.
+const ARCHIVE_DIRS: usize = 200;
+const ARCHIVE_FILE_BYTES: usize = 1500;
+
+/// A program that cases need, and arguments with which it succeeds.
+struct Needed {
+    name: &'static str,
+    arguments: &'static [&'static str],
+    cases: &'static [&'static str],
+}
+
+const NEEDED: [Needed; 3] = [
+    Needed { name: "fio", arguments: &["--version"], cases: &programs::FIO_CASES },
+    Needed { name: "git", arguments: &["--version"], cases: &["git_status"] },
+    Needed { name: "sqlite3", arguments: &["--version"], cases: &["sqlite_commits"] },
+];
+
+/// See the module.
+pub(super) struct Inputs {
+    pub(super) archive: PathBuf,
+    /// Cases that cannot run here.
+    left_out: Vec<&'static str>,
+}
+
+impl Inputs {
+    pub(super) fn new(plan: &Plan, scratch: &Scratch, report: &mut Report) -> Result<Inputs> {
+        let mut inputs = Inputs { archive: scratch.join("tree.tar"), left_out: Vec::new() };
+        make_archive(&inputs.archive, plan.files)?;
+        for Needed { name, arguments, cases } in NEEDED {
+            if cases.iter().any(|case| plan.wants(case)) && !answers(name, arguments) {
+                inputs.leave_out(cases, &format!("{name} is missing"), report);
+            }
+        }
+        Ok(inputs)
+    }
+
+    /// Whether this machine has all that a case needs.
+    pub(super) fn has(&self, case: &str) -> bool {
+        !self.left_out.contains(&case)
+    }
+
+    fn leave_out(&mut self, cases: &[&'static str], reason: &str, report: &mut Report) {
+        report.finding(format!("{reason}: left out: {}", cases.join(", ")));
+        self.left_out.extend(cases);
+    }
+}
+
+/// Makes an archive of small files in directories.
+fn make_archive(path: &Path, files: usize) -> Result<()> {
+    let dir = path.with_extension("dir");
+    for n in 0..ARCHIVE_DIRS {
+        fs::create_dir_all(dir.join(format!("dir{n:03}")))?;
+    }
+    let content = vec![b'x'; ARCHIVE_FILE_BYTES];
+    for n in 0..files {
+        fs::write(dir.join(format!("dir{:03}/file{n:06}", n % ARCHIVE_DIRS)), &content)?;
+    }
+    run(Command::new("tar").arg("-cf").arg(path).arg("-C").arg(&dir).arg("."))?;
+    fs::remove_dir_all(&dir)?;
+    Ok(())
+}
