@@ -59,6 +59,9 @@ struct Cli {
     /// (report.html), and its first picture alone (plot.svg), a bar for each of ten jobs
     #[arg(long, global = true, value_name = "DIR")]
     report: Option<PathBuf>,
+    /// Bind the bench, its servers and its programs to the first N processors
+    #[arg(long, global = true, value_name = "N")]
+    cpus: Option<usize>,
 }
 
 /// A run whose JSON was kept.
@@ -266,6 +269,9 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: &Cli) -> Result<()> {
+    if let Some(count) = cli.cpus {
+        rig::bind(count)?;
+    }
     let host = Host::of_this_machine();
     // Opened first, so that a wrong path does not cost a long run.
     let mut json = cli.json.as_deref().map(create).transpose()?;
@@ -276,7 +282,7 @@ fn run(cli: &Cli) -> Result<()> {
     let (mut objects, mut failed) = (Vec::new(), 0);
     let benches = cli.verb.benches(cli.quick);
     for bench in &benches {
-        let report = match bench.run(cli.quick) {
+        let mut report = match bench.run(cli.quick) {
             Ok(Some(report)) => report,
             Ok(None) => continue,
             Err(error) if benches.len() == 1 => return Err(error),
@@ -286,6 +292,12 @@ fn run(cli: &Cli) -> Result<()> {
                 continue;
             }
         };
+        if let Some(count) = cli.cpus {
+            report.condition(format!(
+                "--cpus {count}: bench, servers and programs bound to that many processors, the kernel's \
+                 threads to none"
+            ));
+        }
         let object = report.json(&host);
         let (table, line) = (report.table(&host), object.to_string());
         objects.push(object);

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use rustix::thread::{CpuSet, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// A directory for one run. It is removed with its contents, also when the bench fails.
 pub(crate) struct Scratch(PathBuf);
@@ -220,6 +220,23 @@ pub(crate) fn pin(n: usize) {
     let _ = sched_setaffinity(None, &set);
 }
 
+/// Binds the calling thread, and with it all threads and processes that it starts later, to the
+/// first `count` of its processors.
+///
+/// Errors: it has fewer.
+pub(crate) fn bind(count: usize) -> Result<()> {
+    let all = sched_getaffinity(None)?;
+    let (mut set, mut n) = (CpuSet::new(), 0);
+    for cpu in (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)).take(count) {
+        set.set(cpu);
+        n += 1;
+    }
+    if count == 0 || n < count {
+        bail!("cannot use {count} processors: there are {}", all.count());
+    }
+    Ok(sched_setaffinity(None, &set)?)
+}
+
 /// The `n`-th of `count` numbers in a scattered order that contains each once.
 pub(crate) fn scatter(n: usize, count: usize) -> usize {
     // A prime that is larger than any count here has no factor in common with it. 2^31 - 1 would
@@ -233,5 +250,23 @@ pub(crate) fn load() -> String {
     match text.split(' ').next() {
         Some(load) if !load.is_empty() => format!("load average at the start: {load}"),
         _ => "load average unknown".to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_thread_passes_its_processors_on() {
+        let bound = std::thread::spawn(|| {
+            bind(1).expect("there is one");
+            let count =
+                std::thread::spawn(|| std::thread::available_parallelism().map(usize::from));
+            assert_eq!(count.join().expect("no panic").expect("a number"), 1);
+            assert!(bind(2).is_err(), "only one is left");
+            assert!(bind(0).is_err());
+        });
+        bound.join().expect("no panic");
     }
 }
