@@ -15,6 +15,7 @@
 //! the measured time.
 
 mod inputs;
+mod mail;
 mod programs;
 mod run;
 mod subject;
@@ -50,6 +51,9 @@ pub(crate) struct Plan {
     /// Transactions of SQLite
     #[arg(long, default_value_t = 2000)]
     commits: usize,
+    /// Mail messages at the start, and transactions on them
+    #[arg(long, default_value_t = 10_000)]
+    messages: u64,
     /// Milliseconds for each figure of fio
     #[arg(long, default_value_t = 3000)]
     millis: u64,
@@ -67,7 +71,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// A plan for `--quick`.
     pub(crate) fn quick(self) -> Plan {
-        Plan { rounds: 1, files: 3000, mib: 128, commits: 100, millis: 100, ..self }
+        Plan { rounds: 1, files: 3000, mib: 128, commits: 100, messages: 500, millis: 100, ..self }
     }
 
     /// The plan of `extant-bench all`.
@@ -78,6 +82,7 @@ impl Plan {
             files: 100_000,
             mib: 1024,
             commits: 2000,
+            messages: 10_000,
             millis: 3000,
             idle: Idle::Auto,
             only: Vec::new(),

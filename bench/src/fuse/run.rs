@@ -11,10 +11,11 @@ use std::sync::Barrier;
 use std::time::Instant;
 
 use anyhow::Result;
+use serde_json::json;
 
 use super::inputs::Inputs;
 use super::subject::Kind;
-use super::{Plan, programs, work};
+use super::{Plan, mail, programs, work};
 use crate::mounted::Mounted;
 use crate::report::{Key, Params, Report};
 use crate::rig;
@@ -27,17 +28,18 @@ pub(super) struct Group {
 }
 
 /// All of them, in order.
-pub(super) const GROUPS: [Group; 6] = [
+pub(super) const GROUPS: [Group; 7] = [
     Group { cases: &["create", "stat", "readdir", "unlink"], work: work::names },
     Group { cases: &["untar", "git_status", "rm_r"], work: work::tree },
     Group { cases: &["stream_write", "stream_read"], work: work::streams },
     Group { cases: &["rand_read_4k", "rand_write_4k"], work: work::pages },
     Group { cases: &programs::FIO_CASES, work: programs::fio },
+    Group { cases: &mail::CASES, work: mail::mail },
     Group { cases: &["sqlite_commits"], work: work::sqlite },
 ];
 
 /// Cases that sync inside their time.
-pub(super) const SYNCED: [&str; 2] = [programs::FIO_SYNCED.case, "sqlite_commits"];
+pub(super) const SYNCED: [&str; 3] = [programs::FIO_SYNCED.case, mail::CASES[1], "sqlite_commits"];
 
 /// One subject at work.
 pub(super) struct Run<'a> {
@@ -82,6 +84,10 @@ impl Run<'_> {
         }
         Ok(())
     }
+}
+
+pub(super) fn threads(threads: usize) -> Params {
+    Params::from([("threads", json!(threads))])
 }
 
 /// Seconds that a command takes.

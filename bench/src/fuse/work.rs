@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::Advice;
 use serde_json::json;
 
-use super::run::{Run, in_threads, timed, unpack};
+use super::run::{Run, in_threads, threads, timed, unpack};
 use crate::report::Params;
 use crate::rig::{run as run_command, scatter};
 
@@ -22,10 +22,6 @@ const PAGE: usize = 4096;
 const DEPTHS: [usize; 2] = [1, 32];
 /// `O_DIRECT`.
 const DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
-
-fn threads(threads: usize) -> Params {
-    Params::from([("threads", json!(threads))])
-}
 
 /// Drops the kernel's cache of names and inodes.
 fn drop_names() {
