@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   tree.tar   small files in directories          untar, git_status, rm_r
+//!   source     of a program, as a tar and a repository
 //!   programs   those that this machine has       a missing one is reported with its cases
 //! ```
 
@@ -9,8 +10,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
+use super::run::TREE_CASES;
+use super::source::{self, Source};
 use super::{Plan, programs};
 use crate::load::answers;
 use crate::report::Report;
@@ -27,27 +30,41 @@ struct Needed {
     cases: &'static [&'static str],
 }
 
-const NEEDED: [Needed; 3] = [
+const NEEDED: [Needed; 5] = [
     Needed { name: "fio", arguments: &["--version"], cases: &programs::FIO_CASES },
-    Needed { name: "git", arguments: &["--version"], cases: &["git_status"] },
+    Needed { name: "git", arguments: &["--version"], cases: &["git_status", "git_clone"] },
+    Needed { name: "make", arguments: &["--version"], cases: &["build_source"] },
+    Needed { name: "cc", arguments: &["--version"], cases: &["build_source"] },
     Needed { name: "sqlite3", arguments: &["--version"], cases: &["sqlite_commits"] },
 ];
 
 /// See the module.
 pub(super) struct Inputs {
     pub(super) archive: PathBuf,
+    /// The source of a program, if a case needs it.
+    pub(super) source: Option<Source>,
     /// Cases that cannot run here.
     left_out: Vec<&'static str>,
 }
 
 impl Inputs {
     pub(super) fn new(plan: &Plan, scratch: &Scratch, report: &mut Report) -> Result<Inputs> {
-        let mut inputs = Inputs { archive: scratch.join("tree.tar"), left_out: Vec::new() };
-        make_archive(&inputs.archive, plan.files)?;
+        let archive = scratch.join("tree.tar");
+        let mut inputs = Inputs { archive, source: None, left_out: Vec::new() };
         for Needed { name, arguments, cases } in NEEDED {
             if cases.iter().any(|case| plan.wants(case)) && !answers(name, arguments) {
                 inputs.leave_out(cases, &format!("{name} is missing"), report);
             }
+        }
+        let wants = |case: &&str| plan.wants(case) && inputs.has(case);
+        if TREE_CASES.iter().any(wants) {
+            make_archive(&inputs.archive, plan.files)?;
+        }
+        if source::CASES.iter().any(wants) {
+            let repository = wants(&"git_clone");
+            let modules = plan.files / 200;
+            let made = Source::new(scratch, plan.source.as_deref(), modules, repository);
+            inputs.source = Some(made.context("the source of a program")?);
         }
         Ok(inputs)
     }
@@ -73,7 +90,11 @@ fn make_archive(path: &Path, files: usize) -> Result<()> {
     for n in 0..files {
         fs::write(dir.join(format!("dir{:03}/file{n:06}", n % ARCHIVE_DIRS)), &content)?;
     }
-    run(Command::new("tar").arg("-cf").arg(path).arg("-C").arg(&dir).arg("."))?;
-    fs::remove_dir_all(&dir)?;
-    Ok(())
+    pack(&dir, path)
+}
+
+/// Packs the content of a directory into an archive, and removes the directory.
+pub(super) fn pack(dir: &Path, archive: &Path) -> Result<()> {
+    run(Command::new("tar").arg("-cf").arg(archive).arg("-C").arg(dir).arg("."))?;
+    Ok(fs::remove_dir_all(dir)?)
 }

@@ -18,6 +18,7 @@ mod inputs;
 mod mail;
 mod programs;
 mod run;
+mod source;
 mod subject;
 mod work;
 
@@ -45,6 +46,10 @@ pub(crate) struct Plan {
     /// Files made in one directory, and in the archive that is unpacked
     #[arg(long, default_value_t = 100_000)]
     files: usize,
+    /// Archive (tar) of a C program's source, to be unpacked, built and cloned [default: one of
+    /// FILES/200 modules, made here]
+    #[arg(long, value_name = "TAR")]
+    source: Option<PathBuf>,
     /// Size of the streamed file, MiB
     #[arg(long, default_value_t = 1024)]
     mib: u64,
@@ -80,6 +85,7 @@ impl Plan {
             scratch: ".".into(),
             rounds: 3,
             files: 100_000,
+            source: None,
             mib: 1024,
             commits: 2000,
             messages: 10_000,

@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::inputs::Inputs;
 use super::subject::Kind;
-use super::{Plan, mail, programs, work};
+use super::{Plan, mail, programs, source, work};
 use crate::mounted::Mounted;
 use crate::report::{Key, Params, Report};
 use crate::rig;
@@ -28,15 +28,19 @@ pub(super) struct Group {
 }
 
 /// All of them, in order.
-pub(super) const GROUPS: [Group; 7] = [
+pub(super) const GROUPS: [Group; 8] = [
     Group { cases: &["create", "stat", "readdir", "unlink"], work: work::names },
-    Group { cases: &["untar", "git_status", "rm_r"], work: work::tree },
+    Group { cases: &TREE_CASES, work: work::tree },
+    Group { cases: &source::CASES, work: source::source },
     Group { cases: &["stream_write", "stream_read"], work: work::streams },
     Group { cases: &["rand_read_4k", "rand_write_4k"], work: work::pages },
     Group { cases: &programs::FIO_CASES, work: programs::fio },
     Group { cases: &mail::CASES, work: mail::mail },
     Group { cases: &["sqlite_commits"], work: work::sqlite },
 ];
+
+/// Cases on the archive of small files.
+pub(super) const TREE_CASES: [&str; 3] = ["untar", "git_status", "rm_r"];
 
 /// Cases that sync inside their time.
 pub(super) const SYNCED: [&str; 3] = [programs::FIO_SYNCED.case, mail::CASES[1], "sqlite_commits"];

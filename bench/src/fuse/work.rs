@@ -12,6 +12,7 @@ use rustix::fs::Advice;
 use serde_json::json;
 
 use super::run::{Run, in_threads, threads, timed, unpack};
+use super::source::git;
 use crate::report::Params;
 use crate::rig::{run as run_command, scatter};
 
@@ -81,16 +82,10 @@ pub(super) fn tree(run: &mut Run<'_>) -> Result<()> {
     let seconds = timed(&mut unpack(&run.inputs.archive, &dir))?;
     run.add("untar", "ops_per_s", threads(1), files / seconds);
     if run.wants("git_status") {
-        let git = || {
-            let mut git = Command::new("git");
-            git.arg("-C").arg(&dir).args(["-c", "user.name=x", "-c", "user.email=x@x"]);
-            git.args(["-c", "safe.directory=*", "-c", "gc.auto=0"]);
-            git
-        };
-        run_command(git().args(["init", "-q"]))?;
-        run_command(git().args(["add", "-A"]))?;
+        run_command(git(&dir).args(["init", "-q"]))?;
+        run_command(git(&dir).args(["add", "-A"]))?;
         drop_names();
-        let seconds = timed(git().args(["status", "--porcelain"]))?;
+        let seconds = timed(git(&dir).args(["status", "--porcelain"]))?;
         run.add("git_status", "ops_per_s", threads(1), files / seconds);
     }
     drop_names();

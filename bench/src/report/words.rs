@@ -88,7 +88,7 @@ const CASES: [(&str, &str); 49] = [
 ];
 
 /// For programs on a mount, in addition to [`CASES`].
-const PROGRAMS: [(&str, &str); 13] = [
+const PROGRAMS: [(&str, &str); 16] = [
     ("oltp_write_only", "MariaDB, sysbench write-only"),
     ("randwrite_4k_fdatasync", "fio 4 KiB random writes; fdatasync after each"),
     ("randwrite_4k_d64_fsync16", "fio 4 KiB random writes, 64 in flight; fsync after 16"),
@@ -101,6 +101,9 @@ const PROGRAMS: [(&str, &str); 13] = [
     ("write_1m", "fio 1 MiB sequential writes"),
     ("mail", "mail delivered, read, deleted"),
     ("mail_fsync", "mail delivered, read, deleted; fsync after each delivery"),
+    ("untar_source", "tar -x of a program's source"),
+    ("build_source", "build of a C program"),
+    ("git_clone", "git clone"),
     ("rm", "remove"),
 ];
 
