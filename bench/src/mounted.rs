@@ -35,7 +35,8 @@ impl Mounted {
     pub(crate) fn fuse2fs(image: &Path, dir: &Path) -> Result<Mounted> {
         fs::create_dir_all(dir)?;
         let mut command = Command::new("fuse2fs");
-        command.args(["-f", "-o", "rw"]).arg(image).arg(dir);
+        // The servers of databases run as other users.
+        command.args(["-f", "-o", "rw,allow_other"]).arg(image).arg(dir);
         let held = Held::Server(Server::start(&mut command, dir)?);
         Ok(Mounted { dir: dir.into(), _held: held })
     }

@@ -3,6 +3,7 @@
 //! ```text
 //!   tree.tar   small files in directories          untar, git_status, rm_r
 //!   source     of a program, as a tar and a repository
+//!   postgres   a data directory for pgbench
 //!   programs   those that this machine has       a missing one is reported with its cases
 //! ```
 
@@ -16,6 +17,7 @@ use super::run::TREE_CASES;
 use super::source::{self, Source};
 use super::{Plan, programs};
 use crate::load::answers;
+use crate::load::postgres::Template;
 use crate::report::Report;
 use crate::rig::{Scratch, run};
 
@@ -30,11 +32,12 @@ struct Needed {
     cases: &'static [&'static str],
 }
 
-const NEEDED: [Needed; 5] = [
+const NEEDED: [Needed; 6] = [
     Needed { name: "fio", arguments: &["--version"], cases: &programs::FIO_CASES },
     Needed { name: "git", arguments: &["--version"], cases: &["git_status", "git_clone"] },
     Needed { name: "make", arguments: &["--version"], cases: &["build_source"] },
     Needed { name: "cc", arguments: &["--version"], cases: &["build_source"] },
+    Needed { name: "sysbench", arguments: &["--version"], cases: &[programs::SYSBENCH_CASE] },
     Needed { name: "sqlite3", arguments: &["--version"], cases: &["sqlite_commits"] },
 ];
 
@@ -43,6 +46,8 @@ pub(super) struct Inputs {
     pub(super) archive: PathBuf,
     /// The source of a program, if a case needs it.
     pub(super) source: Option<Source>,
+    /// PostgreSQL with its tables, if a case needs it.
+    pub(super) postgres: Option<Template>,
     /// Cases that cannot run here.
     left_out: Vec<&'static str>,
 }
@@ -50,13 +55,14 @@ pub(super) struct Inputs {
 impl Inputs {
     pub(super) fn new(plan: &Plan, scratch: &Scratch, report: &mut Report) -> Result<Inputs> {
         let archive = scratch.join("tree.tar");
-        let mut inputs = Inputs { archive, source: None, left_out: Vec::new() };
+        let mut inputs = Inputs { archive, source: None, postgres: None, left_out: Vec::new() };
         for Needed { name, arguments, cases } in NEEDED {
             if cases.iter().any(|case| plan.wants(case)) && !answers(name, arguments) {
                 inputs.leave_out(cases, &format!("{name} is missing"), report);
             }
         }
-        let wants = |case: &&str| plan.wants(case) && inputs.has(case);
+        let lacking = inputs.left_out.clone();
+        let wants = |case: &&str| plan.wants(case) && !lacking.contains(case);
         if TREE_CASES.iter().any(wants) {
             make_archive(&inputs.archive, plan.files)?;
         }
@@ -65,6 +71,14 @@ impl Inputs {
             let modules = plan.files / 200;
             let made = Source::new(scratch, plan.source.as_deref(), modules, repository);
             inputs.source = Some(made.context("the source of a program")?);
+        }
+        if wants(&programs::PGBENCH_CASE) {
+            match Template::new(scratch) {
+                Ok(template) => inputs.postgres = Some(template),
+                Err(error) => {
+                    inputs.leave_out(&[programs::PGBENCH_CASE], &format!("{error:#}"), report)
+                }
+            }
         }
         Ok(inputs)
     }

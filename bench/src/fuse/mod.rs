@@ -27,6 +27,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use clap::Args;
 
+use crate::load::{postgres, sysbench};
 use crate::report::{Key, Report, digits, is_speed, params_text, speed_ratio};
 use crate::rig::{self, Scratch};
 use crate::serve::Idle;
@@ -62,6 +63,9 @@ pub(crate) struct Plan {
     /// Milliseconds for each figure of fio
     #[arg(long, default_value_t = 3000)]
     millis: u64,
+    /// Seconds for each figure of sysbench and pgbench
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
     /// What processors do between requests to the mounts that this bench serves
     #[arg(long, value_enum, default_value_t = Idle::Auto)]
     idle: Idle,
@@ -76,7 +80,16 @@ pub(crate) struct Plan {
 impl Plan {
     /// A plan for `--quick`.
     pub(crate) fn quick(self) -> Plan {
-        Plan { rounds: 1, files: 3000, mib: 128, commits: 100, messages: 500, millis: 100, ..self }
+        Plan {
+            rounds: 1,
+            files: 3000,
+            mib: 128,
+            commits: 100,
+            messages: 500,
+            millis: 100,
+            seconds: 1,
+            ..self
+        }
     }
 
     /// The plan of `extant-bench all`.
@@ -90,6 +103,7 @@ impl Plan {
             commits: 2000,
             messages: 10_000,
             millis: 3000,
+            seconds: 10,
             idle: Idle::Auto,
             only: Vec::new(),
             case: Vec::new(),
@@ -111,6 +125,7 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
         run::SYNCED.join(", "),
         rig::load()
     ));
+    report.condition(format!("{}; {}", sysbench::CONDITION, postgres::CONDITION));
     if !rig::is_root() {
         report.finding("not root: no mounts, nothing was measured");
         return Ok(report);

@@ -4,6 +4,8 @@
 //!   randread_4k_d16, randwrite_4k_d16   fio, io_uring, direct, 16 requests in flight
 //!   read_1m, write_1m                   fio, direct, one after another
 //!   randwrite_4k_fsync                  fio, through the kernel's cache, fsync after each write
+//!   sysbench_fileio                     random reads and writes of several files, and syncs of all
+//!   pgbench                             PostgreSQL with its data directory on the mount
 //! ```
 
 use std::fs;
@@ -12,6 +14,7 @@ use anyhow::Result;
 
 use super::run::Run;
 use crate::load::fio::{Job, SEQ_READ, SEQ_WRITE, write_file};
+use crate::load::sysbench;
 use crate::report::Params;
 
 /// The job of fio that syncs.
@@ -47,4 +50,22 @@ pub(super) fn fio(run: &mut Run<'_>) -> Result<()> {
         }
     }
     Ok(fs::remove_file(&path)?)
+}
+
+pub(super) const SYSBENCH_CASE: &str = "sysbench_fileio";
+
+pub(super) fn sysbench_files(run: &mut Run<'_>) -> Result<()> {
+    for (metric, value) in sysbench::files(run.on, run.plan.seconds)? {
+        run.add(SYSBENCH_CASE, metric, Params::new(), value);
+    }
+    Ok(())
+}
+
+pub(super) const PGBENCH_CASE: &str = "pgbench";
+
+pub(super) fn pgbench(run: &mut Run<'_>) -> Result<()> {
+    let Some(postgres) = &run.inputs.postgres else { return Ok(()) };
+    let per_s = postgres.run(run.on, run.plan.seconds)?;
+    run.add(PGBENCH_CASE, "ops_per_s", Params::new(), per_s);
+    Ok(())
 }

@@ -28,7 +28,7 @@ pub(super) struct Group {
 }
 
 /// All of them, in order.
-pub(super) const GROUPS: [Group; 8] = [
+pub(super) const GROUPS: [Group; 10] = [
     Group { cases: &["create", "stat", "readdir", "unlink"], work: work::names },
     Group { cases: &TREE_CASES, work: work::tree },
     Group { cases: &source::CASES, work: source::source },
@@ -37,13 +37,21 @@ pub(super) const GROUPS: [Group; 8] = [
     Group { cases: &programs::FIO_CASES, work: programs::fio },
     Group { cases: &mail::CASES, work: mail::mail },
     Group { cases: &["sqlite_commits"], work: work::sqlite },
+    Group { cases: &[programs::SYSBENCH_CASE], work: programs::sysbench_files },
+    Group { cases: &[programs::PGBENCH_CASE], work: programs::pgbench },
 ];
 
 /// Cases on the archive of small files.
 pub(super) const TREE_CASES: [&str; 3] = ["untar", "git_status", "rm_r"];
 
 /// Cases that sync inside their time.
-pub(super) const SYNCED: [&str; 3] = [programs::FIO_SYNCED.case, mail::CASES[1], "sqlite_commits"];
+pub(super) const SYNCED: [&str; 5] = [
+    programs::FIO_SYNCED.case,
+    mail::CASES[1],
+    "sqlite_commits",
+    programs::SYSBENCH_CASE,
+    programs::PGBENCH_CASE,
+];
 
 /// One subject at work.
 pub(super) struct Run<'a> {

@@ -2,11 +2,17 @@
 //!
 //! ```text
 //!   fio        one job on one file
+//!   sysbench   files; the figures of a run on a database
+//!   postgres   a server of the bench's own, and pgbench
+//!   daemon     the process of such a server
 //! ```
 //!
 //! Each is used where this machine has it. A bench reports which ones are missing.
 
+pub(crate) mod daemon;
 pub(crate) mod fio;
+pub(crate) mod postgres;
+pub(crate) mod sysbench;
 
 use std::process::{Command, Stdio};
 

@@ -10,12 +10,14 @@
 use std::fs::{self, File};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use rustix::process::Signal;
 
 use super::{Plan, Samples};
+use crate::load::daemon::Daemon;
+use crate::load::sysbench::Transactions;
 use crate::mounted::Mounted;
 use crate::rig::{Scratch, run};
 
@@ -44,7 +46,7 @@ impl Template {
             .arg("--auth-root-authentication-method=normal")
             .arg(option("datadir", &template.data)))?;
         fs::create_dir_all(template.data.join("sbtest"))?;
-        let _server = Server::start(&template, &template.data)?;
+        let _server = template.start(&template.data)?;
         run(template.sysbench("oltp_write_only").arg("prepare"))?;
         Ok(template)
     }
@@ -53,20 +55,32 @@ impl Template {
     pub(super) fn run(&self, plan: &Plan, on: &Mounted, samples: &mut Samples<'_>) -> Result<()> {
         let data = on.join("data");
         copy(&self.data, &data)?;
-        let server = Server::start(self, &data)?;
+        let server = self.start(&data)?;
         for case in CASES.into_iter().filter(|case| plan.wants(case)) {
             let mut sysbench = self.sysbench(case);
             sysbench.arg("--percentile=99");
             sysbench.arg(format!("--time={}", plan.sysbench_seconds)).arg("run");
             let output = run(&mut sysbench)?;
-            let Figures { per_s, p99_ms, longest_ms } =
-                figures(&output).with_context(|| format!("sysbench said: {output}"))?;
+            let Transactions { per_s, p99_ms, longest_ms } =
+                Transactions::find(&output).with_context(|| format!("sysbench said: {output}"))?;
             samples.add(case, "ops_per_s", per_s);
             samples.add(case, "p99_us", p99_ms * 1000.0);
             samples.add(case, "longest_us", longest_ms * 1000.0);
         }
         drop(server);
         Ok(fs::remove_dir_all(&data)?)
+    }
+
+    fn start(&self, data: &Path) -> Result<Daemon> {
+        let _ = fs::remove_file(&self.socket);
+        let mut command = Command::new("mariadbd");
+        command.args(["--no-defaults", "--user=root", "--skip-networking", "--skip-grant-tables"]);
+        command.args([LOG_BYTES, "--innodb-buffer-pool-size=128M", "--skip-log-bin"]);
+        command.arg("--innodb-flush-log-at-trx-commit=1");
+        command.arg(option("datadir", data)).arg(option("socket", &self.socket));
+        command.arg(option("pid-file", &self.socket.with_extension("pid")));
+        let answers = || UnixStream::connect(&self.socket).is_ok();
+        Daemon::start(&mut command, ("mariadbd", Signal::TERM), &self.log, answers)
     }
 
     fn sysbench(&self, script: &str) -> Command {
@@ -84,51 +98,6 @@ fn option(name: &str, value: &Path) -> String {
     format!("--{name}={}", value.display())
 }
 
-/// A running server. Dropping it ends the server.
-struct Server(Child);
-
-impl Server {
-    fn start(template: &Template, data: &Path) -> Result<Server> {
-        let _ = fs::remove_file(&template.socket);
-        let mut command = Command::new("mariadbd");
-        command.args(["--no-defaults", "--user=root", "--skip-networking", "--skip-grant-tables"]);
-        command.args([LOG_BYTES, "--innodb-buffer-pool-size=128M", "--skip-log-bin"]);
-        command.arg("--innodb-flush-log-at-trx-commit=1");
-        command.arg(option("datadir", data)).arg(option("socket", &template.socket));
-        command.arg(option("pid-file", &template.socket.with_extension("pid")));
-        command.arg(option("log-error", &template.log));
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut server = Server(command.spawn().context("cannot start mariadbd")?);
-        for _ in 0..3000 {
-            if UnixStream::connect(&template.socket).is_ok() {
-                return Ok(server);
-            }
-            if let Some(status) = server.0.try_wait()? {
-                let log = fs::read_to_string(&template.log).unwrap_or_default();
-                let error = log.lines().find(|line| line.contains("[ERROR]")).unwrap_or_default();
-                bail!("mariadbd ended with {status}: {error}");
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        bail!("mariadbd did not come up")
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = run(Command::new("kill").arg(self.0.id().to_string()));
-        for _ in 0..6000 {
-            if !matches!(self.0.try_wait(), Ok(None)) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        eprintln!("extant-bench: mariadbd does not end");
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Copies a tree and makes each file durable.
 fn copy(from: &Path, to: &Path) -> Result<()> {
     fs::create_dir_all(to)?;
@@ -143,38 +112,4 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// sysbench's figures for a run.
-#[derive(Debug, PartialEq)]
-struct Figures {
-    per_s: f64,
-    p99_ms: f64,
-    longest_ms: f64,
-}
-
-fn figures(output: &str) -> Option<Figures> {
-    let after = |head: &str| output.lines().find_map(|line| line.trim().strip_prefix(head));
-    let (_, per_s) = after("transactions:")?.split_once('(')?;
-    Some(Figures {
-        per_s: per_s.split_whitespace().next()?.parse().ok()?,
-        p99_ms: after("99th percentile:")?.trim().parse().ok()?,
-        longest_ms: after("max:")?.trim().parse().ok()?,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_figures_of_sysbench_are_found() {
-        let output = "SQL statistics:\n    queries performed:\n        total:      8094\n    transactions:      \
-                    1349   (134.71 per sec.)\n    queries:  8094   (808.26 per sec.)\n\nLatency (ms):\n         min:      \
-                    0.91\n         max:                     269.50\n         99th percentile:          \
-                    12.30\n         sum: 9989.12\n";
-        let want = Figures { per_s: 134.71, p99_ms: 12.3, longest_ms: 269.5 };
-        assert_eq!(figures(output), Some(want));
-        assert_eq!(figures("FATAL: no connection"), None);
-    }
 }

@@ -88,7 +88,7 @@ const CASES: [(&str, &str); 49] = [
 ];
 
 /// For programs on a mount, in addition to [`CASES`].
-const PROGRAMS: [(&str, &str); 16] = [
+const PROGRAMS: [(&str, &str); 18] = [
     ("oltp_write_only", "MariaDB, sysbench write-only"),
     ("randwrite_4k_fdatasync", "fio 4 KiB random writes; fdatasync after each"),
     ("randwrite_4k_d64_fsync16", "fio 4 KiB random writes, 64 in flight; fsync after 16"),
@@ -104,6 +104,8 @@ const PROGRAMS: [(&str, &str); 16] = [
     ("untar_source", "tar -x of a program's source"),
     ("build_source", "build of a C program"),
     ("git_clone", "git clone"),
+    ("sysbench_fileio", "sysbench fileio"),
+    ("pgbench", "PostgreSQL, pgbench"),
     ("rm", "remove"),
 ];
 
