@@ -44,6 +44,15 @@ pub(super) const GROUPS: [Group; 10] = [
 /// Cases on the archive of small files.
 pub(super) const TREE_CASES: [&str; 3] = ["untar", "git_status", "rm_r"];
 
+/// All cases, in order.
+pub(super) fn cases() -> impl Iterator<Item = &'static str> {
+    GROUPS.iter().flat_map(|group| group.cases).copied()
+}
+
+/// Cases that a quick run leaves out.
+pub(super) const SLOW: [&str; 3] =
+    ["build_source", programs::SYSBENCH_CASE, programs::PGBENCH_CASE];
+
 /// Cases that sync inside their time.
 pub(super) const SYNCED: [&str; 5] = [
     programs::FIO_SYNCED.case,
