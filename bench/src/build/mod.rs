@@ -133,20 +133,19 @@ impl<'a> Tree<'a> {
     }
 
     fn measure(mut self, rounds: usize) -> Result<()> {
-        let here = |rivals: &'static [Rival]| -> Vec<&Rival> {
-            rivals.iter().filter(|rival| rival.is_here()).collect()
-        };
         let small = self.params["bytes"].as_u64().is_some_and(|bytes| bytes <= ARCHIVE_MAX);
         let (archive, layout) = (self.scratch.join("source.tar"), self.scratch.join("source.oci"));
-        let mut cases = vec![("tree", self.source.to_path_buf(), here(&Rival::TREE))];
+        let mut cases = vec![("tree", self.source.to_path_buf(), self.here(&Rival::TREE))];
         if small && rivals::has("tar") {
             let mut tar = Command::new("tar");
             rig::run(tar.arg("-cf").arg(&archive).arg("-C").arg(self.source).arg("."))?;
-            if rivals::has("umoci") {
+            // umoci also makes the layout.
+            let oci = self.here(&Rival::OCI);
+            if !oci.is_empty() {
                 rivals::oci_layout(&archive, &layout)?;
-                cases.push(("oci", layout, here(&Rival::OCI)));
+                cases.push(("oci", layout, oci));
             }
-            cases.push(("archive", archive, here(&Rival::ARCHIVE)));
+            cases.push(("archive", archive, self.here(&Rival::ARCHIVE)));
         }
         let mut left_out = Vec::new();
         for _ in 0..rounds {
@@ -172,7 +171,7 @@ impl<'a> Tree<'a> {
                     match rival.run(&job) {
                         Ok(cost) => self.sample(case, rival.name, cost),
                         Err(error) => {
-                            eprintln!("extant-bench: {} left out: {error:#}", rival.name);
+                            self.report.left_out(format!("{} left out: {error:#}", rival.name));
                             left_out.push(rival.name);
                         }
                     }
@@ -185,13 +184,24 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
+    /// Those that can run here. The others are reported.
+    fn here(&mut self, rivals: &'static [Rival]) -> Vec<&'static Rival> {
+        let (here, absent): (Vec<_>, Vec<_>) = rivals.iter().partition(|rival| rival.is_here());
+        for rival in absent {
+            self.report.left_out(format!("{} left out: it cannot be run here", rival.name));
+        }
+        here
+    }
+
     /// Both find the image in the page cache.
     fn check(&mut self, image: &Path) -> Result<()> {
         warm(image)?;
         let success = |status| status == 0;
         let cost = run(Command::new(self.extant).arg("check").arg(image), None, success)?;
         self.sample("check", "extant", cost);
-        if rivals::has("e2fsck") {
+        if !rivals::has("e2fsck") {
+            self.report.left_out("e2fsck left out: it cannot be run here");
+        } else {
             let cost = run(Command::new("e2fsck").arg("-fn").arg(image), None, success)?;
             self.sample("check", "e2fsck", cost);
         }
@@ -215,7 +225,7 @@ impl<'a> Tree<'a> {
                 self.report.sample(&key, seconds);
             }
             Err(error) => {
-                eprintln!("extant-bench: {KERNEL} left out: {error:#}");
+                self.report.left_out(format!("{KERNEL} left out: {error:#}"));
                 left_out.push(KERNEL);
             }
         }

@@ -54,14 +54,10 @@ impl Rival {
         [Rival { name: "tar2sqfs", program: "tar2sqfs", work: tar2sqfs }];
     pub(super) const OCI: [Rival; 1] = [Rival { name: "umoci", program: "umoci", work: umoci }];
 
-    /// Whether this machine can run it. Says so if not.
+    /// Whether this machine can run it.
     pub(super) fn is_here(&self) -> bool {
         let needs_root = self.name == "cp-kernel-ext4" && !is_root();
-        let here = !needs_root && has(self.program);
-        if !here {
-            eprintln!("extant-bench: {} left out: it cannot be run here", self.name);
-        }
-        here
+        !needs_root && has(self.program)
     }
 
     /// Makes the output, durable, and removes it. Only the first is timed.

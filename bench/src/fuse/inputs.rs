@@ -89,7 +89,7 @@ impl Inputs {
     }
 
     fn leave_out(&mut self, cases: &[&'static str], reason: &str, report: &mut Report) {
-        report.finding(format!("{reason}: left out: {}", cases.join(", ")));
+        report.left_out(format!("{reason}: left out: {}", cases.join(", ")));
         self.left_out.extend(cases);
     }
 }

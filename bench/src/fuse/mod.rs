@@ -191,9 +191,7 @@ impl LeftOut {
         report: &mut Report,
     ) {
         let of = group.map(|case| format!(", {case} and what follows it")).unwrap_or_default();
-        let text = format!("{}{of}, left out: {error:#}", kind.name());
-        eprintln!("extant-bench: {text}");
-        report.finding(text);
+        report.left_out(format!("{}{of}, left out: {error:#}", kind.name()));
         self.0.push((kind, group));
     }
 }

@@ -131,7 +131,7 @@ impl Programs {
         let mut answers = |wanted: bool, name: &str, arguments: &[&str]| {
             let here = wanted && load::answers(name, arguments);
             if wanted && !here {
-                report.finding(format!("{name} is missing: its cases are left out"));
+                report.left_out(format!("{name} is missing: its cases are left out"));
             }
             here
         };
@@ -146,7 +146,7 @@ impl Programs {
         if answers(oltp, "mariadbd", &["--version"]) & answers(oltp, "sysbench", &["--version"]) {
             match Template::new(scratch) {
                 Ok(template) => mariadb = Some(template),
-                Err(error) => report.finding(format!("MariaDB is left out: {error:#}")),
+                Err(error) => report.left_out(format!("MariaDB is left out: {error:#}")),
             }
         }
         Programs { sqlite, fio, mariadb }
@@ -190,9 +190,8 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
                 let done = subject::mount(kind, scratch)
                     .and_then(|subject| run(plan, &programs, &subject, samples));
                 if let Err(error) = done {
-                    let text = format!("{} in {} left out: {error:#}", kind.name(), store.name());
-                    eprintln!("extant-bench: {text}");
-                    report.finding(text);
+                    let place = format!("{} in {}", kind.name(), store.name());
+                    report.left_out(format!("{place} left out: {error:#}"));
                     left_out.push((kind, store));
                 }
             }

@@ -129,6 +129,16 @@ impl Report {
         self.findings.push(text.into());
     }
 
+    /// Records that a subject or a case was left out, and prints that at once: the report comes
+    /// only at the end.
+    pub(crate) fn left_out(&mut self, text: impl Into<String>) {
+        let text = text.into();
+        if !self.findings.contains(&text) {
+            eprintln!("extant-bench: {text}");
+            self.findings.push(text);
+        }
+    }
+
     /// The keys of all measured figures.
     pub(crate) fn keys(&self) -> Vec<Key> {
         self.series.iter().map(|series| series.key.clone()).collect()
