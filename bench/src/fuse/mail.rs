@@ -41,12 +41,12 @@ pub(super) fn mail(run: &mut Run<'_>) -> Result<()> {
             let dir = run.join("mail");
             make_boxes(&dir)?;
             let each = run.plan.messages / count as u64;
-            let carriers: Vec<u64> = (0..count as u64).collect();
-            in_threads(&carriers, |n| Carrier::new(&dir, *n, false).fill(each))?;
+            let clients: Vec<u64> = (0..count as u64).collect();
+            in_threads(&clients, |n| Client::new(&dir, *n, false).fill(each))?;
             rig::sync_filesystem(&dir)?;
-            let seconds = in_threads(&carriers, |n| {
-                let mut carrier = Carrier::new(&dir, *n, syncs).with(each);
-                (0..each).try_for_each(|_| carrier.transaction())
+            let seconds = in_threads(&clients, |n| {
+                let mut client = Client::new(&dir, *n, syncs).with(each);
+                (0..each).try_for_each(|_| client.transaction())
             })?;
             run.add(case, "ops_per_s", threads(count), (each * count as u64) as f64 / seconds);
             fs::remove_dir_all(&dir)?;
@@ -65,7 +65,7 @@ fn make_boxes(dir: &Path) -> Result<()> {
 }
 
 /// One thread, and its messages.
-struct Carrier<'a> {
+struct Client<'a> {
     dir: &'a Path,
     number: u64,
     /// Whether each delivered message is synced.
@@ -79,17 +79,17 @@ struct Carrier<'a> {
     read: Vec<u8>,
 }
 
-impl<'a> Carrier<'a> {
-    fn new(dir: &'a Path, number: u64, syncs: bool) -> Carrier<'a> {
+impl<'a> Client<'a> {
+    fn new(dir: &'a Path, number: u64, syncs: bool) -> Client<'a> {
         let content = vec![b'm'; BYTES.1 as usize];
         let rng = SeededRng::new(number);
         let (messages, read) = (Vec::new(), Vec::new());
-        Carrier { dir, number, syncs, rng, messages, next: 0, content, read }
+        Client { dir, number, syncs, rng, messages, next: 0, content, read }
     }
 
     /// The same after `fill(count)`.
-    fn with(self, count: u64) -> Carrier<'a> {
-        Carrier { messages: (0..count).collect(), next: count, ..self }
+    fn with(self, count: u64) -> Client<'a> {
+        Client { messages: (0..count).collect(), next: count, ..self }
     }
 
     /// Delivers the first `count` messages.
@@ -160,17 +160,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn transactions_leave_the_messages_that_the_carrier_knows() {
+    fn transactions_leave_the_messages_that_the_client_knows() {
         let dir = tempfile::tempdir().expect("a directory");
         make_boxes(dir.path()).expect("boxes");
-        Carrier::new(dir.path(), 3, false).fill(50).expect("filled");
-        let mut carrier = Carrier::new(dir.path(), 3, true).with(50);
-        (0..200).try_for_each(|_| carrier.transaction()).expect("transactions");
-        assert!(carrier.next > 50 && carrier.messages.len() < 250);
-        for message in 0..carrier.next {
-            let exists = carrier.path(message, "new").exists();
-            assert_eq!(exists, carrier.messages.contains(&message), "message {message}");
-            assert!(!carrier.path(message, "tmp").exists(), "message {message}");
+        Client::new(dir.path(), 3, false).fill(50).expect("filled");
+        let mut client = Client::new(dir.path(), 3, true).with(50);
+        (0..200).try_for_each(|_| client.transaction()).expect("transactions");
+        assert!(client.next > 50 && client.messages.len() < 250);
+        for message in 0..client.next {
+            let exists = client.path(message, "new").exists();
+            assert_eq!(exists, client.messages.contains(&message), "message {message}");
+            assert!(!client.path(message, "tmp").exists(), "message {message}");
         }
     }
 }

@@ -18,6 +18,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use serde_json::json;
 
+use super::inputs::pack;
 use super::run::{Run, timed, unpack};
 use crate::report::Params;
 use crate::rig::{self, Scratch};
@@ -49,7 +50,7 @@ impl Source {
             None => {
                 let archive = scratch.join("source.tar");
                 make(&archive.with_extension("dir"), modules)?;
-                super::inputs::pack(&archive.with_extension("dir"), &archive)?;
+                pack(&archive.with_extension("dir"), &archive)?;
                 archive
             }
         };
@@ -197,5 +198,25 @@ mod tests {
         rig::run(&mut unpack(&source.archive, &to)).expect("unpacked");
         assert!(build(&to).expect("built") > 0.0);
         assert!(to.join("program").exists());
+    }
+    #[test]
+    fn a_given_source_is_configured_where_it_has_a_script() {
+        if !crate::load::answers("make", &["--version"]) {
+            return println!("NOT RUN: no make");
+        }
+        let dir = tempfile::tempdir().expect("a directory");
+        let (archive, root) = (dir.path().join("given.tar"), dir.path().join("given/hello-1"));
+        fs::create_dir_all(&root).expect("directories");
+        fs::write(root.join("configure"), "printf 'all:\\n\\ttouch made\\n' > Makefile\n")
+            .expect("a file");
+        pack(&dir.path().join("given"), &archive).expect("packed");
+        let scratch = Scratch::new(dir.path(), "source").expect("a scratch directory");
+        let source = Source::new(&scratch, Some(&archive), 5, false).expect("a source");
+        assert_eq!(source.files, 1);
+        let to = dir.path().join("to");
+        fs::create_dir(&to).expect("a directory");
+        rig::run(&mut unpack(&source.archive, &to)).expect("unpacked");
+        build(&to).expect("built");
+        assert!(to.join("hello-1/made").exists());
     }
 }
