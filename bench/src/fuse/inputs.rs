@@ -32,7 +32,9 @@ struct Needed {
     cases: &'static [&'static str],
 }
 
-const NEEDED: [Needed; 6] = [
+const NEEDED: [Needed; 8] = [
+    Needed { name: "tar", arguments: &["--version"], cases: &TREE_CASES },
+    Needed { name: "tar", arguments: &["--version"], cases: &source::CASES },
     Needed { name: "fio", arguments: &["--version"], cases: &programs::FIO_CASES },
     Needed { name: "git", arguments: &["--version"], cases: &["git_status", "git_clone"] },
     Needed { name: "make", arguments: &["--version"], cases: &["build_source"] },
