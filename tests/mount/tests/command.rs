@@ -5,11 +5,12 @@ use extant_mount_tests::raw;
 use extant_testkit::command::{Finished, run};
 use extant_testkit::e2fsprogs::{debugfs, dumpe2fs, e2fsck, mke2fs};
 use extant_testkit::extant::Extant;
-use extant_testkit::fuse_mount::FuseMount;
+use extant_testkit::fuse_mount::{FuseMount, unmount};
 use extant_testkit::loop_mount::LoopMount;
 use extant_testkit::require;
 use extant_testkit::scratch::Scratch;
 use rustix::fs::{CWD, FallocateFlags, FileType, Mode, OFlags, XattrFlags};
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -49,22 +50,11 @@ impl Place {
     }
 
     fn unmount(&self) -> Finished {
-        let mut done = self.try_unmount();
-        // Between fork and exec, a program that another thread starts has copies of our
-        // descriptors.
-        for _ in 0..50 {
-            if done.ok() || !done.err().contains("busy") {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(100));
-            done = self.try_unmount();
-        }
-        done
+        self.unmount_at(&self.dir)
     }
 
-    /// One attempt, which fails if the mount is busy.
-    fn try_unmount(&self) -> Finished {
-        run(self.command(&["unmount"]).arg(&self.dir), LIMIT).unwrap()
+    fn unmount_at(&self, dir: &Path) -> Finished {
+        unmount(&self.extant, dir.as_os_str()).unwrap()
     }
 
     fn expect_clean(&self) {
@@ -331,7 +321,7 @@ fn the_image_names_its_mount_for_unmount() {
     for dir in [&place.dir, &other] {
         assert!(done.err().contains(&*dir.to_string_lossy()), "{}", done.err());
     }
-    run(place.command(&["unmount"]).arg(&other), LIMIT).unwrap().success().unwrap();
+    place.unmount_at(&other).success().unwrap();
     // Another mount covers that of the image: it is not unmounted in its place.
     let mut tmpfs = Command::new("mount");
     assert!(tmpfs.args(["-t", "tmpfs", "none"]).arg(&place.dir).status().unwrap().success());
@@ -354,7 +344,7 @@ fn a_layout_names_its_mount_for_unmount() {
     made.success().unwrap();
     let name = format!("{}?member={}", one.display(), two.display());
     run(place.command(&["mount", &name]).arg(&place.dir), LIMIT).unwrap().success().unwrap();
-    run(&mut place.command(&["unmount", &name]), LIMIT).unwrap().success().unwrap();
+    unmount(&place.extant, OsStr::new(&name)).unwrap().success().unwrap();
     assert_eq!(place.server(), None);
 }
 
@@ -755,7 +745,7 @@ fn an_image_and_a_loop_device_over_it_are_not_both_written() {
         let refused = put(name.to_str().unwrap());
         assert!(!refused.ok() && refused.err().contains("in use"), "{refused}");
     }
-    run(place.command(&["unmount"]).arg(&other), LIMIT).unwrap().success().unwrap();
+    place.unmount_at(&other).success().unwrap();
 
     // A second loop device over a file that Linux has mounted through the first.
     let second = LoopDevice::new(&place.image);
@@ -843,7 +833,7 @@ fn a_dead_mount_is_taken_away_by_the_next_mount_or_unmount() {
             if by.starts_with("mount") {
                 assert_eq!(done.err(), said, "{options} {by}");
                 assert!(dir.join("synced").exists());
-                run(place.command(&["unmount"]).arg(dir), LIMIT).unwrap().success().unwrap();
+                place.unmount_at(dir).success().unwrap();
             }
             place.expect_clean();
         }
@@ -1135,9 +1125,7 @@ fn a_second_mount_of_a_volume_shows_the_first() {
         let mut command = place.command(&["mount", "-o", options]);
         run(command.arg(&place.image).arg(&other), LIMIT).unwrap()
     };
-    let unmount = |dir: &Path| {
-        run(place.command(&["unmount"]).arg(dir), LIMIT).unwrap().success().unwrap();
-    };
+    let unmount = |dir: &Path| place.unmount_at(dir).success().unwrap();
     for first_goes_first in [false, true] {
         place.mount("").success().unwrap();
         let said = second("").success().unwrap().err();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::command::run;
+use crate::command::{Finished, run};
 use crate::extant::Extant;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -75,19 +75,7 @@ impl FuseMount {
 
     /// Runs `extant unmount`. The server must exit with 0 and must have printed nothing.
     pub fn unmount(mut self) -> Result<(), String> {
-        let mut command = Command::new(self.extant.bin());
-        command.arg("unmount").arg(self.path());
-        let mut done = run(&mut command, LIMIT)?;
-        // Between fork and exec, a program that another thread starts has copies of our
-        // descriptors.
-        for _ in 0..50 {
-            if done.ok() || !done.err().contains("busy") {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(100));
-            done = run(&mut command, LIMIT)?;
-        }
-        done.success()?;
+        unmount(&self.extant, self.path().as_os_str())?.success()?;
         let mut server = self.server.take().expect("only unmount and kill take it");
         let status = server.wait().map_err(|e| format!("the server: {e}"))?;
         let log = self.log();
@@ -126,4 +114,20 @@ fn is_mounted(dir: &Path) -> bool {
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let dir = dir.to_string_lossy();
     table.lines().any(|line| line.split(' ').nth(4) == Some(&*dir))
+}
+
+/// `extant unmount PLACE`, again while the mount is busy, at most 5 seconds: between fork and exec,
+/// a program that another thread of the test starts has copies of the test's open files.
+pub fn unmount(extant: &Extant, place: &OsStr) -> Result<Finished, String> {
+    let mut command = Command::new(extant.bin());
+    command.arg("unmount").arg(place);
+    let mut done = run(&mut command, LIMIT)?;
+    for _ in 0..50 {
+        if done.ok() || !done.err().contains("busy") {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        done = run(&mut command, LIMIT)?;
+    }
+    Ok(done)
 }
