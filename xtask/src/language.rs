@@ -50,6 +50,7 @@ const DIRS: &[Dir] = &[
     library("crates/fs", 0),
     library("crates/image", 0),
     library("crates/fuse", 0),
+    library("crates/repair", 0),
     library("crates/capi", 0),
     program("crates/cli"),
     program("bench"),

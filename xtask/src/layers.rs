@@ -3,7 +3,7 @@
 //! ```text
 //!   5   cli  capi                    front ends       aside: bench, test suites, testdev,
 //!                                                     testkit, xtask
-//!   4   image  fuse
+//!   4   image  fuse  repair
 //!   3   extant (crates/fs)
 //!   2   pagecache  journal  raid
 //!   1   blockdev  ondisk
@@ -28,6 +28,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("extant", 3),
     ("extant-image", 4),
     ("extant-fuse", 4),
+    ("extant-repair", 4),
     ("extant-cli", 5),
     ("extant-capi", 5),
 ];

@@ -99,6 +99,7 @@ const CRATES: &[Crate] = &[
     Crate { dir: "crates/fs", strata: FS, folders: FS_FOLDERS, up: 0, in_cycles: 0 },
     only_cycles("crates/image", 0),
     only_cycles("crates/fuse", 0),
+    only_cycles("crates/repair", 0),
     only_cycles("crates/capi", 0),
     only_cycles("crates/cli", 0),
     only_cycles("bench", 0),

@@ -1,0 +1,522 @@
+//! Every block has one owner: what is in use, and who keeps a block that several claim.
+//!
+//! ```text
+//!   fixed metadata ─┐
+//!   maps, nodes ────┼──► usage ──► claimed twice? ──► evidence ──► one keeps it
+//!   attributes ─────┘                                              others: a copy, or a hole
+//! ```
+//!
+//! Evidence, strongest first: a node or an attribute block that verifies; a directory block that
+//! names its owner; a map that was sound; neighbours that continue it. Unwritten blocks and blocks
+//! past the end lose nothing. All others get copies, and their ranges are reported.
+
+use crate::map::{self, Mapping};
+use crate::report::Class;
+use crate::scan::attributes::put_block;
+use crate::scan::{Table, attributes_of, judge_sectors, remove_inode, starts_like_directory};
+use crate::usage::Usage;
+use crate::volume::{Role, Volume};
+use extant_base::{BlockNr, Error, Result};
+use extant_ondisk::extent;
+use extant_ondisk::features::RoCompat;
+use extant_ondisk::group_desc::GroupFlags;
+use hashbrown::HashMap;
+use std::collections::BTreeMap;
+
+/// How many claims of shared clusters are compared; files that claim more of them lose the rest.
+const CLAIMS_MAX: usize = 1 << 22;
+
+/// What claims a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// Data of a logical cluster.
+    Data { logical: u32, written: bool, len: u32 },
+    /// A node of the map.
+    Node { block: u64 },
+    /// The attribute block.
+    Attributes { block: u64 },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Claim {
+    ino: u32,
+    part: Part,
+}
+
+/// Finds what is in use, and resolves conflicts. Allocates places for lost bitmaps and tables.
+pub(crate) fn run(volume: &mut Volume, table: &mut Table) -> Result<Usage> {
+    let (mut usage, shared) = collect(volume, table)?;
+    let shares = volume.has_ro_compat(RoCompat::SHARED_BLOCKS);
+    let changed = !shared.is_empty() && !shares;
+    if changed {
+        resolve(volume, table, &mut usage, &shared)?;
+    }
+    if volume.geometry.cluster_ratio() > 1 {
+        align(volume, table, &mut usage)?;
+    }
+    place_lost(volume, &mut usage)?;
+    copy_occupied(volume, table, &mut usage)?;
+    long_links(volume, table, &mut usage)?;
+    write_maps(volume, table, &mut usage)?;
+    if changed {
+        usage = collect(volume, table)?.0;
+    }
+    Ok(usage)
+}
+
+/// What is in use, and what several claim.
+pub(crate) fn collect(volume: &Volume, table: &mut Table) -> Result<(Usage, Usage)> {
+    let mut usage = Usage::new(&volume.geometry);
+    let mut shared = Usage::new(&volume.geometry);
+    for run in volume.fixed() {
+        let first = volume.geometry.first_data_block().0;
+        usage.add_blocks(run.start.max(first)..run.end.max(first));
+    }
+    let inos: Vec<u32> = table.nodes.keys().copied().collect();
+    for ino in inos {
+        let map = table.map_of(volume, ino)?;
+        add(&map, &mut usage, &mut shared);
+    }
+    if let Some(block) = resize_block(volume)? {
+        let cluster = usage.cluster(block);
+        claim(&mut usage, &mut shared, cluster);
+    }
+    for (block, users) in &table.blocks {
+        if !users.is_empty() {
+            let cluster = usage.cluster(*block);
+            claim(&mut usage, &mut shared, cluster);
+        }
+    }
+    Ok((usage, shared))
+}
+
+fn claim(usage: &mut Usage, shared: &mut Usage, cluster: u64) {
+    if !usage.add_cluster(cluster) {
+        shared.add_cluster(cluster);
+    }
+}
+
+fn add(map: &Mapping, usage: &mut Usage, shared: &mut Usage) {
+    each_cluster(map, usage, &mut |usage, cluster, _| claim(usage, shared, cluster));
+    for node in &map.nodes {
+        let cluster = usage.cluster(*node);
+        claim(usage, shared, cluster);
+    }
+}
+
+/// Calls `each` with every cluster of data, once for each logical cluster that it holds, and with
+/// what claims it.
+fn each_cluster(map: &Mapping, usage: &mut Usage, each: &mut dyn FnMut(&mut Usage, u64, Part)) {
+    let ratio = fits(usage.block(1) - usage.block(0));
+    let mut last = None;
+    for run in &map.runs {
+        let mut n = 0;
+        while n < run.len {
+            let logical = run.logical + n;
+            let cluster = usage.cluster(run.physical + u64::from(n));
+            let this = (cluster, logical / ratio);
+            if last != Some(this) {
+                let part =
+                    Part::Data { logical: logical / ratio, written: run.written, len: run.len };
+                each(usage, cluster, part);
+            }
+            last = Some(this);
+            // To the start of the next cluster on the volume.
+            let next = usage.block(cluster + 1);
+            n += fits(next - (run.physical + u64::from(n))).max(1);
+        }
+    }
+}
+
+fn fits(n: u64) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+/// The double-indirect block of the resize inode, if it may be one.
+fn resize_block(volume: &Volume) -> Result<Option<u64>> {
+    if volume.role(7) != Role::Resize {
+        return Ok(None);
+    }
+    let Some(inode) = volume.inode(7)? else { return Ok(None) };
+    let pointer = extant_ondisk::block_map::pointer(&inode.i_block, 13).map(u64::from);
+    Ok(pointer.filter(|block| *block != 0 && volume.is_usable(*block)))
+}
+
+/// Decides who keeps each shared cluster.
+fn resolve(
+    volume: &mut Volume,
+    table: &mut Table,
+    usage: &mut Usage,
+    shared: &Usage,
+) -> Result<()> {
+    let mut claims: BTreeMap<u64, Vec<Claim>> = BTreeMap::new();
+    let mut count = 0;
+    let mut dropped: HashMap<u32, Vec<u32>> = HashMap::new();
+    let inos: Vec<u32> = table.nodes.keys().copied().collect();
+    for ino in inos {
+        let map = table.map_of(volume, ino)?;
+        each_cluster(&map, usage, &mut |_, cluster, part| {
+            if !shared.has_cluster(cluster) {
+                return;
+            }
+            count += 1;
+            match (count <= CLAIMS_MAX, part) {
+                (true, _) => claims.entry(cluster).or_default().push(Claim { ino, part }),
+                (false, Part::Data { logical, .. }) => {
+                    dropped.entry(ino).or_default().push(logical);
+                }
+                (false, _) => {}
+            }
+        });
+        for block in map.nodes {
+            if shared.has(block) {
+                let cluster = usage.cluster(block);
+                claims.entry(cluster).or_default().push(Claim { ino, part: Part::Node { block } });
+            }
+        }
+    }
+    for (block, users) in &table.blocks {
+        if let Some(ino) = users.first().filter(|_| shared.has(*block)) {
+            let claim = Claim { ino: *ino, part: Part::Attributes { block: *block } };
+            claims.entry(usage.cluster(*block)).or_default().push(claim);
+        }
+    }
+    for (ino, logicals) in dropped {
+        for logical in logicals {
+            hole(volume, table, ino, logical)?;
+        }
+    }
+    for (cluster, mut claimants) in claims {
+        let mut scored = Vec::with_capacity(claimants.len());
+        for claim in claimants.drain(..) {
+            scored.push((score(volume, table, &claim)?, claim));
+        }
+        scored.sort_by_key(|(score, claim)| (std::cmp::Reverse(*score), claim.ino));
+        let undecided = scored.len() > 1 && scored[0].0 == scored[1].0;
+        if undecided {
+            uncertain(volume, &scored[0].1);
+        }
+        for (score, claim) in scored.into_iter().skip(1) {
+            lose(volume, table, usage, cluster, &claim, score)?;
+        }
+    }
+    Ok(())
+}
+
+/// How strong a claim is; below 0 it loses nothing.
+fn score(volume: &Volume, table: &mut Table, claim: &Claim) -> Result<i32> {
+    let Some(inode) = volume.inode(claim.ino)? else { return Ok(-1) };
+    let seed = volume.seed(claim.ino, &inode);
+    let with_sums = volume.checksums.seed().is_some();
+    Ok(match claim.part {
+        Part::Node { block } => {
+            let bytes = volume.disk.read(block)?;
+            match inode.has_extents() {
+                true if with_sums && extent::checksum_is_right(&bytes, seed) => 100,
+                true if bytes[..2] == extent::EXTENT_MAGIC.to_le_bytes() => 70,
+                true => 5,
+                false => 60,
+            }
+        }
+        Part::Attributes { .. } => 90,
+        Part::Data { logical, written, len } => {
+            let ratio = volume.geometry.cluster_ratio();
+            let size = volume.geometry.block_size();
+            let past_end = (u64::from(logical) * u64::from(ratio)) << size.log2() >= inode.size;
+            if claim.ino == 1 {
+                -3
+            } else if !written {
+                -2
+            } else if past_end && inode.is_file() {
+                -1
+            } else {
+                let node = table.nodes.get(&claim.ino).copied();
+                let map = table.map_of(volume, claim.ino)?;
+                let block = map.locate(logical * ratio).unwrap_or(0);
+                let mut score = 10;
+                if node.is_some_and(|node| node.is_dir() || node.hidden) {
+                    let bytes = volume.disk.read(block)?;
+                    let format = volume.dir_format(&inode);
+                    let leaf = extant_ondisk::dirent::DirBlock::new(
+                        &bytes,
+                        format,
+                        extant_base::Site::NOWHERE,
+                    );
+                    let proven = with_sums && leaf.verify_checksum(seed).is_ok();
+                    let starts = logical == 0 && starts_like_directory(&bytes, claim.ino);
+                    score = if proven || starts || claim.ino == 8 { 80 } else { 15 };
+                }
+                score += i32::from(node.is_some_and(|node| !node.suspect)) * 20;
+                score += i32::from(!table.maps.contains_key(&claim.ino)) * 10;
+                score + i32::from(len > 1) * 5
+            }
+        }
+    })
+}
+
+fn uncertain(volume: &mut Volume, claim: &Claim) {
+    if let Part::Data { logical, .. } = claim.part {
+        let bytes = volume.bytes_of(u64::from(volume.geometry.cluster_ratio())) as u64;
+        let start = u64::from(logical) * bytes;
+        volume.report.add_file(Class::Cloned, claim.ino);
+        volume.report.add_range(claim.ino, start..start + bytes);
+    }
+}
+
+/// Takes a shared cluster from a claimant: it gets a copy, or nothing if that loses nothing.
+fn lose(
+    volume: &mut Volume,
+    table: &mut Table,
+    usage: &mut Usage,
+    cluster: u64,
+    claim: &Claim,
+    score: i32,
+) -> Result<()> {
+    match claim.part {
+        Part::Node { block } => {
+            let mut map = table.map_of(volume, claim.ino)?;
+            map.nodes.retain(|node| *node != block);
+            map.damaged = true;
+            volume.report.add_file(Class::MapRebuilt, claim.ino);
+            table.maps.insert(claim.ino, map);
+        }
+        Part::Attributes { block } => {
+            for ino in table.blocks.remove(&block).unwrap_or_default() {
+                drop_attributes(volume, table, ino)?;
+            }
+        }
+        Part::Data { logical, .. } if score < 0 => {
+            let ratio = volume.geometry.cluster_ratio();
+            let mut map = table.map_of(volume, claim.ino)?;
+            map.unmap(logical * ratio..(logical + 1) * ratio);
+            map.damaged = true;
+            table.maps.insert(claim.ino, map);
+        }
+        Part::Data { logical, .. } => {
+            uncertain(volume, claim);
+            move_cluster(volume, table, usage, claim.ino, logical, Some(cluster))?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies the blocks of a logical cluster to a free one, or leaves a hole if there is none.
+fn move_cluster(
+    volume: &mut Volume,
+    table: &mut Table,
+    usage: &mut Usage,
+    ino: u32,
+    logical: u32,
+    only: Option<u64>,
+) -> Result<()> {
+    let ratio = volume.geometry.cluster_ratio();
+    let mut map = table.map_of(volume, ino)?;
+    let blocks: Vec<(u32, u64)> = (logical * ratio..(logical + 1) * ratio)
+        .filter_map(|block| Some((block, map.locate(block)?)))
+        .filter(|(_, at)| only.is_none_or(|cluster| usage.cluster(*at) == cluster))
+        .collect();
+    let mut within = volume.geometry.block_range();
+    if !map.extents {
+        within.end = within.end.min(1 << 32);
+    }
+    let goal = blocks.first().map_or(0, |(_, at)| *at);
+    let Some(new) = usage.take(goal, &within) else { return hole(volume, table, ino, logical) };
+    for (block, at) in blocks {
+        let to = new + u64::from(block % ratio);
+        volume.disk.put(to, &volume.disk.read(at)?)?;
+        map.set(block, to);
+    }
+    map.damaged = true;
+    table.maps.insert(ino, map);
+    Ok(())
+}
+
+/// Makes a logical cluster a hole, which is a loss.
+fn hole(volume: &mut Volume, table: &mut Table, ino: u32, logical: u32) -> Result<()> {
+    let ratio = volume.geometry.cluster_ratio();
+    let mut map = table.map_of(volume, ino)?;
+    map.unmap(logical * ratio..(logical + 1) * ratio);
+    map.damaged = true;
+    table.maps.insert(ino, map);
+    let bytes = volume.bytes_of(u64::from(ratio)) as u64;
+    volume.report.add_file(Class::MapLost, ino);
+    volume.report.add_range(ino, u64::from(logical) * bytes..u64::from(logical + 1) * bytes);
+    Ok(())
+}
+
+/// Moves data that does not lie at the same place in its cluster as in the file.
+fn align(volume: &mut Volume, table: &mut Table, usage: &mut Usage) -> Result<()> {
+    let ratio = u64::from(volume.geometry.cluster_ratio());
+    let inos: Vec<u32> = table.nodes.keys().copied().collect();
+    for ino in inos {
+        let map = table.map_of(volume, ino)?;
+        let mut wrong = Vec::new();
+        // The cluster on the volume of the logical cluster before.
+        let mut last: Option<(u32, u64)> = None;
+        for run in &map.runs {
+            let log = volume.geometry.log_cluster_ratio();
+            let first = (run.logical >> log, usage.cluster(run.physical));
+            let misplaced = run.physical % ratio != u64::from(run.logical) % ratio;
+            if misplaced {
+                wrong.extend(run.logical >> log..=(run.end() - 1) >> log);
+            } else if last.is_some_and(|last| last.0 == first.0 && last.1 != first.1) {
+                wrong.push(first.0);
+            }
+            last = Some(((run.end() - 1) >> log, usage.cluster(run.blocks().end - 1)));
+        }
+        wrong.dedup();
+        for logical in wrong {
+            volume.report.add_file(Class::MapRebuilt, ino);
+            move_cluster(volume, table, usage, ino, logical, None)?;
+        }
+    }
+    Ok(())
+}
+
+/// Gives files copies of the metadata that lies where their maps lead: the map may be right, and
+/// the metadata be written over the file.
+fn copy_occupied(volume: &mut Volume, table: &mut Table, usage: &mut Usage) -> Result<()> {
+    let mut inos: Vec<u32> = table.maps.keys().copied().collect();
+    inos.sort_unstable();
+    for ino in inos {
+        let is_file =
+            table.nodes.get(&ino).is_some_and(|node| !node.hidden && node.mode >> 12 == 8);
+        let Some(map) = table.maps.get_mut(&ino) else { continue };
+        let occupied = std::mem::take(&mut map.occupied);
+        if !is_file || volume.geometry.cluster_ratio() > 1 {
+            continue;
+        }
+        let mut within = volume.geometry.block_range();
+        if !map.extents {
+            within.end = within.end.min(1 << 32);
+        }
+        for (logical, at) in occupied {
+            if map.locate(logical).is_none()
+                && let Some(to) = usage.take(at, &within)
+            {
+                volume.disk.put(to, &volume.disk.read(at)?)?;
+                map.set(logical, to);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Moves attributes of short symlinks to blocks of their own where e2fsprogs would otherwise take
+/// the target for a map: it counts the blocks.
+fn long_links(volume: &mut Volume, table: &mut Table, usage: &mut Usage) -> Result<()> {
+    for ino in std::mem::take(&mut table.charged_links) {
+        let (Some(mut inode), Some(mut slot)) = (volume.inode(ino)?, volume.slot(ino)?) else {
+            continue;
+        };
+        let mut area = attributes_of(volume, &inode, &slot);
+        let within = volume.geometry.block_range();
+        let (Some(bytes), Some(at)) = (area.fitted_block(volume), usage.take(0, &within)) else {
+            continue;
+        };
+        put_block(volume, at, bytes, 1)?;
+        slot[inode.xattr_area(&volume.format)].fill(0);
+        volume.put_slot(ino, &slot)?;
+        inode.file_acl = Some(BlockNr(at));
+        inode.sectors += volume.cluster_sectors();
+        table.blocks.insert(at, vec![ino]);
+        volume.report.add_file(Class::AttributesRebuilt, ino);
+        volume.put_inode(ino, &inode)?;
+    }
+    Ok(())
+}
+
+/// Removes the attribute block of an inode.
+pub(crate) fn drop_attributes(volume: &mut Volume, table: &mut Table, ino: u32) -> Result<()> {
+    let Some(mut inode) = volume.inode(ino)? else { return Ok(()) };
+    inode.file_acl = None;
+    volume.report.add_file(Class::AttributesLost, ino);
+    inode.sectors = judge_sectors(volume, table, ino, &inode)?;
+    volume.put_inode(ino, &inode)
+}
+
+/// Finds places for bitmaps and tables that have none.
+fn place_lost(volume: &mut Volume, usage: &mut Usage) -> Result<()> {
+    let geometry = volume.geometry;
+    let table_blocks = u64::from(geometry.itable_blocks());
+    let table_clusters = table_blocks.div_ceil(u64::from(geometry.cluster_ratio()));
+    let mut any = false;
+    for nr in geometry.groups() {
+        let n = nr.0 as usize;
+        let group = &volume.groups[n];
+        if !(group.block_bitmap_lost || group.inode_bitmap_lost || group.table_lost) {
+            continue;
+        }
+        any = true;
+        let own = geometry.blocks_of_group(nr).unwrap_or(0..0);
+        let all = if geometry.metadata_roams() { geometry.block_range() } else { own.clone() };
+        let mut one = || usage.take(own.start, &all).map(BlockNr).ok_or(Error::NoSpace);
+        if volume.groups[n].block_bitmap_lost {
+            volume.groups[n].desc.block_bitmap = one()?;
+        }
+        if volume.groups[n].inode_bitmap_lost {
+            volume.groups[n].desc.inode_bitmap = one()?;
+        }
+        if volume.groups[n].table_lost {
+            let start = usage.take_run(table_clusters, &all).ok_or(Error::NoSpace)?;
+            volume.groups[n].desc.inode_table = BlockNr(start);
+            let zeros = vec![0; volume.block_bytes()];
+            for block in start..start + table_blocks {
+                volume.disk.put(block, &zeros)?;
+            }
+            volume.groups[n].desc.flags |= GroupFlags::INODE_ZEROED;
+        }
+        let group = &mut volume.groups[n];
+        group.block_bitmap_lost = false;
+        group.inode_bitmap_lost = false;
+        group.table_lost = false;
+    }
+    if any {
+        volume.find_fixed();
+    }
+    Ok(())
+}
+
+/// Writes all maps that have to be written, and the inodes they belong to.
+pub(crate) fn write_maps(volume: &mut Volume, table: &mut Table, usage: &mut Usage) -> Result<()> {
+    let mut inos: Vec<u32> = table.maps.keys().copied().collect();
+    inos.sort_unstable();
+    for ino in inos {
+        let Some(mut map) = table.maps.remove(&ino) else { continue };
+        let Some(mut inode) = volume.inode(ino)? else { continue };
+        // Each round halves the map, so this ends with one that needs no node.
+        while let Err(error) = map::write(volume, usage, ino, &mut inode, &mut map) {
+            if !matches!(error, Error::NoSpace) || map.runs.len() <= 1 {
+                return Err(error);
+            }
+            let half = map.runs.len() / 2;
+            map.runs.truncate(half);
+            volume.report.add_file(Class::MapLost, ino);
+        }
+        if table.nodes.get(&ino).is_some_and(crate::scan::Node::is_dir) {
+            inode.size = u64::from(map.end()) << volume.geometry.block_size().log2();
+        }
+        // The sectors are counted from what is stored.
+        volume.put_inode(ino, &inode)?;
+        inode.sectors = judge_sectors(volume, table, ino, &inode)?;
+        volume.put_inode(ino, &inode)?;
+    }
+    Ok(())
+}
+
+/// Removes an inode, and its blocks from those in use.
+pub(crate) fn release(
+    volume: &mut Volume,
+    table: &mut Table,
+    usage: &mut Usage,
+    ino: u32,
+) -> Result<()> {
+    let map = table.map_of(volume, ino)?;
+    for (_, block) in map.each() {
+        usage.remove(block);
+    }
+    for node in &map.nodes {
+        usage.remove(*node);
+    }
+    remove_inode(volume, table, ino)
+}

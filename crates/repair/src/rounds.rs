@@ -1,0 +1,170 @@
+//! The order of a repair: rounds on an overlay, each judged by a check.
+
+use crate::names::Hints;
+use crate::plan::Plan;
+use crate::report::Report;
+use crate::volume::{Volume, superblock};
+use crate::{claims, counts, names, own, replay, scan, tree, values};
+use extant::Progress;
+use extant::check::{self, check_device};
+use extant_base::{Error, Feature, FeatureSet, Holder, Result, Site, What};
+use extant_blockdev::{BlockDevice, Overlay};
+use extant_ondisk::features::{Incompat, RoCompat};
+use extant_ondisk::mmp::{Mmp, MmpState};
+use std::sync::Arc;
+
+/// How many rounds a repair takes at most.
+const ROUNDS_MAX: usize = 5;
+
+/// Options of a repair.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Use the superblock copy of this group.
+    pub backup: Option<u32>,
+    /// The time for deletion times and new inodes, seconds since 1970.
+    pub now: u32,
+    /// Worker threads of the checks; 0: as many as a check takes by itself.
+    pub threads: usize,
+}
+
+/// Finds out how to make the volume on `device` consistent. Nothing is written to it.
+///
+/// The plan is not clean if the rounds end before a check finds nothing; it must not be applied
+/// then.
+///
+/// # Errors
+/// `Unsupported` for features that the repair does not know: external journals, data checksums,
+/// several devices; `Corrupt` if no superblock can be found; `NoSpace` if the repair needs more
+/// space than is free; `Device`.
+pub fn plan(
+    device: Arc<dyn BlockDevice>,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Result<Plan> {
+    let overlay = Arc::new(Overlay::new(device));
+    let first = match check_of(&overlay, options, true, progress) {
+        Ok(report) => report,
+        Err(error @ Error::Device { .. }) => return Err(error),
+        Err(Error::Unsupported { feature }) => return Err(Error::Unsupported { feature }),
+        Err(_) => None,
+    };
+    if let Some(found) = &first
+        && found.clean
+        && !found.recovered
+        && options.backup.is_none()
+        && !superblock::device_has_junk(&*overlay)?
+    {
+        return Ok(Plan::new(overlay, Report::default(), true, Vec::new()));
+    }
+    let mut volume = Volume::open(&overlay, options.backup, options.now, Report::default())?;
+    refuse_unknown(&volume)?;
+    volume.load_groups()?;
+    replay::run(&mut volume)?;
+    let mut report = std::mem::take(&mut volume.report);
+    let mut hints = first.map_or_else(Hints::default, |found| Hints::of(&found.findings));
+    let mut left = Vec::new();
+    for _ in 0..ROUNDS_MAX {
+        report = round(&overlay, options, report, &hints)?;
+        let Some(found) = check_of(&overlay, options, false, progress)? else { continue };
+        if found.clean {
+            return Ok(Plan::new(overlay, report, true, Vec::new()));
+        }
+        hints = Hints::of(&found.findings);
+        left = found.findings;
+    }
+    Ok(Plan::new(overlay, report, false, left))
+}
+
+/// One round over the whole volume.
+fn round(
+    overlay: &Arc<Overlay<Arc<dyn BlockDevice>>>,
+    options: &Options,
+    report: Report,
+    hints: &Hints,
+) -> Result<Report> {
+    let mut volume = Volume::open(overlay, None, options.now, report)?;
+    volume.load_groups()?;
+    let mut table = scan::run(&mut volume)?;
+    values::run(&mut volume, &mut table)?;
+    let mut usage = claims::run(&mut volume, &mut table)?;
+    tree::root(&mut volume, &mut table, &mut usage)?;
+    let mut names = names::run(&mut volume, &mut table, &mut usage, hints)?;
+    tree::run(&mut volume, &mut table, &mut usage, &mut names)?;
+    own::run(&mut volume, &mut table, &mut usage, hints)?;
+    own::quota(&mut volume, &mut table, &mut usage)?;
+    claims::write_maps(&mut volume, &mut table, &mut usage)?;
+    // What was in use may have been given up meanwhile.
+    let (usage, _) = claims::collect(&volume, &mut table)?;
+    counts::run(&mut volume, &table, &usage)?;
+    let mut report = std::mem::take(&mut volume.report);
+    report.set_paths(|ino| names.path(ino));
+    Ok(report)
+}
+
+/// A check of the overlay; `None` if it could not run.
+fn check_of(
+    overlay: &Arc<Overlay<Arc<dyn BlockDevice>>>,
+    options: &Options,
+    recover: bool,
+    progress: &dyn Progress,
+) -> Result<Option<check::Report>> {
+    let mut settings = check::Options { recover, ..check::Options::default() };
+    if options.threads > 0 {
+        settings.threads = options.threads;
+    }
+    let device = Arc::clone(overlay) as Arc<dyn BlockDevice>;
+    let report = check_device(device, &settings, progress)?;
+    Ok(report.ran.then_some(report))
+}
+
+/// Refuses volumes with structures that the repair does not know.
+fn refuse_unknown(volume: &Volume) -> Result<()> {
+    let sb = volume.sb();
+    if let Some(feature) = sb.features.all_unreadable().next() {
+        return Err(Error::Unsupported { feature });
+    }
+    if sb.features.incompat.contains(Incompat::JOURNAL_DEV)
+        || volume.has_ro_compat(RoCompat::DATA_CSUM)
+    {
+        let name =
+            if volume.has_ro_compat(RoCompat::DATA_CSUM) { "data_csum" } else { "journal_dev" };
+        let feature = Feature { set: FeatureSet::Option, bits: 0, name };
+        return Err(Error::Unsupported { feature });
+    }
+    if let Some(feature) = sb.features.compat.unknown().features().next() {
+        return Err(Error::Unsupported { feature });
+    }
+    let known = RoCompat::ORPHAN_PRESENT | RoCompat::SHARED_BLOCKS | RoCompat::READONLY;
+    let unknown = |feature: &Feature| !known.contains(RoCompat::from_bits_retain(feature.bits));
+    if let Some(feature) = sb.features.all_unwritable().find(unknown) {
+        return Err(Error::Unsupported { feature });
+    }
+    if sb.has_journal() && sb.journal_inum == 0 && sb.needs_recovery() {
+        return Err(Site::NOWHERE.corrupt(What::JournalElsewhere));
+    }
+    refuse_held(volume)
+}
+
+/// Refuses a volume that another host uses.
+fn refuse_held(volume: &Volume) -> Result<()> {
+    if !volume.has_incompat(Incompat::MMP) {
+        return Ok(());
+    }
+    let bytes = volume.disk.read(volume.sb().mmp_block.0)?;
+    let Ok(block) = Mmp::check(&bytes, &volume.checksums, Site::NOWHERE) else { return Ok(()) };
+    let text = |bytes: &[u8]| {
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        String::from_utf8_lossy(&bytes[..end]).into_owned()
+    };
+    match block.state {
+        MmpState::Clean => Ok(()),
+        state => Err(Error::Held {
+            holder: Box::new(Holder {
+                node: text(&block.nodename),
+                device: text(&block.bdevname),
+                seen: block.time,
+                is_checker: state == MmpState::Checker,
+            }),
+        }),
+    }
+}

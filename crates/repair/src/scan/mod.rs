@@ -1,0 +1,227 @@
+//! All inodes, judged one by one: what is in use, and with which map.
+//!
+//! ```text
+//!   tables ─► slots ─┬─ sound ──────────────────────────────► node, small faults repaired
+//!                    └─ doubtful ─► census of names ─ kind ─► node, or free
+//! ```
+//!
+//! A doubtful inode has a wrong checksum, no legal type, or content that does not fit its type. The
+//! census asks all directories what they say about exactly those.
+
+pub(crate) mod attributes;
+mod census;
+mod judge;
+
+use crate::map::{Budget, Mapping};
+use crate::report::Class;
+use crate::volume::{Role, Volume};
+use attributes::Area;
+pub(crate) use attributes::inline_attribute;
+use census::Evidence;
+pub(crate) use census::starts_like_directory;
+use extant_base::Result;
+use extant_ondisk::inode::{FileKind, InodeFlags, is_zero_slot};
+use hashbrown::{HashMap, HashSet};
+pub(crate) use judge::{remove as remove_inode, sectors as judge_sectors};
+use std::collections::BTreeMap;
+
+/// Bytes of a table that are read at a time.
+const PIECE: usize = 256 << 10;
+/// How often marks of unused inodes may rise.
+const RAISES_MAX: usize = 64;
+
+/// An inode in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Node {
+    pub(crate) mode: u16,
+    pub(crate) links: u16,
+    pub(crate) flags: InodeFlags,
+    pub(crate) generation: u32,
+    /// It has no name: a reserved number, or an internal file.
+    pub(crate) hidden: bool,
+    /// Its checksum was wrong.
+    pub(crate) suspect: bool,
+    /// It has content, attributes or a map.
+    pub(crate) has_content: bool,
+}
+
+impl Node {
+    pub(crate) fn kind(&self) -> Option<FileKind> {
+        FileKind::from_mode(self.mode)
+    }
+
+    pub(crate) fn is_dir(&self) -> bool {
+        self.kind() == Some(FileKind::Directory) && !self.hidden
+    }
+
+    /// Whether it holds the value of an attribute.
+    pub(crate) fn is_value(&self) -> bool {
+        self.flags.contains(InodeFlags::EA_INODE)
+    }
+}
+
+/// What the scan has found.
+pub(crate) struct Table {
+    pub(crate) nodes: BTreeMap<u32, Node>,
+    /// Maps that have to be written.
+    pub(crate) maps: HashMap<u32, Mapping>,
+    /// Attribute blocks, and the inodes that use them.
+    pub(crate) blocks: BTreeMap<u64, Vec<u32>>,
+    /// What was read of attribute blocks.
+    areas: HashMap<u64, Option<Area>>,
+    /// Slots of each group that may hold inodes.
+    pub(crate) marks: Vec<u32>,
+    /// Internal files that have to be made again.
+    pub(crate) broken_own: Vec<u32>,
+    /// Short symlinks with large attributes that need an attribute block.
+    pub(crate) charged_links: Vec<u32>,
+    /// Inodes that recovery would truncate.
+    pub(crate) truncate: HashSet<u32>,
+    pub(crate) budget: Budget,
+}
+
+impl Table {
+    fn new(volume: &Volume) -> Table {
+        let all = volume.geometry.inodes_per_group();
+        let mark = |group: &crate::volume::descriptors::Group| match group.trusted {
+            true => group.desc.used_slots(&volume.geometry, &volume.checksums),
+            false => all,
+        };
+        Table {
+            nodes: BTreeMap::new(),
+            maps: HashMap::new(),
+            blocks: BTreeMap::new(),
+            areas: HashMap::new(),
+            marks: volume.groups.iter().map(mark).collect(),
+            broken_own: Vec::new(),
+            charged_links: Vec::new(),
+            truncate: HashSet::new(),
+            budget: Budget::of(volume),
+        }
+    }
+
+    /// The map of an inode: the one to be written, or the stored one.
+    pub(crate) fn map_of(&mut self, volume: &Volume, ino: u32) -> Result<Mapping> {
+        if let Some(map) = self.maps.get(&ino) {
+            return Ok(map.clone());
+        }
+        match volume.inode(ino)? {
+            Some(inode) if judge::has_map(&inode, &volume.format) => {
+                crate::map::read(volume, ino, &inode, &mut self.budget, false)
+            }
+            _ => Ok(Mapping::default()),
+        }
+    }
+
+    /// Whether an entry of this type may lead to `ino`.
+    pub(crate) fn lives(&self, ino: u32, kind: u8) -> bool {
+        self.nodes.get(&ino).is_some_and(|node| {
+            let own = node.mode >> 12;
+            let stored = extant_ondisk::dirent::EntryKind::from_mode(own << 12).code();
+            !node.hidden && !node.is_value() && (kind == 0 || kind == stored)
+        })
+    }
+
+    /// The attributes in a block; `None` if it holds none.
+    pub(crate) fn area(&mut self, volume: &Volume, block: u64) -> Result<Option<&Area>> {
+        if !self.areas.contains_key(&block) {
+            let usable = volume.is_usable(block);
+            let area = if usable { attributes::in_block(volume, block)? } else { None };
+            self.areas.insert(block, area);
+        }
+        Ok(self.areas.get(&block).and_then(Option::as_ref))
+    }
+
+    /// Forgets what was read of an attribute block.
+    pub(crate) fn forget_area(&mut self, block: u64) {
+        self.areas.remove(&block);
+    }
+}
+
+/// Reads and judges every inode.
+pub(crate) fn run(volume: &mut Volume) -> Result<Table> {
+    let mut table = Table::new(volume);
+    let orphans = census::orphans(volume)?;
+    let mut doubtful = Vec::new();
+    for group in 0..volume.groups.len() {
+        let mark = table.marks[group];
+        slots(volume, &mut table, group, 0..mark, &mut doubtful, &orphans)?;
+    }
+    for _ in 0..RAISES_MAX {
+        let raised = census::raise(volume, &mut table)?;
+        if raised.is_empty() {
+            break;
+        }
+        for (group, slots_to_read) in raised {
+            let start = slots_to_read.start;
+            table.marks[group] = slots_to_read.end;
+            volume.report.add(Class::Counts);
+            slots(volume, &mut table, group, start..slots_to_read.end, &mut doubtful, &orphans)?;
+        }
+    }
+    if doubtful.is_empty() {
+        return Ok(table);
+    }
+    // Directories first: their names are evidence about the others.
+    let evidence = census::gather(volume, &mut table, &doubtful)?;
+    let (dirs, others): (Vec<u32>, Vec<u32>) = doubtful
+        .into_iter()
+        .partition(|ino| evidence.get(ino).is_some_and(|one| one.looks_like_directory));
+    let more = !dirs.is_empty();
+    let nothing = Evidence::default();
+    for ino in &dirs {
+        judge::doubtful(volume, &mut table, *ino, evidence.get(ino).unwrap_or(&nothing))?;
+    }
+    let evidence = if more { census::gather(volume, &mut table, &others)? } else { evidence };
+    for ino in &others {
+        judge::doubtful(volume, &mut table, *ino, evidence.get(ino).unwrap_or(&nothing))?;
+    }
+    Ok(table)
+}
+
+/// Judges the sound inodes among slots of a group and notes the doubtful ones.
+fn slots(
+    volume: &mut Volume,
+    table: &mut Table,
+    group: usize,
+    range: std::ops::Range<u32>,
+    doubtful: &mut Vec<u32>,
+    orphans: &HashSet<u32>,
+) -> Result<()> {
+    if volume.groups[group].table_lost || range.is_empty() {
+        return Ok(());
+    }
+    let size = volume.geometry.inode_size();
+    let start = volume.geometry.block_size().start_of(volume.groups[group].desc.inode_table).0;
+    let per_piece = extant_base::narrow::len_u32(PIECE / size).max(1);
+    let mut slot = range.start;
+    while slot < range.end {
+        let count = per_piece.min(range.end - slot);
+        let mut bytes = vec![0; count as usize * size];
+        let at = extant_base::ByteOffset(start + u64::from(slot) * size as u64);
+        volume.disk.read_bytes(at, &mut bytes)?;
+        for (n, one) in bytes.chunks_exact(size).enumerate() {
+            let number = slot + extant_base::narrow::len_u32(n);
+            let nr = extant_base::GroupNr(extant_base::narrow::len_u32(group));
+            let Some(ino) = volume.geometry.ino_of_slot(nr, number) else { continue };
+            let ino = ino.get();
+            if is_zero_slot(one) && volume.role(ino) == Role::Ordinary {
+                continue;
+            }
+            if judge::first_look(volume, table, ino, one, orphans)? {
+                doubtful.push(ino);
+            }
+        }
+        slot += count;
+    }
+    Ok(())
+}
+
+/// The attributes in an inode's slot.
+pub(crate) fn attributes_of(
+    volume: &Volume,
+    inode: &extant_ondisk::inode::Inode,
+    slot: &[u8],
+) -> Area {
+    attributes::in_inode(volume, inode, slot, false)
+}

@@ -1,0 +1,325 @@
+//! Every directory hangs below the root, every file has a name, and link counts agree.
+//!
+//! ```text
+//!   root ─► made again if it is lost
+//!   second names of directories ─► the one that ".." names stays
+//!   no way to the root, no name ─► a name in the slack of a directory? else lost+found/#ino
+//!   ".." and link counts        ─► set
+//! ```
+
+use crate::map::Mapping;
+use crate::names::{self, Names};
+use crate::report::Class;
+use crate::scan::{Node, Table};
+use crate::usage::Usage;
+use crate::volume::{Role, Volume};
+use extant_base::{Error, Ino, Result};
+use extant_ondisk::features::Incompat;
+use extant_ondisk::inode::{EXTRA_ISIZE, FileKind, Inode, InodeFlags, LINK_MAX};
+use extant_ondisk::time::Timestamp;
+use hashbrown::{HashMap, HashSet};
+
+const ROOT: u32 = Ino::ROOT.get();
+
+/// Makes sure that there is a root directory, before names are read.
+pub(crate) fn root(volume: &mut Volume, table: &mut Table, usage: &mut Usage) -> Result<()> {
+    if table.nodes.get(&ROOT).is_some_and(Node::is_dir) {
+        return Ok(());
+    }
+    volume.report.note("the root directory is lost: a new one was made");
+    volume.report.add_file(Class::Directory, ROOT);
+    table.maps.remove(&ROOT);
+    new_directory(volume, table, usage, ROOT, 0o755, ROOT)
+}
+
+/// Makes an empty directory in a slot, with one block.
+fn new_directory(
+    volume: &mut Volume,
+    table: &mut Table,
+    usage: &mut Usage,
+    ino: u32,
+    permissions: u16,
+    parent: u32,
+) -> Result<()> {
+    let extents = volume.has_incompat(Incompat::EXTENTS);
+    let time = Timestamp::decode(volume.now, None);
+    let mut inode = Inode {
+        mode: FileKind::Directory.mode_bits() | permissions,
+        links: 2,
+        atime: time,
+        ctime: time,
+        mtime: time,
+        crtime: Some(time),
+        extra_isize: match volume.geometry.inode_size() {
+            128 => 0,
+            _ => volume.format.want_extra_isize().max(EXTRA_ISIZE),
+        },
+        ..Inode::default()
+    };
+    inode.flags.set(InodeFlags::EXTENTS, extents);
+    volume.put_slot(ino, &vec![0; volume.geometry.inode_size()])?;
+    let mut empty = Mapping { extents, ..Mapping::default() };
+    crate::map::write(volume, usage, ino, &mut inode, &mut empty)?;
+    volume.put_inode(ino, &inode)?;
+    table.nodes.insert(
+        ino,
+        Node {
+            mode: inode.mode,
+            links: 2,
+            flags: inode.flags,
+            generation: 0,
+            hidden: false,
+            suspect: false,
+            has_content: true,
+        },
+    );
+    names::first_block(volume, table, usage, ino, parent)
+}
+
+/// Connects what is not connected, and sets parents and link counts.
+pub(crate) fn run(
+    volume: &mut Volume,
+    table: &mut Table,
+    usage: &mut Usage,
+    names: &mut Names,
+) -> Result<()> {
+    second_names(volume, table, names)?;
+    loops(volume, table, names)?;
+    unattached(volume, table, usage, names)?;
+    parents(volume, table, names)?;
+    links(volume, table, names)
+}
+
+/// Of several names of a directory, the one stays that its ".." names.
+fn second_names(volume: &mut Volume, table: &mut Table, names: &mut Names) -> Result<()> {
+    for (dir, name, child) in std::mem::take(&mut names.second) {
+        let says = names.dotdots.get(&child).copied().unwrap_or(0);
+        let first = names.parents.get(&child).copied().unwrap_or(0);
+        let gone = match says == dir && first != dir {
+            true => {
+                let gone = names.places.insert(child, (dir, name));
+                names.parents.insert(child, dir);
+                gone
+            }
+            false => Some((dir, name)),
+        };
+        if let Some((dir, name)) = gone {
+            volume.report.add_file(Class::NameField, dir);
+            names::remove_entry(volume, table, dir, &name, child)?;
+        }
+    }
+    Ok(())
+}
+
+/// Opens loops of directories that no name outside leads to.
+fn loops(volume: &mut Volume, table: &mut Table, names: &mut Names) -> Result<()> {
+    let mut good: HashSet<u32> = HashSet::from([ROOT]);
+    let dirs: Vec<u32> = names.parents.keys().copied().collect();
+    let mut sorted = dirs;
+    sorted.sort_unstable();
+    for start in sorted {
+        let mut path = Vec::new();
+        let mut here = HashSet::new();
+        let mut at = start;
+        while !good.contains(&at) && here.insert(at) {
+            path.push(at);
+            match names.parents.get(&at) {
+                Some(parent) => at = *parent,
+                None => break,
+            }
+        }
+        if !good.contains(&at)
+            && path.iter().filter(|one| **one == at).count() == 1
+            && names.parents.contains_key(&at)
+        {
+            // The path came back to `at`.
+            if let Some((dir, name)) = names.places.remove(&at) {
+                names::remove_entry(volume, table, dir, &name, at)?;
+                volume.report.add_file(Class::NameField, dir);
+            }
+            names.parents.remove(&at);
+            names.links.insert(at, 0);
+        }
+        good.extend(path);
+    }
+    Ok(())
+}
+
+/// Gives inodes without a name one, or removes them if there is nothing to keep.
+fn unattached(
+    volume: &mut Volume,
+    table: &mut Table,
+    usage: &mut Usage,
+    names: &mut Names,
+) -> Result<()> {
+    let nameless: Vec<(u32, Node)> = table
+        .nodes
+        .iter()
+        .filter(|(ino, node)| {
+            **ino != ROOT
+                && !node.hidden
+                && !node.is_value()
+                && names.links.get(*ino).copied().unwrap_or(0) == 0
+        })
+        .map(|(ino, node)| (*ino, *node))
+        .collect();
+    // Directories first: what hangs below them needs no place of its own.
+    let (dirs, files): (Vec<_>, Vec<_>) = nameless.into_iter().partition(|(_, node)| node.is_dir());
+    for (ino, node) in dirs.into_iter().chain(files) {
+        if !node.has_content {
+            volume.report.add_file(Class::InodeField, ino);
+            crate::claims::release(volume, table, usage, ino)?;
+            continue;
+        }
+        volume.report.add_file(Class::Reconnected, ino);
+        connect(volume, table, usage, names, ino, node)?;
+    }
+    Ok(())
+}
+
+fn connect(
+    volume: &mut Volume,
+    table: &mut Table,
+    usage: &mut Usage,
+    names: &mut Names,
+    ino: u32,
+    node: Node,
+) -> Result<()> {
+    if let Some((dir, name)) = names.slack.get(&ino).cloned()
+        && dir != ino
+        && is_free_in(volume, table, dir, &name)?
+        && !is_below(names, dir, ino)
+        && names::insert(volume, table, usage, dir, &name, ino).is_ok()
+    {
+        names.add(dir, &name, ino, node.is_dir());
+        return Ok(());
+    }
+    let lost = lost_and_found(volume, table, usage, names)?;
+    let mut name = format!("#{ino}").into_bytes();
+    while !is_free_in(volume, table, lost, &name)? {
+        name.push(b'_');
+    }
+    names::insert(volume, table, usage, lost, &name, ino)?;
+    names.add(lost, &name, ino, node.is_dir());
+    Ok(())
+}
+
+/// Whether `dir` lies below `top`, or is not connected itself.
+fn is_below(names: &Names, dir: u32, top: u32) -> bool {
+    let mut at = dir;
+    for _ in 0..100_000 {
+        if at == ROOT {
+            return false;
+        }
+        match names.parents.get(&at) {
+            Some(parent) if at != top => at = *parent,
+            _ => return true,
+        }
+    }
+    true
+}
+
+/// Whether a directory is there and has no such name.
+fn is_free_in(volume: &Volume, table: &mut Table, dir: u32, name: &[u8]) -> Result<bool> {
+    if !table.nodes.get(&dir).is_some_and(Node::is_dir) {
+        return Ok(false);
+    }
+    Ok(names::find(volume, table, dir, name)?.is_none())
+}
+
+/// The directory for files without a name. It is made if it is not there.
+fn lost_and_found(
+    volume: &mut Volume,
+    table: &mut Table,
+    usage: &mut Usage,
+    names: &mut Names,
+) -> Result<u32> {
+    const NAME: &[u8] = b"lost+found";
+    let there = names::find(volume, table, ROOT, NAME)?;
+    if let Some(ino) = there {
+        let usable = table
+            .nodes
+            .get(&ino)
+            .is_some_and(|node| node.is_dir() && !node.flags.contains(InodeFlags::ENCRYPT));
+        if usable {
+            return Ok(ino);
+        }
+        // Another file has the name: it gets a similar one.
+        names::remove_entry(volume, table, ROOT, NAME, ino)?;
+        let mut other = b"lost+found~1".to_vec();
+        while !is_free_in(volume, table, ROOT, &other)? {
+            other.push(b'_');
+        }
+        names::insert(volume, table, usage, ROOT, &other, ino)?;
+        names.places.insert(ino, (ROOT, other));
+        volume.report.add_file(Class::NameChanged, ino);
+    }
+    let ino = free_inode(volume, table)?;
+    new_directory(volume, table, usage, ino, 0o700, ROOT)?;
+    names::insert(volume, table, usage, ROOT, NAME, ino)?;
+    names.add(ROOT, NAME, ino, true);
+    names.dotdots.insert(ino, ROOT);
+    volume.report.note("lost+found was made again");
+    Ok(ino)
+}
+
+/// A free inode number.
+fn free_inode(volume: &mut Volume, table: &mut Table) -> Result<u32> {
+    let per_group = volume.geometry.inodes_per_group();
+    let first = volume.sb().first_ino;
+    for ino in first..=volume.geometry.inodes_count() {
+        let group = ((ino - 1) / per_group) as usize;
+        if table.nodes.contains_key(&ino) || volume.role(ino) != Role::Ordinary {
+            continue;
+        }
+        if volume.groups.get(group).is_some_and(|group| !group.table_lost) {
+            let slot = (ino - 1) % per_group;
+            table.marks[group] = table.marks[group].max(slot + 1);
+            return Ok(ino);
+        }
+    }
+    Err(Error::NoSpace)
+}
+
+/// Stores the right parent in "..".
+fn parents(volume: &mut Volume, table: &mut Table, names: &mut Names) -> Result<()> {
+    let mut all: Vec<(u32, u32)> =
+        names.parents.iter().map(|(child, parent)| (*child, *parent)).collect();
+    all.push((ROOT, ROOT));
+    all.sort_unstable();
+    for (child, parent) in all {
+        if names.dotdots.get(&child).copied() != Some(parent) {
+            volume.report.add_file(Class::NameField, child);
+            names::set_parent(volume, table, child, parent)?;
+        }
+    }
+    Ok(())
+}
+
+/// Sets link counts to the number of names.
+fn links(volume: &mut Volume, table: &mut Table, names: &Names) -> Result<()> {
+    let mut children: HashMap<u32, u32> = HashMap::new();
+    for parent in names.parents.values() {
+        *children.entry(*parent).or_default() += 1;
+    }
+    let most = u32::from(LINK_MAX);
+    let nodes: Vec<(u32, Node)> = table.nodes.iter().map(|(ino, node)| (*ino, *node)).collect();
+    for (ino, node) in nodes {
+        if node.hidden || node.is_value() {
+            continue;
+        }
+        let right = match node.is_dir() {
+            true => 2 + children.get(&ino).copied().unwrap_or(0),
+            false => names.links.get(&ino).copied().unwrap_or(0),
+        };
+        let many = node.is_dir() && right > most;
+        let right = if many { 1 } else { right.min(most) };
+        let Some(mut inode) = volume.inode(ino)? else { continue };
+        if u32::from(inode.links) != right {
+            inode.links = extant_base::narrow::low_u16(right);
+            volume.report.add_file(Class::Links, ino);
+            volume.put_inode(ino, &inode)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,7 @@
+//! Repairs of damaged volumes, judged by e2fsck and by the files that are left.
+
+mod damaged;
+mod files;
+mod random;
+mod repairs;
+mod side;
