@@ -3,7 +3,8 @@
 use crate::failure::Failure;
 use crate::verb;
 use clap::{CommandFactory, Parser, Subcommand};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::process::ExitCode;
 
 /// Create, build, read, change and check ext2, ext3 and ext4 volumes, without root and without a
 /// mount.
@@ -20,7 +21,7 @@ use std::ffi::OsStr;
     name = "extant",
     version,
     max_term_width = 100,
-    after_help = "Exit status: 0 done, 1 failed, 2 wrong usage; `check` has its own.\n\
+    after_help = "Exit status: 0 done, 1 failed, 2 wrong usage; `check` and `repair` have their own.\n\
                   `extant VERB --help` explains a verb, with examples. `extant man DIR` writes \
                   manual pages,\n\
                   `extant completions SHELL` completions for a shell."
@@ -53,6 +54,7 @@ enum Verb {
     Info(verb::info::Args),
     Report(verb::report::Args),
     Check(verb::check::Args),
+    Repair(verb::repair::Args),
     Replay(verb::replay::Args),
     Undelete(verb::undelete::Args),
     Scrub(verb::scrub::Args),
@@ -65,6 +67,18 @@ enum Verb {
     Completions(verb::completions::Args),
     #[command(hide = true)]
     Man(verb::man::Args),
+}
+
+/// The exit status after an error of the parser, which also reports a request for help as one.
+///
+/// `repair` has the exit status of e2fsck, where 2 asks for a reboot.
+pub(crate) fn status_of_wrong_usage(arguments: &[OsString], error: &clap::Error) -> ExitCode {
+    let is_repair = arguments.get(1).is_some_and(|verb| verb == "repair");
+    match error.exit_code() {
+        0 => ExitCode::SUCCESS,
+        _ if is_repair => ExitCode::from(verb::repair::WRONG_USAGE),
+        _ => ExitCode::from(2),
+    }
 }
 
 impl Cli {
@@ -97,6 +111,7 @@ impl Cli {
             Verb::Info(args) => args.run(),
             Verb::Report(args) => args.run(),
             Verb::Check(args) => args.run(),
+            Verb::Repair(args) => args.run(),
             Verb::Replay(args) => args.run(),
             Verb::Undelete(args) => args.run(),
             Verb::Scrub(args) => args.run(),

@@ -35,7 +35,7 @@ pub(crate) struct Image {
     pub(crate) path: PathBuf,
     /// Where the volume starts, in bytes.
     pub(crate) offset: u64,
-    backup: Option<u32>,
+    pub(crate) backup: Option<u32>,
     /// The device of an external journal.
     pub(crate) journal: Option<PathBuf>,
     /// The other devices of the volume.

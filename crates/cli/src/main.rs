@@ -47,7 +47,13 @@ fn main() -> ExitCode {
             false => start_again(&meant),
         };
     }
-    let cli = cli::Cli::parse();
+    let cli = match cli::Cli::try_parse_from(&arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return cli::status_of_wrong_usage(&arguments, &error);
+        }
+    };
     match cli.run() {
         Ok(code) => ExitCode::from(code),
         Err(failure) => failure.exit(),

@@ -74,6 +74,12 @@ impl Out {
         self.taken(wrote)
     }
 
+    /// Shows what was written so far, before a question.
+    pub(crate) fn flush(&mut self) -> Result<(), Failure> {
+        let wrote = self.to.flush();
+        self.taken(wrote)
+    }
+
     /// Flushes the output and reports an error of that.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
         let wrote = self.to.flush();

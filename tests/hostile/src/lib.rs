@@ -9,7 +9,7 @@
 //! | module | targets |
 //! |---|---|
 //! | `parsers` | one for each parser of a structure, and of words |
-//! | `image` | whole volumes with few changed fields: read, written, checked, recovered, resized |
+//! | `image` | whole volumes with few changed fields: all that reads, writes or repairs volumes |
 //! | `source` | tar archives and container images, built into a volume |
 //! | `requests` | FUSE requests to a volume |
 //!

@@ -18,6 +18,7 @@ pub(crate) mod mount;
 pub(crate) mod mv;
 pub(crate) mod put;
 pub(crate) mod rebuild;
+pub(crate) mod repair;
 pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod resize;

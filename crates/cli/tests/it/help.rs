@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-const VERBS: [&str; 28] = [
+const VERBS: [&str; 29] = [
     "mkfs",
     "build",
     "ls",
@@ -25,6 +25,7 @@ const VERBS: [&str; 28] = [
     "info",
     "report",
     "check",
+    "repair",
     "replay",
     "undelete",
     "scrub",

@@ -13,5 +13,6 @@ mod look;
 mod manual;
 mod mkfs;
 mod package;
+mod repair;
 mod report;
 mod undelete;

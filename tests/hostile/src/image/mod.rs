@@ -14,6 +14,7 @@ pub mod bodies;
 mod kept;
 pub mod log_sums;
 pub mod patch;
+mod repair;
 pub mod scrub;
 pub mod volumes;
 
@@ -27,6 +28,7 @@ pub const TARGETS: &[Target] = &[
     image("image_check", bodies::check, 10),
     image("image_recover", bodies::recover, 12),
     image("image_change", bodies::change, 8),
+    image("image_repair", repair::run, 8),
     Target { seeds: pairs, ..image("image_scrub", scrub::run, 5) },
 ];
 

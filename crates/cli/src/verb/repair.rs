@@ -1,0 +1,448 @@
+//! `extant repair`: makes a damaged volume consistent.
+
+use crate::bar::Bar;
+use crate::failure::{Failure, explained, print_message};
+use crate::image::{Image, is_same_file};
+use crate::out::Out;
+use crate::shown::{Shown, encoded};
+use extant::raid::Assembled;
+use extant::{BlockDevice, Error, FileOptions};
+use extant_blockdev::{ReadOnly, Slice};
+use extant_repair::{Class, FileVerdict, Options, Plan, SideFile, SideState, plan};
+use serde::Serialize;
+use std::ffi::OsString;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+const CLEAN: u8 = 0;
+const CORRECTED: u8 = 1;
+const LEFT: u8 = 4;
+const TROUBLE: u8 = 8;
+pub(crate) const WRONG_USAGE: u8 = 16;
+/// How many files are listed.
+const FILES_SHOWN: usize = 200;
+
+/// Repair a damaged volume.
+///
+/// The whole repair is planned in memory and checked before anything is written. The old and the
+/// new bytes go to a side file first: the next repair completes one that was interrupted, and
+/// --undo takes a repair back. Without --yes, the plan is shown, and a question asked on a
+/// terminal.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = "Examples:
+  extant repair disk.img
+  extant repair --dry-run disk.img                      what would change
+  extant repair --yes --side-file /var/tmp/side disk.img
+  extant repair --undo disk.img.repair disk.img         the volume as it was before
+  extant repair --preen /dev/sdb1                       as at boot: safe repairs only
+
+Exit status: 0 clean, 1 repaired, 4 damage is left or was not repaired, 8 the repair failed,
+16 wrong usage.")]
+pub(crate) struct Args {
+    /// Image file or block device, or IMG?offset=BYTES
+    #[arg(value_name = "IMG")]
+    image: OsString,
+    /// Show what would change, and change nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Repair without a question
+    #[arg(short = 'y', long, conflicts_with = "dry_run")]
+    yes: bool,
+    /// Repair without a question, but only what cannot lose anything
+    #[arg(short = 'p', long, conflicts_with_all = ["dry_run", "yes"])]
+    preen: bool,
+    /// Use the superblock copy in this block group
+    #[arg(long, value_name = "GROUP")]
+    backup: Option<u32>,
+    /// File for the old and new bytes, which must not exist; default: IMG.repair
+    #[arg(long, value_name = "FILE", conflicts_with = "undo")]
+    side_file: Option<PathBuf>,
+    /// Take the repair with this side file back
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dry_run", "preen", "backup"])]
+    undo: Option<PathBuf>,
+    /// Print one JSON object per class, file and place, then one with totals (docs/JSON.md)
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct ClassLine {
+    change: &'static str,
+    message: &'static str,
+    count: u64,
+    loss: bool,
+    safe: bool,
+}
+
+#[derive(Serialize)]
+struct FileLine {
+    ino: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path: Option<String>,
+    state: &'static str,
+    changes: Vec<&'static str>,
+    ranges: Vec<[u64; 2]>,
+}
+
+#[derive(Serialize)]
+struct PlaceLine {
+    at: u64,
+    length: u64,
+}
+
+#[derive(Serialize)]
+struct LastLine {
+    status: &'static str,
+    image: String,
+    places: u64,
+    bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    side_file: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<String>,
+}
+
+/// How a repair ends.
+struct End {
+    code: u8,
+    status: &'static str,
+    message: String,
+    side: Option<PathBuf>,
+}
+
+impl End {
+    fn new(code: u8, status: &'static str, message: impl Into<String>) -> End {
+        End { code, status, message: message.into(), side: None }
+    }
+}
+
+impl Args {
+    pub(crate) fn run(self) -> Result<u8, Failure> {
+        let mut out = Out::of_report();
+        let done = Image::parse(&self.image).and_then(|image| self.repair(&image, &mut out));
+        match done {
+            Ok(code) => {
+                out.finish()?;
+                Ok(code)
+            }
+            Err(Failure::Message(text)) => {
+                print_message(&text);
+                if self.json {
+                    self.last_line(&mut out, &[], &End::new(TROUBLE, "trouble", text))?;
+                    out.finish()?;
+                }
+                Ok(TROUBLE)
+            }
+            Err(Failure::Usage(text)) => {
+                print_message(&text);
+                Ok(WRONG_USAGE)
+            }
+            Err(other) => Err(other),
+        }
+    }
+
+    fn repair(&self, image: &Image, out: &mut Out) -> Result<u8, Failure> {
+        let home = self.open(image)?;
+        if let Some(path) = &self.undo {
+            return self.undo(image, &home, path, out);
+        }
+        if !self.dry_run {
+            self.complete(image, &home)?;
+        }
+        let bar = Bar::new(false);
+        let options = Options { backup: self.backup.or(image.backup), now: now(), threads: 0 };
+        let planned = plan(Arc::clone(&home), &options, &bar);
+        bar.clear();
+        let planned = match planned {
+            Ok(planned) => planned,
+            Err(error) => return Err(Failure::Message(of_plan(image, &error))),
+        };
+        let places = planned.places().map_err(|error| Failure::of_image(&image.name, &error))?;
+        self.show(&planned, &places, out)?;
+        let end = self.decide(image, &home, &planned, &places, out)?;
+        let code = end.code;
+        match self.json {
+            true => self.last_line(out, &places, &end)?,
+            false => out.text(format_args!("{}: {}\n", Shown::path(&image.name), end.message))?,
+        }
+        Ok(code)
+    }
+
+    /// The volume's device: locked for this program, unless nothing is written.
+    fn open(&self, image: &Image) -> Result<Arc<dyn BlockDevice>, Failure> {
+        let failed = |error: Error| Failure::of_image(&image.name, &error);
+        let is_single =
+            matches!(image.options().assemble(&image.path).map_err(failed)?, Assembled::Single(_));
+        if image.journal.is_some() || !is_single {
+            return Err(Failure::new(format_args!(
+                "{}: a repair of a volume on several devices is not supported",
+                Shown::path(&image.name)
+            )));
+        }
+        let file = FileOptions::new().write(!self.dry_run).open(&image.path).map_err(failed)?;
+        let len = file.len();
+        let file: Arc<dyn BlockDevice> = Arc::new(file);
+        let device: Arc<dyn BlockDevice> = match image.offset {
+            0 => file,
+            offset => {
+                let rest = len.saturating_sub(offset);
+                let part = Slice::new(file, extant_base::ByteOffset(offset), rest);
+                Arc::new(part.map_err(failed)?)
+            }
+        };
+        Ok(match self.dry_run {
+            true => Arc::new(ReadOnly::new(device)),
+            false => device,
+        })
+    }
+
+    /// Completes an interrupted repair whose side file is there.
+    fn complete(&self, image: &Image, home: &Arc<dyn BlockDevice>) -> Result<(), Failure> {
+        let path = self.side_path(image);
+        if !path.exists() {
+            return Ok(());
+        }
+        let side = match SideFile::open(&path) {
+            Ok(side) => side,
+            // An incomplete file means that nothing was written to the volume.
+            Err(_) => return Ok(()),
+        };
+        let failed = |error: Error| Failure::of_image(&image.name, &error);
+        if side.progress(home).map_err(failed)? == SideState::Part {
+            side.apply(home).map_err(failed)?;
+            print_message(format_args!(
+                "{}: the interrupted repair with the side file {} was completed",
+                Shown::path(&image.name),
+                Shown::path(&path)
+            ));
+        }
+        Ok(())
+    }
+
+    fn undo(
+        &self,
+        image: &Image,
+        home: &Arc<dyn BlockDevice>,
+        path: &Path,
+        out: &mut Out,
+    ) -> Result<u8, Failure> {
+        let side = SideFile::open(path).map_err(|e| Failure::of_file("use", path, e))?;
+        let failed = |error: Error| Failure::of_image(&image.name, &error);
+        let end = match side.progress(home).map_err(failed)? {
+            SideState::Nothing => End::new(CLEAN, "unchanged", "the repair was already taken back"),
+            SideState::Foreign { at } => {
+                return Err(Failure::new(format_args!(
+                    "{}: byte {at} was changed after the repair, or the side file belongs to another \
+                     volume: nothing was changed",
+                    Shown::path(&image.name)
+                )));
+            }
+            SideState::Part | SideState::Whole => {
+                side.undo(home).map_err(failed)?;
+                let text = format!("the repair was taken back, {} bytes", side.changed_bytes());
+                End::new(CLEAN, "undone", text)
+            }
+        };
+        match self.json {
+            true => self.last_line(out, &[], &end)?,
+            false => out.text(format_args!("{}: {}\n", Shown::path(&image.name), end.message))?,
+        }
+        Ok(end.code)
+    }
+
+    /// Prints the plan.
+    fn show(&self, planned: &Plan, places: &[(u64, u64)], out: &mut Out) -> Result<(), Failure> {
+        let report = planned.report();
+        if self.json {
+            for (class, count) in report.counts() {
+                out.json(&class_line(class, count))?;
+            }
+            for (ino, file) in report.files() {
+                out.json(&file_line(ino, file))?;
+            }
+            if self.dry_run {
+                for (at, length) in places {
+                    out.json(&PlaceLine { at: *at, length: *length })?;
+                }
+            }
+            return Ok(());
+        }
+        for (class, count) in report.counts() {
+            let mark = if class.is_loss() { "lost" } else { "repair" };
+            out.text(format_args!("{mark}: {class}: {count}\n"))?;
+        }
+        for note in report.notes() {
+            out.text(format_args!("note: {}\n", Shown(note.as_bytes())))?;
+        }
+        let affected = |file: &FileVerdict| file.state() != "whole";
+        for (ino, file) in report.files().filter(|(_, file)| affected(file)).take(FILES_SHOWN) {
+            out.text(format_args!("file: {}\n", file_text(ino, file)))?;
+        }
+        let more = report.files().filter(|(_, file)| affected(file)).count();
+        if more > FILES_SHOWN {
+            out.text(format_args!("file: {} more\n", more - FILES_SHOWN))?;
+        }
+        for finding in planned.left().iter().take(20) {
+            out.text(format_args!("left: {}\n", Shown(finding.to_string().as_bytes())))?;
+        }
+        if self.dry_run && !places.is_empty() {
+            for (at, length) in places {
+                out.text(format_args!("write: {length} bytes at {at}\n"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies the plan, if it may be.
+    fn decide(
+        &self,
+        image: &Image,
+        home: &Arc<dyn BlockDevice>,
+        planned: &Plan,
+        places: &[(u64, u64)],
+        out: &mut Out,
+    ) -> Result<End, Failure> {
+        let bytes: u64 = places.iter().map(|(_, length)| length).sum();
+        if !planned.is_clean() {
+            let text = "the volume cannot be made consistent: nothing was changed";
+            return Ok(End::new(LEFT, "left", text));
+        }
+        if places.is_empty() {
+            return Ok(End::new(CLEAN, "clean", "clean, nothing to repair"));
+        }
+        let s = if places.len() == 1 { "" } else { "s" };
+        let size = format!("{bytes} bytes in {} place{s}", places.len());
+        if self.dry_run {
+            return Ok(End::new(LEFT, "planned", format!("a repair would change {size}")));
+        }
+        if self.preen && !planned.report().is_safe() {
+            let text = "the repair may lose something: run `extant repair` without --preen";
+            return Ok(End::new(LEFT, "left", text));
+        }
+        if !self.yes && !self.preen && !self.asks(image, &size, out)? {
+            let text = "nothing was changed: --yes repairs, --dry-run shows the places";
+            return Ok(End::new(LEFT, "unchanged", text));
+        }
+        let path = self.side_path(image);
+        if is_same_file(&path, &image.path) {
+            return Err(Failure::usage("the side file is the volume itself"));
+        }
+        let side = SideFile::create(&path, planned).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => Failure::new(format_args!(
+                "{}: the side file of an earlier repair: move it away, or name another with \
+                 --side-file",
+                Shown::path(&path)
+            )),
+            _ => Failure::of_file("write the side file", &path, error),
+        })?;
+        side.apply(home).map_err(|error| {
+            Failure::new(format_args!(
+                "{}: {}: repeat the command to continue, or take it back with --undo {}",
+                Shown::path(&image.name),
+                explained(&error),
+                Shown::path(&path)
+            ))
+        })?;
+        let text = format!("repaired, {size}; --undo {} takes it back", Shown::path(&path));
+        Ok(End { side: Some(path), ..End::new(CORRECTED, "repaired", text) })
+    }
+
+    /// Asks on a terminal. Without one, the answer is no.
+    fn asks(&self, image: &Image, size: &str, out: &mut Out) -> Result<bool, Failure> {
+        if self.json || !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+            return Ok(false);
+        }
+        out.flush()?;
+        let mut stderr = io::stderr().lock();
+        let _ = write!(stderr, "{}: change {size}? [y/N] ", Shown::path(&image.name));
+        let _ = stderr.flush();
+        let mut line = String::new();
+        let read = io::stdin().lock().read_line(&mut line);
+        Ok(read.is_ok() && matches!(line.trim(), "y" | "Y" | "yes"))
+    }
+
+    /// Where the side file is.
+    fn side_path(&self, image: &Image) -> PathBuf {
+        if let Some(path) = &self.side_file {
+            return path.clone();
+        }
+        let is_file = std::fs::metadata(&image.path).is_ok_and(|file| file.is_file());
+        let mut name = match (is_file, image.path.file_name()) {
+            (false, Some(name)) => name.to_owned(),
+            _ => image.path.clone().into_os_string(),
+        };
+        name.push(".repair");
+        name.into()
+    }
+
+    fn last_line(&self, out: &mut Out, places: &[(u64, u64)], end: &End) -> Result<(), Failure> {
+        out.json(&LastLine {
+            status: end.status,
+            image: encoded(self.image.as_bytes()),
+            places: places.len() as u64,
+            bytes: places.iter().map(|(_, length)| length).sum(),
+            side_file: end.side.as_ref().map(|path| encoded(path.as_os_str().as_bytes())),
+            message: Some(end.message.clone()),
+        })
+    }
+}
+
+/// Seconds since 1970; a fixed time makes repairs repeatable.
+fn now() -> u32 {
+    let fixed = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|text| text.parse().ok());
+    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    fixed.unwrap_or_else(|| u32::try_from(clock()).unwrap_or(u32::MAX))
+}
+
+/// Why there is no plan.
+fn of_plan(image: &Image, error: &Error) -> String {
+    match error {
+        Error::NoSpace => format!(
+            "{}: the repair needs more free space than the volume has: nothing was changed",
+            Shown::path(&image.name)
+        ),
+        Error::Unsupported { feature } => format!(
+            "{}: a volume with {feature} cannot be repaired: nothing was changed",
+            Shown::path(&image.name)
+        ),
+        error => crate::image::image_message(&image.name, error),
+    }
+}
+
+fn class_line(class: Class, count: u64) -> ClassLine {
+    ClassLine {
+        change: class.name(),
+        message: class.text(),
+        count,
+        loss: class.is_loss(),
+        safe: class.is_safe(),
+    }
+}
+
+fn file_line(ino: u32, file: &FileVerdict) -> FileLine {
+    FileLine {
+        ino,
+        path: file.path.as_deref().map(encoded),
+        state: file.state(),
+        changes: file.classes.iter().map(|class| class.name()).collect(),
+        ranges: file.ranges.iter().map(|range| [range.start, range.end]).collect(),
+    }
+}
+
+fn file_text(ino: u32, file: &FileVerdict) -> String {
+    let name = match &file.path {
+        Some(path) => Shown(path).to_string(),
+        None => format!("inode {ino}"),
+    };
+    let mut text = format!("{name}: {}", file.state());
+    for range in file.ranges.iter().take(4) {
+        text += &format!(", bytes {} to {}", range.start, range.end);
+    }
+    if file.ranges.len() > 4 {
+        text += &format!(", {} more ranges", file.ranges.len() - 4);
+    }
+    text
+}

@@ -1,0 +1,115 @@
+//! `extant repair`: the plan, the repair, and taking it back.
+
+use crate::common::{assert_clean, built, fail, run, succeed};
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+
+/// An image whose superblock has a wrong checksum: a repair cannot lose anything.
+fn harmless() -> tempfile::TempDir {
+    let dir = built();
+    let image = fs::File::options().write(true).open(dir.path().join("a.img")).unwrap();
+    image.write_all_at(&[0xFF; 4], 1024 + 16).unwrap();
+    dir
+}
+
+/// An image in which the inode of `/etc/script` was cleared.
+fn lossy() -> tempfile::TempDir {
+    let dir = built();
+    let clear = ["-w", "-R", "clri /etc/script", "a.img"];
+    let done = Command::new("debugfs").current_dir(dir.path()).args(clear).output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    dir
+}
+
+fn bytes(dir: &Path) -> Vec<u8> {
+    fs::read(dir.join("a.img")).unwrap()
+}
+
+/// As [`run`], without an error.
+fn exits(dir: &Path, status: i32, args: &[&str]) -> String {
+    let (code, out, err) = run(dir, args);
+    assert_eq!((code, err.as_str()), (status, ""), "extant {args:?}: {out}");
+    out
+}
+
+#[test]
+fn a_sound_image_is_left_alone() {
+    let dir = built();
+    let path = dir.path();
+    let before = bytes(path);
+    assert_eq!(succeed(path, &["repair", "a.img"]), "a.img: clean, nothing to repair\n");
+    assert!(bytes(path) == before && !path.join("a.img.repair").exists());
+}
+
+#[test]
+fn the_plan_changes_nothing_and_the_repair_can_be_undone() {
+    extant_testkit::require!(E2fsprogs);
+    let dir = lossy();
+    let path = dir.path();
+    let before = bytes(path);
+    for args in [&["repair", "--dry-run", "a.img"][..], &["repair", "a.img"]] {
+        let shown = exits(path, 4, args);
+        assert!(shown.contains("lost: names lost: 1\n"), "{shown}");
+        assert!(bytes(path) == before && !path.join("a.img.repair").exists());
+    }
+    let shown = exits(path, 4, &["repair", "--preen", "a.img"]);
+    assert!(shown.ends_with("run `extant repair` without --preen\n"), "{shown}");
+    assert!(bytes(path) == before);
+
+    let shown = exits(path, 1, &["repair", "--yes", "a.img"]);
+    assert!(shown.ends_with("--undo a.img.repair takes it back\n"), "{shown}");
+    assert_clean(&path.join("a.img"));
+    let after = bytes(path);
+    succeed(path, &["repair", "a.img"]);
+    assert!(bytes(path) == after, "the second repair wrote");
+
+    succeed(path, &["repair", "--undo", "a.img.repair", "a.img"]);
+    assert!(bytes(path) == before);
+    let refused = fail(path, 8, &["repair", "--yes", "a.img"]);
+    assert!(refused.contains("a.img.repair: the side file of an earlier repair"), "{refused}");
+    exits(path, 1, &["repair", "--yes", "--side-file", "side", "a.img"]);
+    assert!(bytes(path) == after, "the same damage gives the same repair");
+    // Bytes that were changed since are not overwritten.
+    let image = fs::File::options().write(true).open(path.join("a.img")).unwrap();
+    image.write_all_at(b"later", 1024 + 0x78).unwrap();
+    let refused = fail(path, 8, &["repair", "--undo", "side", "a.img"]);
+    assert!(refused.contains("was changed after the repair"), "{refused}");
+}
+
+#[test]
+fn preen_repairs_what_cannot_lose_anything() {
+    let dir = harmless();
+    let path = dir.path();
+    exits(path, 1, &["repair", "--preen", "a.img"]);
+    assert_clean(&path.join("a.img"));
+}
+
+#[test]
+fn json_has_classes_files_places_and_a_summary() {
+    extant_testkit::require!(E2fsprogs);
+    let dir = lossy();
+    let shown = exits(dir.path(), 4, &["repair", "--dry-run", "--json", "a.img"]);
+    let rows: Vec<serde_json::Value> =
+        shown.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(rows.iter().any(|row| row["change"] == "name-lost" && row["loss"] == true), "{shown}");
+    assert!(rows.iter().any(|row| row["path"] == "/etc" && row["state"] == "whole"), "{shown}");
+    let places: Vec<_> = rows.iter().filter(|row| row["at"].is_u64()).collect();
+    let last = rows.last().unwrap();
+    assert_eq!((&last["status"], &last["places"]), (&"planned".into(), &places.len().into()));
+    let sum: u64 = places.iter().map(|row| row["length"].as_u64().unwrap()).sum();
+    assert_eq!(last["bytes"], sum);
+}
+
+#[test]
+fn an_image_that_cannot_be_repaired_is_refused() {
+    let dir = built();
+    let path = dir.path();
+    fs::write(path.join("text"), "no volume").unwrap();
+    fail(path, 8, &["repair", "text"]);
+    fail(path, 8, &["repair", "none.img"]);
+    fail(path, 8, &["repair", "--undo", "text", "a.img"]);
+    let (code, ..) = run(path, &["repair", "--yes", "--preen", "a.img"]);
+    assert_eq!(code, 16);
+}
