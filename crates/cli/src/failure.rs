@@ -119,7 +119,7 @@ pub(crate) fn explained(error: &Error) -> String {
             "{error}: `extant tune -O ^data_csum IMG`, then `extant tune -O data_csum IMG`, \
              computes new checksums of the data as it is"
         ),
-        Error::Corrupt { .. } => format!("{error}: `extant check` lists all damage"),
+        Error::Corrupt { .. } => format!("{error}: `extant check` lists all damage, `extant repair` repairs it"),
         Error::Busy => "mounted, or in use by another program: unmount it or end that program \
                         first".into(),
         Error::Locked { pid } => format!(
@@ -258,7 +258,7 @@ mod tests {
             assert!(text.contains("(ino 5): `extant tune -O ^data_csum IMG`, then"), "{text}");
         }
         assert!(with_name(What::DataChecksum).contains("`extant check --data`"));
-        assert!(with_name(What::ExtentEmpty).ends_with("`extant check` lists all damage"));
+        assert!(with_name(What::ExtentEmpty).ends_with("`extant repair` repairs it"));
     }
 
     #[test]

@@ -147,6 +147,11 @@ impl Image {
         options
     }
 
+    /// The same image, of which the volume is the whole device.
+    pub(crate) fn whole_device(&self) -> Image {
+        Image { offset: 0, backup: None, ..self.clone() }
+    }
+
     /// Prints that the volume is used without this member, if that was not printed before.
     pub(crate) fn report_member(&self, member: &MemberError) {
         if self.reported.lock().is_ok_and(|mut reported| reported.insert(member.clone())) {

@@ -27,6 +27,7 @@ mod mounts;
 mod out;
 mod partition;
 mod record;
+mod repaired;
 mod shown;
 mod signature;
 mod stop;

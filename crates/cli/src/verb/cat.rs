@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use crate::image::{Image, as_path, lookup_path};
 use crate::out::Out;
+use crate::repaired::ReadArgs;
 use std::ffi::OsString;
 
 const PIECE: usize = 1 << 20;
@@ -24,17 +25,19 @@ pub(crate) struct Args {
     /// Files in the volume
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<OsString>,
+    #[command(flatten)]
+    read: ReadArgs,
 }
 
 impl Args {
     /// The arguments for `get IMG PATH -`.
-    pub(crate) fn of(image: OsString, path: OsString) -> Args {
-        Args { image, paths: vec![path] }
+    pub(crate) fn of(image: OsString, path: OsString, read: ReadArgs) -> Args {
+        Args { image, paths: vec![path], read }
     }
 
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let image = Image::parse(&self.image)?;
-        let fs = image.open()?;
+        let fs = self.read.open(&image)?;
         let mut out = Out::new();
         let mut buffer = vec![0; PIECE];
         for path in &self.paths {

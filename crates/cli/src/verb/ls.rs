@@ -4,6 +4,7 @@ use crate::failure::{Failure, explained, print_message};
 use crate::image::{Image, as_path, inner_path};
 use crate::out::{Out, style};
 use crate::record::{Parts, Record};
+use crate::repaired::ReadArgs;
 use crate::shown::{Shown, Whole};
 use crate::walk::{Visit, Visitor, walk};
 use crate::{amount, moment};
@@ -45,12 +46,14 @@ pub(crate) struct Args {
     /// Print one JSON object per name (docs/JSON.md)
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    read: ReadArgs,
 }
 
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let image = Image::parse(&self.image)?;
-        let fs = image.open()?;
+        let fs = self.read.open(&image)?;
         let mut out = Out::new();
         let mut failed = false;
         for (n, path) in self.paths.iter().enumerate() {

@@ -1,21 +1,18 @@
 //! `extant repair`: makes a damaged volume consistent.
 
-use crate::bar::Bar;
 use crate::failure::{Failure, explained, print_message};
 use crate::image::{Image, is_same_file};
 use crate::out::Out;
+use crate::repaired::{device_of, plan_of};
 use crate::shown::{Shown, encoded};
-use extant::raid::Assembled;
-use extant::{BlockDevice, Error, FileOptions};
-use extant_blockdev::{ReadOnly, Slice};
-use extant_repair::{Class, FileVerdict, Options, Plan, SideFile, SideState, plan};
+use extant::{BlockDevice, Error};
+use extant_repair::{Class, FileVerdict, Plan, SideFile, SideState};
 use serde::Serialize;
 use std::ffi::OsString;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 const CLEAN: u8 = 0;
 const CORRECTED: u8 = 1;
@@ -145,21 +142,14 @@ impl Args {
     }
 
     fn repair(&self, image: &Image, out: &mut Out) -> Result<u8, Failure> {
-        let home = self.open(image)?;
+        let home = device_of(image, !self.dry_run)?;
         if let Some(path) = &self.undo {
             return self.undo(image, &home, path, out);
         }
         if !self.dry_run {
             self.complete(image, &home)?;
         }
-        let bar = Bar::new(false);
-        let options = Options { backup: self.backup.or(image.backup), now: now(), threads: 0 };
-        let planned = plan(Arc::clone(&home), &options, &bar);
-        bar.clear();
-        let planned = match planned {
-            Ok(planned) => planned,
-            Err(error) => return Err(Failure::Message(of_plan(image, &error))),
-        };
+        let planned = plan_of(image, &home, self.backup.or(image.backup))?;
         let places = planned.places().map_err(|error| Failure::of_image(&image.name, &error))?;
         self.show(&planned, &places, out)?;
         let end = self.decide(image, &home, &planned, &places, out)?;
@@ -169,34 +159,6 @@ impl Args {
             false => out.text(format_args!("{}: {}\n", Shown::path(&image.name), end.message))?,
         }
         Ok(code)
-    }
-
-    /// The volume's device: locked for this program, unless nothing is written.
-    fn open(&self, image: &Image) -> Result<Arc<dyn BlockDevice>, Failure> {
-        let failed = |error: Error| Failure::of_image(&image.name, &error);
-        let is_single =
-            matches!(image.options().assemble(&image.path).map_err(failed)?, Assembled::Single(_));
-        if image.journal.is_some() || !is_single {
-            return Err(Failure::new(format_args!(
-                "{}: a repair of a volume on several devices is not supported",
-                Shown::path(&image.name)
-            )));
-        }
-        let file = FileOptions::new().write(!self.dry_run).open(&image.path).map_err(failed)?;
-        let len = file.len();
-        let file: Arc<dyn BlockDevice> = Arc::new(file);
-        let device: Arc<dyn BlockDevice> = match image.offset {
-            0 => file,
-            offset => {
-                let rest = len.saturating_sub(offset);
-                let part = Slice::new(file, extant_base::ByteOffset(offset), rest);
-                Arc::new(part.map_err(failed)?)
-            }
-        };
-        Ok(match self.dry_run {
-            true => Arc::new(ReadOnly::new(device)),
-            false => device,
-        })
     }
 
     /// Completes an interrupted repair whose side file is there.
@@ -387,28 +349,6 @@ impl Args {
             side_file: end.side.as_ref().map(|path| encoded(path.as_os_str().as_bytes())),
             message: Some(end.message.clone()),
         })
-    }
-}
-
-/// Seconds since 1970; a fixed time makes repairs repeatable.
-fn now() -> u32 {
-    let fixed = std::env::var("SOURCE_DATE_EPOCH").ok().and_then(|text| text.parse().ok());
-    let clock = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    fixed.unwrap_or_else(|| u32::try_from(clock()).unwrap_or(u32::MAX))
-}
-
-/// Why there is no plan.
-fn of_plan(image: &Image, error: &Error) -> String {
-    match error {
-        Error::NoSpace => format!(
-            "{}: the repair needs more free space than the volume has: nothing was changed",
-            Shown::path(&image.name)
-        ),
-        Error::Unsupported { feature } => format!(
-            "{}: a volume with {feature} cannot be repaired: nothing was changed",
-            Shown::path(&image.name)
-        ),
-        error => crate::image::image_message(&image.name, error),
     }
 }
 

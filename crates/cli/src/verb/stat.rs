@@ -5,6 +5,7 @@ use crate::image::{Image, as_path, inner_path};
 use crate::moment;
 use crate::out::Out;
 use crate::record::{Parts, Record, flag_letters};
+use crate::repaired::ReadArgs;
 use crate::shown::{Shown, Whole};
 use crate::verb::ls::mode_letters;
 use crate::walk::Visit;
@@ -39,12 +40,14 @@ pub(crate) struct Args {
     /// With --json, add the SHA-256 of the content
     #[arg(long, requires = "json")]
     hash: bool,
+    #[command(flatten)]
+    read: ReadArgs,
 }
 
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let image = Image::parse(&self.image)?;
-        let fs = image.open()?;
+        let fs = self.read.open(&image)?;
         let mut out = Out::new();
         let mut failed = false;
         for path in &self.paths {

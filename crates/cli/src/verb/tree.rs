@@ -4,6 +4,7 @@ use crate::failure::{Failure, print_message};
 use crate::image::{Image, inner_path};
 use crate::out::{Out, style};
 use crate::record::{Parts, Record};
+use crate::repaired::ReadArgs;
 use crate::shown::Shown;
 use crate::walk::{PATH_MAX, Visit, Visitor, walk};
 use extant::{FileKind, Filesystem, Metadata};
@@ -43,12 +44,14 @@ pub(crate) struct Args {
     /// With --json, add the SHA-256 of the content
     #[arg(long, requires = "json")]
     hash: bool,
+    #[command(flatten)]
+    read: ReadArgs,
 }
 
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let image = Image::parse(&self.image)?;
-        let fs = image.open()?;
+        let fs = self.read.open(&image)?;
         let mut out = Out::new();
         let path = inner_path(&self.path)?;
         let depth = self.depth.unwrap_or(usize::MAX);

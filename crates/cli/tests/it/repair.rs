@@ -113,3 +113,18 @@ fn an_image_that_cannot_be_repaired_is_refused() {
     let (code, ..) = run(path, &["repair", "--yes", "--preen", "a.img"]);
     assert_eq!(code, 16);
 }
+
+#[test]
+fn a_damaged_volume_is_read_as_a_repair_would_leave_it() {
+    extant_testkit::require!(E2fsprogs);
+    let dir = lossy();
+    let path = dir.path();
+    let before = bytes(path);
+    assert_eq!(succeed(path, &["ls", "--repaired", "a.img", "/etc"]), "alias\nempty\nhostname\n");
+    assert_eq!(succeed(path, &["cat", "--repaired", "a.img", "/etc/hostname"]), "host\n");
+    assert!(succeed(path, &["tree", "--repaired", "a.img"]).contains("hostname"));
+    succeed(path, &["stat", "--repaired", "a.img", "/etc/hostname"]);
+    succeed(path, &["get", "--repaired", "a.img", "/etc", "copy"]);
+    assert_eq!(fs::read_to_string(path.join("copy/hostname")).unwrap(), "host\n");
+    assert!(bytes(path) == before);
+}

@@ -15,6 +15,7 @@ pub(crate) use extract::times;
 use crate::bar;
 use crate::failure::{Failure, print_message};
 use crate::image::{Image, as_path, inner_path};
+use crate::repaired::ReadArgs;
 use crate::shown::Shown;
 use crate::walk::Visit;
 use extant::Filesystem;
@@ -71,6 +72,8 @@ pub(crate) struct Args {
     /// Do not keep inode flags; a copy with the immutable flag cannot be removed
     #[arg(long)]
     no_flags: bool,
+    #[command(flatten)]
+    read: ReadArgs,
 }
 
 /// State that both ways of copying share.
@@ -109,7 +112,7 @@ impl Job<'_> {
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let image = Image::parse(&self.image)?;
-        let fs = image.open()?;
+        let fs = self.read.open(&image)?;
         let path = inner_path(&self.path)?;
         let meta =
             fs.symlink_metadata(as_path(&path)).map_err(|error| image.failure(&path, &error))?;
@@ -142,7 +145,7 @@ impl Args {
             }
             drop(job);
             drop(fs);
-            return super::cat::Args::of(self.image, self.path).run();
+            return super::cat::Args::of(self.image, self.path, self.read).run();
         }
         let dest = self.dest.clone().unwrap_or_else(|| ".".into());
         let (dir, name) = match std::fs::metadata(&dest).is_ok_and(|dest| dest.is_dir()) {

@@ -19,6 +19,7 @@ mod table;
 
 use crate::failure::Failure;
 use crate::image::Image;
+use crate::repaired::ReadArgs;
 use options::Options;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -116,6 +117,8 @@ pub(crate) struct Args {
     /// Log file for errors (default: the system's log, or standard error with -f)
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    #[command(flatten)]
+    read: ReadArgs,
     #[arg(long, hide = true, conflicts_with = "foreground")]
     in_background: bool,
 }
@@ -124,7 +127,7 @@ impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         if !self.in_background {
             let (image, options) = (Image::parse(&self.image)?, self.options()?);
-            if let Some(first) = second::mounted_at(&image) {
+            if let Some(first) = second::mounted_at(&image).filter(|_| !self.read.repaired) {
                 return second::bind(&first, &image, &self.dir, &options, self.foreground);
             }
         }
@@ -135,6 +138,11 @@ impl Args {
     }
 
     fn options(&self) -> Result<Options, Failure> {
-        Options::all(&self.option)
+        let mut options = Options::all(&self.option)?;
+        if self.read.repaired {
+            // What a repair would leave exists only in memory.
+            options.read_only = Some(true);
+        }
+        Ok(options)
     }
 }

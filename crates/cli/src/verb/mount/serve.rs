@@ -12,6 +12,7 @@ use crate::failure::{
 };
 use crate::image::{Image, is_same_file};
 use crate::mounts::{Mounted, place_of};
+use crate::repaired;
 use crate::shown::Shown;
 use crate::verb::unmount::dead_mount_message;
 use extant::dax::ByteLogMode;
@@ -49,7 +50,7 @@ pub(super) fn serve(args: &Args) -> Result<u8, Failure> {
     let signals = listen(&[SIGTERM, SIGINT, SIGHUP])?;
     let requested = listen(&[SIGUSR1])?;
     let name = Shown::path(&image.name).to_string();
-    let fs = open(&image, &options, &log, &name)?;
+    let fs = open(&image, &options, args.read.repaired, &log, &name)?;
     statistics::note_on_signal(requested, fs.clone(), Arc::clone(&log), name.clone());
     let served = serve_volume(args, &options, &image, &dir, &fs, &log, signals);
     let closed = fs.close().map_err(|error| format!("{name}: {}", explained(&error)));
@@ -81,11 +82,14 @@ fn unmount_dead(image: &Image, dir: &Path) -> Result<(), Failure> {
 fn open(
     image: &Image,
     options: &Options,
+    repaired: bool,
     log: &Arc<Log>,
     name: &str,
 ) -> Result<Filesystem, Failure> {
     let read_only = options.read_only == Some(true);
-    let mut opening: OpenOptions = image.options_to_stay();
+    let repaired = if repaired { Some(repaired::repaired(image)?) } else { None };
+    let mut opening: OpenOptions =
+        repaired.as_ref().map_or(image, |(whole, _)| whole).options_to_stay();
     if let Some(bytes) = options.cache_bytes {
         opening.page_cache_bytes(bytes);
     }
@@ -130,7 +134,11 @@ fn open(
     if let Some(mode) = options.dax {
         opening.dax(mode);
     }
-    let fs = opening.open(&image.path).map_err(|error| match &error {
+    let opened = match repaired {
+        Some((_, device)) => opening.open_device(device),
+        None => opening.open(&image.path),
+    };
+    let fs = opened.map_err(|error| match &error {
         Error::Device { op: IoOp::Open, source, .. }
             if !read_only && source.raw_os_error() == Some(Errno::ROFS.raw_os_error()) =>
         {
