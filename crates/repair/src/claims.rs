@@ -315,10 +315,7 @@ fn move_cluster(
         .filter_map(|block| Some((block, map.locate(block)?)))
         .filter(|(_, at)| only.is_none_or(|cluster| usage.cluster(*at) == cluster))
         .collect();
-    let mut within = volume.geometry.block_range();
-    if !map.extents {
-        within.end = within.end.min(1 << 32);
-    }
+    let within = map.node_range(volume);
     let goal = blocks.first().map_or(0, |(_, at)| *at);
     let Some(new) = usage.take(goal, &within) else { return hole(volume, table, ino, logical) };
     for (block, at) in blocks {
@@ -386,10 +383,7 @@ fn copy_occupied(volume: &mut Volume, table: &mut Table, usage: &mut Usage) -> R
         if !is_file || volume.geometry.cluster_ratio() > 1 {
             continue;
         }
-        let mut within = volume.geometry.block_range();
-        if !map.extents {
-            within.end = within.end.min(1 << 32);
-        }
+        let within = map.node_range(volume);
         for (logical, at) in occupied {
             if map.locate(logical).is_none()
                 && let Some(to) = usage.take(at, &within)

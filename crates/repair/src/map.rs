@@ -113,6 +113,15 @@ impl Mapping {
         count
     }
 
+    /// Where blocks for this map may be: pointers have 32 bits.
+    pub(crate) fn node_range(&self, volume: &Volume) -> Range<u64> {
+        let mut within = volume.geometry.block_range();
+        if !self.extents {
+            within.end = within.end.min(1 << 32);
+        }
+        within
+    }
+
     /// Maps one block, in place of what it maps now.
     pub(crate) fn set(&mut self, logical: u32, physical: u64) {
         self.unmap(logical..logical + 1);
@@ -552,11 +561,7 @@ pub(crate) fn write(
     let mut pool = std::mem::take(&mut map.nodes);
     pool.sort_unstable_by(|a, b| b.cmp(a));
     let goal = map.runs.first().map_or(0, |run| run.physical);
-    // Pointers have 32 bits.
-    let mut within = volume.geometry.block_range();
-    if !map.extents {
-        within.end = within.end.min(1 << 32);
-    }
+    let within = map.node_range(volume);
     let mut nodes = Nodes { usage, pool, used: Vec::new(), within, goal };
     let written = match map.extents {
         true => {
@@ -576,6 +581,40 @@ pub(crate) fn write(
     map.damaged = false;
     map.wrong_sums = false;
     written
+}
+
+/// How many blocks a map needs for itself.
+pub(crate) fn nodes_needed(volume: &Volume, map: &Mapping) -> u64 {
+    if map.extents {
+        let per_node = u64::from(capacity(volume.block_bytes()));
+        let mut count = map.runs.iter().flat_map(pieces).count() as u64;
+        let mut needed = 0;
+        while count > ROOT_MAX as u64 {
+            count = count.div_ceil(per_node);
+            needed += count;
+        }
+        return needed;
+    }
+    let per_block = u64::from(pointers_per_block(volume.geometry.block_size()));
+    let mut needed = 0;
+    let mut start = u64::from(DIRECT);
+    let mut span = per_block;
+    for _ in 1..=3 {
+        needed += pointer_blocks_needed(map, per_block, start, span / per_block);
+        start += span;
+        span *= per_block;
+    }
+    needed
+}
+
+/// As [`write_pointer_block`], without writing.
+fn pointer_blocks_needed(map: &Mapping, per_block: u64, start: u64, below: u64) -> u64 {
+    if !any_in(map, start, start + per_block * below) {
+        return 0;
+    }
+    let slots = if below == 1 { 0 } else { per_block };
+    let child = |n| pointer_blocks_needed(map, per_block, start + n * below, below / per_block);
+    1 + (0..slots).map(child).sum::<u64>()
 }
 
 fn write_extents(

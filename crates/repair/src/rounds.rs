@@ -51,6 +51,7 @@ pub fn plan(
     if let Some(found) = &first
         && found.clean
         && !found.recovered
+        && found.findings.iter().all(|finding| finding.what != What::VolumeState)
         && options.backup.is_none()
         && !superblock::device_has_junk(&*overlay)?
     {
@@ -85,6 +86,7 @@ fn round(
     let mut volume = Volume::open(overlay, None, options.now, report)?;
     volume.load_groups()?;
     let mut table = scan::run(&mut volume)?;
+    own::forget_broken(&volume, &mut table)?;
     values::run(&mut volume, &mut table)?;
     let mut usage = claims::run(&mut volume, &mut table)?;
     tree::root(&mut volume, &mut table, &mut usage)?;

@@ -101,6 +101,18 @@ impl Usage {
         Some(self.block(found))
     }
 
+    /// Whether `count` clusters within `within` are not in the set.
+    pub(crate) fn can_take(&self, count: u64, within: &Range<u64>) -> bool {
+        let Some(last) = within.end.checked_sub(1) else { return count == 0 };
+        let end = self.cluster(last) + 1;
+        let mut from = self.cluster(within.start);
+        for _ in 0..count {
+            let Some(free) = self.first_free(from..end) else { return false };
+            from = free + 1;
+        }
+        true
+    }
+
     /// Takes `count` adjacent clusters within `within`, if there are any.
     pub(crate) fn take_run(&mut self, count: u64, within: &Range<u64>) -> Option<u64> {
         let end = self.cluster(within.end.checked_sub(1)?) + 1;
@@ -176,6 +188,7 @@ mod tests {
         assert_eq!(usage.take(5, &all), None);
         usage.remove(500);
         assert!(!usage.has(500) && usage.has(501));
+        assert!(usage.can_take(1, &all) && !usage.can_take(2, &all));
         assert_eq!(usage.take(90_000, &all), Some(500));
     }
 

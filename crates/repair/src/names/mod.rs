@@ -20,7 +20,7 @@ use crate::usage::Usage;
 use crate::volume::Volume;
 use area::{Mend, Region};
 use extant_base::{Ino, Result, Site};
-use extant_ondisk::dirent::{DirBlockMut, EntryKind};
+use extant_ondisk::dirent::{DirBlock, DirBlockMut, EntryKind};
 use extant_ondisk::features::{Compat, Incompat};
 use extant_ondisk::htree::{Index, RawCountLimit, levels_max, limit_node, looks_like_node};
 use extant_ondisk::inline_dir::PARENT_LEN;
@@ -174,10 +174,23 @@ fn blocks(
     let seed = volume.seed(dir, &inode);
     let mut mend = Mend::new(volume, table, names, hints, dir, &inode);
     let mut touched_index = false;
-    for (logical, block) in map.each() {
+    // Of two equal names, the one in a block whose checksum is right stays.
+    let mut later = Vec::new();
+    let mut blocks = map.each();
+    loop {
+        let (next, proven) = match blocks.next() {
+            Some(next) => (Some(next), false),
+            None => (later.pop(), true),
+        };
+        let Some((logical, block)) = next else { break };
         let mut bytes = mend.volume.disk.read(block)?;
         let is_root = keeps && logical == 0;
         if keeps && logical != 0 && is_node(&format, &bytes) {
+            continue;
+        }
+        let leaf = DirBlock::new(&bytes, format, Site::NOWHERE);
+        if format.checksums && !is_root && !proven && leaf.verify_checksum(seed).is_err() {
+            later.push((logical, block));
             continue;
         }
         let dots = (logical == 0).then_some(dir);

@@ -113,8 +113,12 @@ fn superblock(volume: &mut Volume, first: u64, blocks: u64) -> Result<()> {
     if let Ok(found) = &read
         && u64::from(found.maxlen) >= BLOCKS_MIN
     {
-        let right =
-            JournalSuperblock { start: None, nr_users: found.nr_users.min(1), ..found.clone() };
+        let right = JournalSuperblock {
+            start: None,
+            errno: 0,
+            nr_users: found.nr_users.min(1),
+            ..found.clone()
+        };
         if right != *found {
             volume.report.add(Class::OwnFiles);
             right.write(&mut bytes);
@@ -162,7 +166,7 @@ fn again(volume: &mut Volume, table: &mut Table, usage: &mut Usage, ino: u32) ->
         32_768..262_144 => 4096,
         _ => 8192,
     };
-    let wanted = [old, copy]
+    let wanted = [copy, old]
         .into_iter()
         .find(|blocks| (BLOCKS_MIN..=BLOCKS_MAX).contains(blocks))
         .unwrap_or(usual);
@@ -195,7 +199,7 @@ fn allocate(volume: &Volume, usage: &mut Usage, blocks: u64) -> Option<Mapping> 
     let middle = (within.start + within.end) / 2;
     if let Some(physical) = usage.take_run(clusters, &within) {
         let runs = vec![Run { logical: 0, physical, len: fits(blocks), written: true }];
-        return Some(Mapping { runs, extents, ..Mapping::default() });
+        return with_nodes(volume, usage, Mapping { runs, extents, ..Mapping::default() });
     }
     let mut runs: Vec<Run> = Vec::new();
     let mut taken = Vec::new();
@@ -214,7 +218,17 @@ fn allocate(volume: &Volume, usage: &mut Usage, blocks: u64) -> Option<Mapping> 
             _ => runs.push(Run { logical, physical, len, written: true }),
         }
     }
-    Some(Mapping { runs, extents, ..Mapping::default() })
+    with_nodes(volume, usage, Mapping { runs, extents, ..Mapping::default() })
+}
+
+/// The map, if space is left for its own blocks; else its blocks are free again.
+fn with_nodes(volume: &Volume, usage: &mut Usage, map: Mapping) -> Option<Mapping> {
+    let within = map.node_range(volume);
+    if usage.can_take(map::nodes_needed(volume, &map), &within) {
+        return Some(map);
+    }
+    map.each().for_each(|(_, block)| usage.remove(block));
+    None
 }
 
 fn put(

@@ -9,15 +9,37 @@ pub(crate) use journal::restore as restore_journal;
 pub(crate) use journal::runs as journal_runs;
 pub(crate) use quota::run as quota;
 
+use crate::map::Mapping;
 use crate::names::Hints;
 use crate::report::Class;
 use crate::scan::Table;
 use crate::usage::Usage;
-use crate::volume::Volume;
+use crate::volume::{Role, Volume};
 use extant_base::{BlockNr, Ino, Result, Site};
 use extant_ondisk::features::{Compat, Incompat, RoCompat};
+use extant_ondisk::inode::Inode;
 use extant_ondisk::mmp::{CHECK_INTERVAL_MIN, Mmp, MmpState};
 use extant_ondisk::orphan_file;
+
+/// Takes away all blocks of internal files that will be made again: they must not compete with
+/// users' files for a block.
+pub(crate) fn forget_broken(volume: &Volume, table: &mut Table) -> Result<()> {
+    let sb = volume.sb();
+    let mut broken = Vec::new();
+    if sb.has_journal() && sb.journal_inum != 0 && journal::runs(volume)?.is_none() {
+        broken.push(sb.journal_inum);
+    }
+    if volume.has_compat(Compat::ORPHAN_FILE) && whole_orphan_file(volume, table)?.is_none() {
+        broken.push(sb.orphan_file_inum);
+    }
+    for ino in broken {
+        if volume.role(ino) == Role::Own && table.nodes.remove(&ino).is_some() {
+            table.maps.remove(&ino);
+            table.broken_own.push(ino);
+        }
+    }
+    Ok(())
+}
 
 /// Makes again what is not sound.
 pub(crate) fn run(
@@ -47,16 +69,7 @@ fn orphans(volume: &mut Volume, table: &mut Table, usage: &mut Usage) -> Result<
         volume.change_superblock(|sb| sb.features.ro_compat.remove(RoCompat::ORPHAN_PRESENT))?;
     }
     let ino = volume.sb().orphan_file_inum;
-    let inode = volume.inode(ino)?.filter(|_| table.nodes.contains_key(&ino));
-    let size = volume.geometry.block_size();
-    let map = table.map_of(volume, ino)?;
-    let blocks = inode.as_ref().map_or(0, |inode| inode.size >> size.log2());
-    let whole = blocks > 0
-        && blocks <= u64::from(orphan_file::MAX_BLOCKS)
-        && u64::from(map.end()) == blocks
-        && map.blocks() == blocks
-        && !table.broken_own.contains(&ino);
-    let Some(inode) = inode.filter(|_| whole) else {
+    let Some((inode, map)) = whole_orphan_file(volume, table)? else {
         volume.report.add(Class::OwnFiles);
         volume.report.note("the orphan file is lost: the volume works without one");
         if table.nodes.contains_key(&ino) {
@@ -81,6 +94,21 @@ fn orphans(volume: &mut Volume, table: &mut Table, usage: &mut Usage) -> Result<
         }
     }
     Ok(())
+}
+
+/// The inode and the map of the orphan file; `None` if it is not whole.
+fn whole_orphan_file(volume: &Volume, table: &mut Table) -> Result<Option<(Inode, Mapping)>> {
+    let ino = volume.sb().orphan_file_inum;
+    if table.broken_own.contains(&ino) || !table.nodes.contains_key(&ino) {
+        return Ok(None);
+    }
+    let Some(inode) = volume.inode(ino)? else { return Ok(None) };
+    let map = table.map_of(volume, ino)?;
+    let blocks = inode.size >> volume.geometry.block_size().log2();
+    let whole = (1..=u64::from(orphan_file::MAX_BLOCKS)).contains(&blocks)
+        && u64::from(map.end()) == blocks
+        && map.blocks() == blocks;
+    Ok(whole.then_some((inode, map)))
 }
 
 /// Writes the multi-mount block again if it is not one.

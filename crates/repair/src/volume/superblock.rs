@@ -39,7 +39,10 @@ pub(crate) fn find(
     report: &mut Report,
 ) -> Result<Found> {
     let none = || Site::NOWHERE.corrupt(What::SuperblockMagic);
-    let primary = read(device, SUPERBLOCK_OFFSET)?.ok_or_else(none)?;
+    let mut primary = read(device, SUPERBLOCK_OFFSET)?.ok_or_else(none)?;
+    if restore_revision(&mut primary) {
+        report.add(Class::Superblock);
+    }
     if let Some(group) = group {
         let copy = copies(device, &primary, &[group])?.into_iter().next();
         let copy = copy.ok_or_else(|| Site::of_group(GroupNr(group)).corrupt(What::Backup))?;
@@ -98,6 +101,27 @@ pub(crate) fn find(
         }
         None => Err(wrong),
     }
+}
+
+/// Sets the revision of a volume that uses what only revision 1 has. Returns whether it was another
+/// one: then the sizes of inodes are not read, or no e2fsprogs opens the volume.
+fn restore_revision(raw: &mut RawSuperblock) -> bool {
+    let (size, first) = (raw.s_inode_size.get(), raw.s_first_ino.get());
+    let legal = raw.s_magic.get() == SUPERBLOCK_MAGIC
+        && size.is_power_of_two()
+        && (128..=4096).contains(&size)
+        && first >= 11;
+    let features =
+        raw.s_feature_compat.get() | raw.s_feature_incompat.get() | raw.s_feature_ro_compat.get();
+    let wrong = match raw.s_rev_level.get() {
+        0 => features != 0 || size != 128 || first != 11,
+        1 => false,
+        _ => true,
+    };
+    if legal && wrong {
+        raw.s_rev_level = 1.into();
+    }
+    legal && wrong
 }
 
 /// Whether a field without a meaning has a value that e2fsprogs refuses.
