@@ -478,14 +478,12 @@ pub(crate) fn write_maps(volume: &mut Volume, table: &mut Table, usage: &mut Usa
     for ino in inos {
         let Some(mut map) = table.maps.remove(&ino) else { continue };
         let Some(mut inode) = volume.inode(ino)? else { continue };
-        // Each round halves the map, so this ends with one that needs no node.
+        // Each round shortens the map, so this ends with one that needs no block.
         while let Err(error) = map::write(volume, usage, ino, &mut inode, &mut map) {
-            if !matches!(error, Error::NoSpace) || map.runs.len() <= 1 {
+            if !matches!(error, Error::NoSpace) || map.runs.is_empty() {
                 return Err(error);
             }
-            let half = map.runs.len() / 2;
-            map.runs.truncate(half);
-            volume.report.add_file(Class::MapLost, ino);
+            shorten(volume, usage, ino, &mut map);
         }
         if table.nodes.get(&ino).is_some_and(crate::scan::Node::is_dir) {
             inode.size = u64::from(map.end()) << volume.geometry.block_size().log2();
@@ -496,6 +494,23 @@ pub(crate) fn write_maps(volume: &mut Volume, table: &mut Table, usage: &mut Usa
         volume.put_inode(ino, &inode)?;
     }
     Ok(())
+}
+
+/// Cuts off the last eighth of a map for which there is no space.
+fn shorten(volume: &mut Volume, usage: &mut Usage, ino: u32, map: &mut Mapping) {
+    let cut = map.runs.split_off(map.runs.len() - map.runs.len().div_ceil(8));
+    let size = volume.geometry.block_size();
+    // What several files share stays in use; so does a cluster of which a part is left.
+    let frees =
+        volume.geometry.cluster_ratio() == 1 && !volume.has_ro_compat(RoCompat::SHARED_BLOCKS);
+    for run in cut {
+        volume.report.add_file(Class::MapLost, ino);
+        let range = u64::from(run.logical)..u64::from(run.end());
+        volume.report.add_range(ino, range.start << size.log2()..range.end << size.log2());
+        if frees {
+            run.blocks().for_each(|block| usage.remove(block));
+        }
+    }
 }
 
 /// Removes an inode, and its blocks from those in use.

@@ -194,13 +194,43 @@ fn connect(
         names.add(dir, &name, ino, node.is_dir());
         return Ok(());
     }
-    let lost = lost_and_found(volume, table, usage, names)?;
+    // Without space for lost+found, the root directory may have some left.
+    let placed = match lost_and_found(volume, table, usage, names) {
+        Ok(lost) => place(volume, table, usage, names, lost, ino, node),
+        Err(error) => Err(error),
+    };
+    let placed = match placed {
+        Err(Error::NoSpace) => place(volume, table, usage, names, ROOT, ino, node),
+        other => other,
+    };
+    match placed {
+        Err(Error::NoSpace) => {
+            // The next ones find space then. What hangs below a directory is found in the next
+            // round.
+            volume.report.add_file(Class::InodeLost, ino);
+            volume.report.note("there is no space for the names of files that have lost theirs");
+            crate::claims::release(volume, table, usage, ino)
+        }
+        other => other,
+    }
+}
+
+/// Gives an inode a name that consists of its number.
+fn place(
+    volume: &mut Volume,
+    table: &mut Table,
+    usage: &mut Usage,
+    names: &mut Names,
+    dir: u32,
+    ino: u32,
+    node: Node,
+) -> Result<()> {
     let mut name = format!("#{ino}").into_bytes();
-    while !is_free_in(volume, table, lost, &name)? {
+    while !is_free_in(volume, table, dir, &name)? {
         name.push(b'_');
     }
-    names::insert(volume, table, usage, lost, &name, ino)?;
-    names.add(lost, &name, ino, node.is_dir());
+    names::insert(volume, table, usage, dir, &name, ino)?;
+    names.add(dir, &name, ino, node.is_dir());
     Ok(())
 }
 
@@ -250,13 +280,20 @@ fn lost_and_found(
         while !is_free_in(volume, table, ROOT, &other)? {
             other.push(b'_');
         }
-        names::insert(volume, table, usage, ROOT, &other, ino)?;
+        if let Err(error) = names::insert(volume, table, usage, ROOT, &other, ino) {
+            names::insert(volume, table, usage, ROOT, NAME, ino)?;
+            return Err(error);
+        }
         names.places.insert(ino, (ROOT, other));
         volume.report.add_file(Class::NameChanged, ino);
     }
     let ino = free_inode(volume, table)?;
-    new_directory(volume, table, usage, ino, 0o700, ROOT)?;
-    names::insert(volume, table, usage, ROOT, NAME, ino)?;
+    let made = new_directory(volume, table, usage, ino, 0o700, ROOT)
+        .and_then(|()| names::insert(volume, table, usage, ROOT, NAME, ino));
+    if let Err(error) = made {
+        crate::claims::release(volume, table, usage, ino)?;
+        return Err(error);
+    }
     names.add(ROOT, NAME, ino, true);
     names.dotdots.insert(ino, ROOT);
     volume.report.note("lost+found was made again");

@@ -1,7 +1,7 @@
 //! Single names: added, removed, and the parent of a directory.
 
 use super::drop_index;
-use crate::map::{Mapping, Run};
+use crate::map::{Mapping, Run, nodes_needed};
 use crate::scan::{Table, attributes_of};
 use crate::usage::Usage;
 use crate::volume::Volume;
@@ -105,6 +105,18 @@ pub(super) fn append(
             usage.take(goal, &within).ok_or(Error::NoSpace)?
         }
     };
+    map.extents |=
+        volume.has_incompat(extant_ondisk::features::Incompat::EXTENTS) && map.runs.is_empty();
+    map.runs.push(Run { logical, physical: block, len: 1, written: true });
+    join(&mut map);
+    // Without space for its map, the directory stays as it is.
+    let more = nodes_needed(volume, &map).saturating_sub(map.nodes.len() as u64);
+    if !usage.can_take(more, &map.node_range(volume)) {
+        if logical.is_multiple_of(ratio) {
+            usage.remove(block);
+        }
+        return Err(Error::NoSpace);
+    }
     let mut bytes = vec![0; volume.block_bytes()];
     let format = volume.dir_format(&inode);
     let mut leaf = DirBlockMut::new(&mut bytes, format, volume.seed(dir, &inode), Site::NOWHERE);
@@ -113,10 +125,6 @@ pub(super) fn append(
         None => leaf.init_empty(),
     }
     volume.disk.put(block, &bytes)?;
-    map.extents |=
-        volume.has_incompat(extant_ondisk::features::Incompat::EXTENTS) && map.runs.is_empty();
-    map.runs.push(Run { logical, physical: block, len: 1, written: true });
-    join(&mut map);
     map.damaged = true;
     table.maps.insert(dir, map);
     crate::claims::write_maps(volume, table, usage)?;
@@ -141,6 +149,12 @@ fn expand(
     dir: u32,
     inode: &mut Inode,
 ) -> Result<()> {
+    // Its entries take one block, or two if an inode is nearly as large as a block.
+    let extents = volume.has_incompat(extant_ondisk::features::Incompat::EXTENTS);
+    let mut empty = Mapping { extents, ..Mapping::default() };
+    if !usage.can_take(2, &empty.node_range(volume)) {
+        return Err(Error::NoSpace);
+    }
     let parent = u32::from_le_bytes(inode.i_block[..4].try_into().unwrap_or_default());
     let mut slot = volume.slot(dir)?.unwrap_or_default();
     let mut area = attributes_of(volume, inode, &slot);
@@ -156,10 +170,8 @@ fn expand(
     area.put_in_inode(&mut slot[range]);
     volume.put_slot(dir, &slot)?;
     inode.flags.remove(InodeFlags::INLINE_DATA);
-    let extents = volume.has_incompat(extant_ondisk::features::Incompat::EXTENTS);
     inode.flags.set(InodeFlags::EXTENTS, extents);
     inode.i_block.fill(0);
-    let mut empty = Mapping { extents, ..Mapping::default() };
     crate::map::write(volume, usage, dir, inode, &mut empty)?;
     volume.put_inode(dir, inode)?;
     append(volume, table, usage, dir, Some(parent))?;

@@ -19,7 +19,7 @@ use crate::scan::{Table, inline_attribute, starts_like_directory};
 use crate::usage::Usage;
 use crate::volume::Volume;
 use area::{Mend, Region};
-use extant_base::{Ino, Result, Site};
+use extant_base::{Error, Ino, Result, Site};
 use extant_ondisk::dirent::{DirBlock, DirBlockMut, EntryKind};
 use extant_ondisk::features::{Compat, Incompat};
 use extant_ondisk::htree::{Index, RawCountLimit, levels_max, limit_node, looks_like_node};
@@ -62,6 +62,12 @@ impl Names {
         if self.places.len() < PATHS_MAX {
             self.places.entry(ino).or_insert_with(|| (dir, name.to_vec()));
         }
+    }
+
+    /// Forgets a name that was counted, but found no place.
+    fn forget(&mut self, ino: u32) {
+        self.links.entry(ino).and_modify(|count| *count = count.saturating_sub(1));
+        self.parents.remove(&ino);
     }
 
     /// The path of an inode, if it is known.
@@ -132,8 +138,7 @@ fn inline(
     // Names that find no place in either area get one in lost+found.
     let lost = mend.take_overflow();
     for entry in lost {
-        names.links.entry(entry.ino).and_modify(|count| *count -= 1);
-        names.parents.remove(&entry.ino);
+        names.forget(entry.ino);
     }
     if !changed {
         return Ok(());
@@ -210,7 +215,12 @@ fn blocks(
     }
     for entry in overflow {
         let kind = EntryKind::from_code(entry.kind);
-        edit::insert_entry(volume, table, usage, dir, &entry.name, entry.ino, kind, entry.hash)?;
+        let (name, hash) = (&entry.name, entry.hash);
+        match edit::insert_entry(volume, table, usage, dir, name, entry.ino, kind, hash) {
+            // It gets a name in lost+found.
+            Err(Error::NoSpace) => names.forget(entry.ino),
+            other => other?,
+        }
     }
     Ok(())
 }

@@ -101,7 +101,22 @@ fn file(
         bytes[8..16].copy_from_slice(&old[8..16]);
     }
     volume.report.add(Class::Quota);
-    put(volume, table, usage, ino, inode, &mut map, &bytes)
+    match put(volume, table, usage, ino, inode, &mut map, &bytes) {
+        Err(Error::NoSpace) => {
+            volume.report.note("there is no space for a quota file: its quota is turned off");
+            map.each().for_each(|(_, block)| usage.remove(block));
+            map.nodes.iter().for_each(|block| usage.remove(*block));
+            table.nodes.remove(&ino);
+            table.maps.remove(&ino);
+            volume.put_slot(ino, &vec![0; volume.geometry.inode_size()])?;
+            volume.change_superblock(|sb| match kind {
+                QuotaKind::User => sb.usr_quota_inum = 0,
+                QuotaKind::Group => sb.grp_quota_inum = 0,
+                QuotaKind::Project => sb.prj_quota_inum = 0,
+            })
+        }
+        other => other,
+    }
 }
 
 /// The entries of a quota file, as far as its tree can be read.
