@@ -26,6 +26,9 @@ use std::collections::BTreeMap;
 /// How many claims of shared clusters are compared; files that claim more of them lose the rest.
 const CLAIMS_MAX: usize = 1 << 22;
 
+/// How the journal's superblock begins.
+const JOURNAL_MAGIC: [u8; 4] = [0xC0, 0x3B, 0x39, 0x98];
+
 /// What claims a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
@@ -35,6 +38,8 @@ enum Part {
     Node { block: u64 },
     /// The attribute block.
     Attributes { block: u64 },
+    /// The double-indirect block of the resize inode, which names the reserved blocks.
+    Resize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -181,6 +186,10 @@ fn resolve(
             claims.entry(usage.cluster(*block)).or_default().push(claim);
         }
     }
+    if let Some(block) = resize_block(volume)?.filter(|block| shared.has(*block)) {
+        let claim = Claim { ino: 7, part: Part::Resize };
+        claims.entry(usage.cluster(block)).or_default().push(claim);
+    }
     for (ino, logicals) in dropped {
         for logical in logicals {
             hole(volume, table, ino, logical)?;
@@ -219,6 +228,7 @@ fn score(volume: &Volume, table: &mut Table, claim: &Claim) -> Result<i32> {
             }
         }
         Part::Attributes { .. } => 90,
+        Part::Resize => 1000,
         Part::Data { logical, written, len } => {
             let ratio = volume.geometry.cluster_ratio();
             let size = volume.geometry.block_size();
@@ -233,6 +243,11 @@ fn score(volume: &Volume, table: &mut Table, claim: &Claim) -> Result<i32> {
                 let node = table.nodes.get(&claim.ino).copied();
                 let map = table.map_of(volume, claim.ino)?;
                 let block = map.locate(logical * ratio).unwrap_or(0);
+                if claim.ino == volume.sb().journal_inum {
+                    // The log is empty, and only its superblock is worth something.
+                    let bytes = volume.disk.read(block)?;
+                    return Ok(if bytes.starts_with(&JOURNAL_MAGIC) { 120 } else { 1 });
+                }
                 let mut score = 10;
                 if node.is_some_and(|node| node.is_dir() || node.hidden) {
                     let bytes = volume.disk.read(block)?;
@@ -244,7 +259,7 @@ fn score(volume: &Volume, table: &mut Table, claim: &Claim) -> Result<i32> {
                     );
                     let proven = with_sums && leaf.verify_checksum(seed).is_ok();
                     let starts = logical == 0 && starts_like_directory(&bytes, claim.ino);
-                    score = if proven || starts || claim.ino == 8 { 80 } else { 15 };
+                    score = if proven || starts { 80 } else { 15 };
                 }
                 score += i32::from(node.is_some_and(|node| !node.suspect)) * 20;
                 score += i32::from(!table.maps.contains_key(&claim.ino)) * 10;
@@ -280,6 +295,7 @@ fn lose(
             volume.report.add_file(Class::MapRebuilt, claim.ino);
             table.maps.insert(claim.ino, map);
         }
+        Part::Resize => {}
         Part::Attributes { block } => {
             for ino in table.blocks.remove(&block).unwrap_or_default() {
                 drop_attributes(volume, table, ino)?;

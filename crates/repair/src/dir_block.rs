@@ -64,6 +64,11 @@ pub(crate) fn parse(
             continue;
         }
         parsed.broken = true;
+        if let Some((entry, next)) = reader.with_shorter_name(offset) {
+            parsed.entries.push(entry);
+            offset = next;
+            continue;
+        }
         let mut from = offset + 4;
         if let Some(entry) =
             reader.without_length(offset).filter(|entry| reader.is_plausible(entry))
@@ -127,6 +132,31 @@ impl Reader<'_> {
             false => None,
         };
         Some(Entry { offset, ino: raw.inode.get(), kind: raw.file_type, name: name.to_vec(), hash })
+    }
+
+    /// The entry at `offset` if only its name's length is wrong: its own length leads to an entry,
+    /// or to the end, and the name ends where zeros begin.
+    fn with_shorter_name(&self, offset: usize) -> Option<(Entry, usize)> {
+        let (raw, rest) = RawDirent::ref_from_prefix(self.bytes.get(offset..self.end)?).ok()?;
+        let len = rec_len_decode(raw.rec_len.get(), self.bytes.len());
+        let next = offset.checked_add(len).filter(|next| *next <= self.end)?;
+        let most = len.checked_sub(DirFormat::need_plain(0)).filter(|_| len.is_multiple_of(4))?;
+        let leads_on = next == self.end
+            || self.at(next).is_some_and(|(entry, _)| entry.ino != 0 && self.is_plausible(&entry));
+        let name = rest.get(..most)?;
+        let name = name.split(|byte| *byte == 0).next()?;
+        let short = name.len() < usize::from(raw.name_len) && !self.format.opaque_names;
+        let mut entry = Entry {
+            offset,
+            ino: raw.inode.get(),
+            kind: raw.file_type,
+            name: name.to_vec(),
+            hash: None,
+        };
+        // A name of a multiple of four bytes may be followed by another's remains.
+        entry.name.truncate(extant_ondisk::dirent::NAME_MAX);
+        (leads_on && short && entry.ino != 0 && !name.is_empty() && self.is_plausible(&entry))
+            .then_some((entry, next))
     }
 
     /// Bytes that the entry takes.

@@ -376,7 +376,7 @@ impl Reader<'_> {
         }
         let entries = rest.chunks_exact(ENTRY_SIZE).take(stored.min(most));
         match own_depth {
-            0 => entries.for_each(|entry| self.extent(entry, &keys)),
+            0 => self.leaf(entries, &keys),
             _ => {
                 let entries: Vec<&[u8]> = entries.collect();
                 for (n, entry) in entries.iter().enumerate() {
@@ -389,15 +389,42 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn extent(&mut self, entry: &[u8], keys: &Range<u32>) {
-        let Ok((raw, _)) = RawExtent::ref_from_prefix(entry) else { return };
-        let stored = u32::from(raw.ee_len.get());
-        let (len, written) = match stored {
-            0..=0x8000 => (stored, true),
-            _ => (stored - 0x8000, false),
-        };
-        let logical = raw.ee_block.get();
-        let physical = u64::from(raw.ee_start_lo.get()) | u64::from(raw.ee_start_hi.get()) << 32;
+    /// Reads the extents of a leaf. One that overlaps the next is cut, or moved to where it fits
+    /// exactly between its neighbours.
+    fn leaf<'b>(&mut self, entries: impl Iterator<Item = &'b [u8]>, keys: &Range<u32>) {
+        let mut runs: Vec<Run> = entries.filter_map(stored_run).collect();
+        let mut end = keys.start;
+        for n in 0..runs.len() {
+            let run = runs[n];
+            let fills = |from: u32, len: u32, to: u32| len > 0 && from.checked_add(len) == Some(to);
+            let Some(next) = runs.get(n + 1).copied() else {
+                if run.logical < end && fills(end, run.len, self.size) {
+                    self.map.damaged = true;
+                    runs[n].logical = end;
+                }
+                break;
+            };
+            let fits = run.logical >= end && run.end() <= next.logical;
+            if !fits && fills(end, run.len, next.logical) {
+                self.map.damaged = true;
+                runs[n].logical = end;
+            } else if !fits && run.logical >= end && run.logical < next.logical {
+                let after = runs.get(n + 2).map(|after| after.logical);
+                let next_moves = after.is_some_and(|after| fills(run.end(), next.len, after));
+                if !next_moves && after.is_none_or(|after| next.end() <= after) {
+                    self.map.damaged = true;
+                    runs[n].len = next.logical - run.logical;
+                }
+            }
+            end = end.max(runs[n].end());
+        }
+        for run in runs {
+            self.extent(run, keys);
+        }
+    }
+
+    fn extent(&mut self, run: Run, keys: &Range<u32>) {
+        let Run { logical, physical, len, written } = run;
         let end = logical.checked_add(len);
         if len == 0 || end.is_none() || logical < keys.start {
             self.map.damaged = true;
@@ -521,6 +548,18 @@ impl Reader<'_> {
         }
         Ok(())
     }
+}
+
+/// An extent as stored.
+fn stored_run(entry: &[u8]) -> Option<Run> {
+    let (raw, _) = RawExtent::ref_from_prefix(entry).ok()?;
+    let stored = u32::from(raw.ee_len.get());
+    let (len, written) = match stored {
+        0..=0x8000 => (stored, true),
+        _ => (stored - 0x8000, false),
+    };
+    let physical = u64::from(raw.ee_start_lo.get()) | u64::from(raw.ee_start_hi.get()) << 32;
+    Some(Run { logical: raw.ee_block.get(), physical, len, written })
 }
 
 fn key(entry: &[u8]) -> u32 {

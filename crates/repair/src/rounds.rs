@@ -86,7 +86,7 @@ fn round(
     let mut volume = Volume::open(overlay, None, options.now, report)?;
     volume.load_groups()?;
     let mut table = scan::run(&mut volume)?;
-    own::forget_broken(&volume, &mut table)?;
+    own::forget_broken(&mut volume, &mut table)?;
     values::run(&mut volume, &mut table)?;
     let mut usage = claims::run(&mut volume, &mut table)?;
     tree::root(&mut volume, &mut table, &mut usage)?;

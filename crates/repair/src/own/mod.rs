@@ -23,7 +23,8 @@ use extant_ondisk::orphan_file;
 
 /// Takes away all blocks of internal files that will be made again: they must not compete with
 /// users' files for a block.
-pub(crate) fn forget_broken(volume: &Volume, table: &mut Table) -> Result<()> {
+pub(crate) fn forget_broken(volume: &mut Volume, table: &mut Table) -> Result<()> {
+    resize::forget_broken(volume, table)?;
     let sb = volume.sb();
     let mut broken = Vec::new();
     if sb.has_journal() && sb.journal_inum != 0 && journal::runs(volume)?.is_none() {

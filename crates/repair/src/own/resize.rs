@@ -5,13 +5,35 @@
 //! ```
 
 use crate::report::Class;
+use crate::scan::Table;
 use crate::usage::Usage;
-use crate::volume::Volume;
+use crate::volume::{Role, Volume};
 use extant_base::narrow::fits_u32;
 use extant_base::{BlockNr, GroupNr, Result};
 use extant_ondisk::block_map::{pointer, pointers_per_block, set_pointer};
 use extant_ondisk::features::Compat;
 use extant_ondisk::inode::{EXTRA_ISIZE, FileKind, Inode};
+
+/// Takes the block away from the resize inode if it does not name the reserved blocks.
+pub(super) fn forget_broken(volume: &mut Volume, table: &mut Table) -> Result<()> {
+    let reserved = u64::from(volume.sb().reserved_gdt_blocks);
+    let Some(base) = volume.geometry.base_blocks(GroupNr(0)) else { return Ok(()) };
+    let Some(mut inode) = volume.inode(7)? else { return Ok(()) };
+    let block = pointer(&inode.i_block, 13).map_or(0, u64::from);
+    if volume.role(7) != Role::Resize || reserved == 0 || block == 0 {
+        return Ok(());
+    }
+    let slot = volume.geometry.desc_blocks() % pointers_per_block(volume.geometry.block_size());
+    let first = base.end.saturating_sub(reserved);
+    let proven = volume.is_usable(block)
+        && pointer(&volume.disk.read(block)?, slot).map(u64::from) == Some(first);
+    if proven {
+        return Ok(());
+    }
+    set_pointer(&mut inode.i_block, 13, None)?;
+    table.broken_own.push(7);
+    volume.put_inode(7, &inode)
+}
 
 /// Makes the resize inode again. Without a free block for it, the feature is dropped.
 pub(super) fn run(volume: &mut Volume, usage: &mut Usage) -> Result<()> {

@@ -283,10 +283,7 @@ fn used(
     let charged = subject.attributes(volume, table, &mut inode)?;
     let own = match has_map(&inode, &volume.format) {
         true => subject.mapped(volume, table, &mut inode)?,
-        false if inode.has_inline_data() => {
-            subject.inline(volume, &mut inode);
-            Some(0)
-        }
+        false if inode.has_inline_data() => subject.inline(volume, &mut inode),
         false => subject.unmapped(&mut inode),
     };
     let Some(own) = own else {
@@ -687,9 +684,10 @@ impl Subject {
         }
     }
 
-    /// Judges content that the inode holds itself.
-    fn inline(&self, volume: &Volume, inode: &mut Inode) {
-        let area = attributes::in_inode(volume, inode, &self.slot, false);
+    /// Judges content that the inode holds itself. Returns its sectors, which are none; `None` for
+    /// a symlink without a target.
+    fn inline(&mut self, volume: &Volume, inode: &mut Inode) -> Option<u64> {
+        let mut area = attributes::in_inode(volume, inode, &self.slot, false);
         let capacity = (I_BLOCK_SIZE + area.inline_value().map_or(0, <[u8]>::len)) as u64;
         match inode.kind() {
             Some(FileKind::Directory) => inode.size = capacity,
@@ -697,9 +695,29 @@ impl Subject {
                 let mut target = inode.i_block.to_vec();
                 target.extend_from_slice(area.inline_value().unwrap_or_default());
                 let encrypted = inode.flags.contains(InodeFlags::ENCRYPT);
-                let nul = target.iter().position(|byte| *byte == 0).unwrap_or(target.len());
-                if inode.size > capacity || (!encrypted && inode.size > nul as u64) {
-                    inode.size = nul as u64;
+                let nul = target.iter().position(|byte| *byte == 0).filter(|_| !encrypted);
+                let most = nul.unwrap_or(target.len());
+                let len = usize::try_from(inode.size).map_or(most, |size| size.min(most));
+                if len == 0 {
+                    return None;
+                }
+                inode.size = len as u64;
+                // e2fsck wants a target that fills the inode and the attribute, and a shorter one
+                // without the flag.
+                if len < target.len() {
+                    target.truncate(len);
+                    area.attributes.retain(|one| !one.is_inline());
+                    match target.len() < I_BLOCK_SIZE {
+                        true => inode.flags.remove(InodeFlags::INLINE_DATA),
+                        false => {
+                            let rest = target.split_off(I_BLOCK_SIZE);
+                            area.attributes.insert(0, attributes::inline_attribute(rest));
+                        }
+                    }
+                    inode.i_block.fill(0);
+                    inode.i_block[..target.len()].copy_from_slice(&target);
+                    let range = inode.xattr_area(&volume.format);
+                    area.put_in_inode(&mut self.slot[range]);
                 }
             }
             // Without a checksum, a size that the inode does not hold may be right: mke2fs stores a
@@ -711,6 +729,7 @@ impl Subject {
             }
             _ => {}
         }
+        Some(0)
     }
 
     /// Judges an inode without blocks: a device, a pipe, a short symlink. Returns its sectors;

@@ -10,9 +10,12 @@
 
 use crate::report::{Class, Report};
 use extant_base::narrow::{fits_usize, high_u32, low_u32};
-use extant_base::{BlockSize, ByteOffset, Error, GroupNr, Result, Site, What};
+use extant_base::{BlockNr, BlockSize, ByteOffset, Error, GroupNr, Result, Site, What};
 use extant_blockdev::BlockDevice;
+use extant_ondisk::bitmap::{self, Kind};
 use extant_ondisk::features::{Compat, Incompat, RoCompat};
+use extant_ondisk::geometry::Geometry;
+use extant_ondisk::group_desc::GroupDesc;
 use extant_ondisk::superblock::{
     RawSuperblock, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
@@ -62,7 +65,19 @@ pub(crate) fn find(
             }
             return Ok(Found { raw: primary, sb });
         }
-        Ok(sb) => return Ok(Found { raw: primary, sb }),
+        Ok(sb) => {
+            if sb.free_blocks > sb.blocks_count
+                && !has_sums(&sb)
+                && !bitmap_fits(device, &sb, Kind::Block)?
+                && let Some(larger) = as_large_as(device, &primary)
+                && let Ok(sb) = judge(device, &larger)
+                && bitmap_fits(device, &sb, Kind::Block)?
+            {
+                report.add(Class::Superblock);
+                return Ok(Found { raw: larger, sb });
+            }
+            return Ok(Found { raw: primary, sb });
+        }
         Err(error) => error,
     };
     let found = copies(device, &primary, &COPIES)?;
@@ -89,6 +104,13 @@ pub(crate) fn find(
     }
     let mut raw = primary.clone();
     let fits = |sb: &Superblock| sb.check_device(device.len(), Site::NOWHERE).is_ok();
+    if let Some(other) = with_fewer_inodes(&raw)
+        && let Ok(sb) = judge(device, &other)
+        && bitmap_fits(device, &sb, Kind::Inode)?
+    {
+        report.add(Class::Superblock);
+        return Ok(Found { raw: other, sb });
+    }
     let made = made_legal(&mut raw).filter(fits).or_else(|| {
         // The number of blocks is wrong: perhaps the volume fills its device.
         raw = as_large_as(device, &primary)?;
@@ -279,6 +301,44 @@ fn merged(primary: &RawSuperblock, copy: Found) -> Found {
     Found { raw, sb }
 }
 
+/// The superblock with as many inodes in each group as their total says, if that is fewer.
+fn with_fewer_inodes(raw: &RawSuperblock) -> Option<RawSuperblock> {
+    let sb = raw.parse(Site::NOWHERE).ok()?;
+    let groups = sb.groups_count().filter(|groups| *groups > 0)?;
+    let per_group = sb.inodes_count / groups;
+    let fewer = sb.inodes_count.is_multiple_of(groups) && per_group < sb.inodes_per_group;
+    let mut raw = raw.clone();
+    raw.s_inodes_per_group = per_group.into();
+    fewer.then_some(raw)
+}
+
+/// Whether a bitmap of a volume of one group has as many bits as the superblock says: those past
+/// the end are set. Volumes of several groups have copies of the superblock instead.
+fn bitmap_fits(device: &dyn BlockDevice, sb: &Superblock, kind: Kind) -> Result<bool> {
+    let Ok(geometry) = Geometry::new(sb) else { return Ok(false) };
+    let group = GroupNr(0);
+    let (Some((k, offset)), 1) = (geometry.desc_place(group), geometry.groups_count()) else {
+        return Ok(false);
+    };
+    let Some(block) = geometry.desc_block(k) else { return Ok(false) };
+    let read = |block: BlockNr| -> Result<Vec<u8>> {
+        let mut bytes = vec![0; sb.block_size.bytes()];
+        device.read_at(sb.block_size.start_of(block), &mut bytes)?;
+        Ok(bytes)
+    };
+    let descriptors = read(block)?;
+    let Some(bytes) = descriptors.get(offset..offset + geometry.desc_size()) else {
+        return Ok(false);
+    };
+    let desc = GroupDesc::parse(bytes);
+    let at = match kind {
+        Kind::Block => desc.block_bitmap,
+        Kind::Inode => desc.inode_bitmap,
+    };
+    let bits = kind.used_bits(&geometry, group);
+    Ok(geometry.holds(at, 1) && bitmap::padding_is_set(&read(at)?, bits))
+}
+
 /// The superblock with as many blocks as the device has.
 fn as_large_as(device: &dyn BlockDevice, raw: &RawSuperblock) -> Option<RawSuperblock> {
     let size = BlockSize::from_superblock_log(raw.s_log_block_size.get())?;
@@ -356,7 +416,9 @@ pub(crate) fn settle(sb: &mut Superblock) -> bool {
     if sb.features.incompat.contains(Incompat::MMP) && !blocks.contains(&sb.mmp_block.0) {
         sb.features.incompat.remove(Incompat::MMP);
     }
+    // Names without a meaning.
     sb.features.compat.remove(Compat::EXCLUDE_BITMAP);
+    sb.features.ro_compat.remove(RoCompat::BTREE_DIR);
     *sb != before
 }
 

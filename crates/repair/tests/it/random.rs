@@ -2,7 +2,7 @@
 //! and with e2fsck on a copy.
 //!
 //! `EXTANT_REPAIR_CASES=N` runs N cases instead of 60, `EXTANT_REPAIR_SEED=S` starts at seed S,
-//! `EXTANT_REPAIR_KEEP=DIR` keeps the damaged volumes.
+//! `EXTANT_REPAIR_KEEP=DIR` keeps the volumes, damaged and repaired.
 
 use crate::files;
 use crate::repairs::repair;
@@ -34,7 +34,10 @@ const VOLUMES: &[(&str, &str, bool)] = &[
 ];
 
 /// Seeds that once failed, run besides the others.
-const ONCE_FAILED: &[u64] = &[2881, 2893, 3191, 3240, 4395, 4949, 5788, 7107, 7559];
+const ONCE_FAILED: &[u64] = &[
+    2881, 2893, 3191, 3240, 4395, 4949, 5788, 7107, 7559, 8067, 8391, 9738, 9816, 11998, 12162,
+    12372, 13052, 13650,
+];
 
 /// The bit of e2fsck's exit status that says that it could not do its work.
 const OPERATIONAL_ERROR: i32 = 8;
@@ -73,6 +76,10 @@ fn case(volumes: &[Volume], seed: u64, totals: &Mutex<Totals>) -> Result<String,
     let name = volume.rich.name;
     let context = |text: String| format!("{name}, {done}: {text}");
     let repaired = repair(&ours);
+    if let Some(to) = std::env::var_os("EXTANT_REPAIR_KEEP") {
+        let name = format!("{seed}.repaired.img");
+        std::fs::copy(&ours, PathBuf::from(to).join(name)).map_err(|e| e.to_string())?;
+    }
     let fsck = Command::new("timeout").arg("60").arg("e2fsck").arg("-fy").arg(&theirs).output();
     let fsck = fsck.map_err(|e| e.to_string())?;
     let gave_up = fsck.status.code().is_some_and(|code| code & OPERATIONAL_ERROR != 0);
