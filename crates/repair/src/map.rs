@@ -270,7 +270,8 @@ pub(crate) fn read(
         seen: HashSet::new(),
         map: Mapping { extents: feature && stored_as_extents, ..Mapping::default() },
     };
-    reader.map.damaged = stored_as_extents != inode.has_extents();
+    reader.map.damaged =
+        stored_as_extents != inode.has_extents() || (stored_as_extents && !feature);
     // With clusters, every map is an extent tree.
     if feature && !stored_as_extents && volume.geometry.cluster_ratio() > 1 && ino != 1 && !own {
         reader.map.extents = true;

@@ -212,6 +212,11 @@ impl Report {
         }
     }
 
+    /// Whether content, names or attributes are lost.
+    pub(crate) fn has_loss(&self) -> bool {
+        self.counts.keys().any(|class| class.is_loss())
+    }
+
     /// Sets the paths of the listed files.
     pub(crate) fn set_paths(&mut self, mut path_of: impl FnMut(u32) -> Option<Vec<u8>>) {
         for (ino, file) in &mut self.files {

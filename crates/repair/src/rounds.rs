@@ -3,7 +3,7 @@
 use crate::names::Hints;
 use crate::plan::Plan;
 use crate::report::Report;
-use crate::volume::{Volume, superblock};
+use crate::volume::Volume;
 use crate::{claims, counts, names, own, replay, scan, tree, values};
 use extant::Progress;
 use extant::check::{self, check_device};
@@ -48,17 +48,15 @@ pub fn plan(
         Err(Error::Unsupported { feature }) => return Err(Error::Unsupported { feature }),
         Err(_) => None,
     };
-    if let Some(found) = &first
-        && found.clean
-        && !found.recovered
-        && found.findings.iter().all(|finding| finding.what != What::VolumeState)
-        && options.backup.is_none()
-        && !superblock::device_has_junk(&*overlay)?
-    {
-        return Ok(Plan::new(overlay, Report::default(), true, Vec::new()));
-    }
+    let first_is_clean = first.as_ref().is_some_and(|found| found.clean && !found.recovered);
     let mut volume = Volume::open(&overlay, options.backup, options.now, Report::default())?;
-    refuse_unknown(&volume)?;
+    match refuse_unknown(&volume) {
+        // Only a check knows these structures, and it found nothing.
+        Err(Error::Unsupported { .. }) if first_is_clean => {
+            return Ok(Plan::new(overlay, Report::default(), true, Vec::new()));
+        }
+        other => other?,
+    }
     volume.load_groups()?;
     replay::run(&mut volume)?;
     let mut report = std::mem::take(&mut volume.report);
@@ -66,6 +64,13 @@ pub fn plan(
     let mut left = Vec::new();
     for _ in 0..ROUNDS_MAX {
         report = round(&overlay, options, report, &hints)?;
+        // e2fsck knows rules that the check does not, so a clean check does not end the repair.
+        if first_is_clean {
+            let plan = Plan::new(Arc::clone(&overlay), Report::default(), true, Vec::new());
+            if plan.is_empty() {
+                return Ok(plan);
+            }
+        }
         let Some(found) = check_of(&overlay, options, false, progress)? else { continue };
         if found.clean {
             return Ok(Plan::new(overlay, report, true, Vec::new()));

@@ -20,6 +20,7 @@ use extant_ondisk::time::Timestamp;
 use hashbrown::{HashMap, HashSet};
 
 const ROOT: u32 = Ino::ROOT.get();
+const LOST_AND_FOUND: &[u8] = b"lost+found";
 
 /// Makes sure that there is a root directory, before names are read.
 pub(crate) fn root(volume: &mut Volume, table: &mut Table, usage: &mut Usage) -> Result<()> {
@@ -27,7 +28,7 @@ pub(crate) fn root(volume: &mut Volume, table: &mut Table, usage: &mut Usage) ->
         return Ok(());
     }
     volume.report.note("the root directory is lost: a new one was made");
-    volume.report.add_file(Class::Directory, ROOT);
+    volume.report.add_file(Class::InodeLost, ROOT);
     table.maps.remove(&ROOT);
     new_directory(volume, table, usage, ROOT, 0o755, ROOT)
 }
@@ -86,6 +87,15 @@ pub(crate) fn run(
     second_names(volume, table, names)?;
     loops(volume, table, names)?;
     unattached(volume, table, usage, names)?;
+    // As e2fsck does; but nothing is added to a volume that lost nothing.
+    let there = names::find(volume, table, ROOT, LOST_AND_FOUND)?;
+    let is_dir = there.is_some_and(|ino| table.nodes.get(&ino).is_some_and(Node::is_dir));
+    if volume.report.has_loss() && !is_dir {
+        match lost_and_found(volume, table, usage, names) {
+            Ok(_) | Err(Error::NoSpace) => {}
+            Err(error) => return Err(error),
+        }
+    }
     parents(volume, table, names)?;
     links(volume, table, names)
 }
@@ -264,8 +274,7 @@ fn lost_and_found(
     usage: &mut Usage,
     names: &mut Names,
 ) -> Result<u32> {
-    const NAME: &[u8] = b"lost+found";
-    let there = names::find(volume, table, ROOT, NAME)?;
+    let there = names::find(volume, table, ROOT, LOST_AND_FOUND)?;
     if let Some(ino) = there {
         let usable = table
             .nodes
@@ -275,13 +284,13 @@ fn lost_and_found(
             return Ok(ino);
         }
         // Another file has the name: it gets a similar one.
-        names::remove_entry(volume, table, ROOT, NAME, ino)?;
+        names::remove_entry(volume, table, ROOT, LOST_AND_FOUND, ino)?;
         let mut other = b"lost+found~1".to_vec();
         while !is_free_in(volume, table, ROOT, &other)? {
             other.push(b'_');
         }
         if let Err(error) = names::insert(volume, table, usage, ROOT, &other, ino) {
-            names::insert(volume, table, usage, ROOT, NAME, ino)?;
+            names::insert(volume, table, usage, ROOT, LOST_AND_FOUND, ino)?;
             return Err(error);
         }
         names.places.insert(ino, (ROOT, other));
@@ -289,12 +298,12 @@ fn lost_and_found(
     }
     let ino = free_inode(volume, table)?;
     let made = new_directory(volume, table, usage, ino, 0o700, ROOT)
-        .and_then(|()| names::insert(volume, table, usage, ROOT, NAME, ino));
+        .and_then(|()| names::insert(volume, table, usage, ROOT, LOST_AND_FOUND, ino));
     if let Err(error) = made {
         crate::claims::release(volume, table, usage, ino)?;
         return Err(error);
     }
-    names.add(ROOT, NAME, ino, true);
+    names.add(ROOT, LOST_AND_FOUND, ino, true);
     names.dotdots.insert(ino, ROOT);
     volume.report.note("lost+found was made again");
     Ok(ino)

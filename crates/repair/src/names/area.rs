@@ -38,6 +38,7 @@ impl Hints {
         let mut hints = Hints::default();
         for finding in findings {
             let ino = finding.at.ino.map_or(0, Ino::get);
+            hints.resize |= ino == Ino::RESIZE.get();
             match finding.what {
                 What::HtreeRoot
                 | What::HtreeDepth

@@ -26,7 +26,7 @@ const BLOCKS_MAX: u64 = 262_144;
 pub(crate) fn runs(volume: &Volume) -> Result<Option<(Vec<Run>, u64)>> {
     let ino = volume.sb().journal_inum;
     let Some(inode) = volume.inode(ino)? else { return Ok(None) };
-    let blocks = inode.size >> volume.geometry.block_size().log2();
+    let blocks = volume.geometry.block_size().blocks_for(inode.size);
     if !inode.is_file() || inode.links == 0 || inode.has_inline_data() || blocks == 0 {
         return Ok(None);
     }

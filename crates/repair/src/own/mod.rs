@@ -51,7 +51,7 @@ pub(crate) fn run(
 ) -> Result<()> {
     journal::run(volume, table, usage)?;
     orphans(volume, table, usage)?;
-    if hints.resize || table.broken_own.contains(&7) {
+    if volume.role(7) == Role::Resize && (hints.resize || table.broken_own.contains(&7)) {
         resize::run(volume, usage)?;
     }
     mmp(volume)

@@ -166,8 +166,21 @@ fn has_credible_map(volume: &Volume, table: &mut Table, ino: u32) -> Result<bool
     Ok(!map.damaged && !map.runs.is_empty())
 }
 
-/// Marks a slot as free; what else is in it stays, for an undelete.
+/// Whether a slot holds no inode, and held none: e2fsck finds fault with such free slots, too.
+fn is_garbage(slot: &[u8]) -> bool {
+    let mode = half(slot, 0);
+    let has_extents = word(slot, 0x20) & InodeFlags::EXTENTS.bits() != 0;
+    mode != 0 && FileKind::from_mode(mode).is_none()
+        || has_extents && half(slot, 0x28) != extant_ondisk::extent::EXTENT_MAGIC
+}
+
+/// Marks a slot as free; what else is in it stays, for an undelete. A slot of the volume's own
+/// inodes is cleared.
 fn free(volume: &mut Volume, ino: u32, slot: &[u8]) -> Result<()> {
+    if volume.role(ino) != Role::Ordinary || is_garbage(slot) {
+        volume.report.add(Class::InodeField);
+        return volume.put_slot(ino, &vec![0; slot.len()]);
+    }
     let mut bytes = slot.to_vec();
     bytes[0x1A..0x1C].fill(0);
     // A small time would be the number of the next orphan.
@@ -221,14 +234,15 @@ fn internal(
             true
         }
         Role::Unused => {
-            let mapped = half(slot, 0x1A) != 0 || word(slot, 0x1C) != 0 || word(slot, 0x28) != 0;
+            let counts = word(slot, 0x1C) != 0 || half(slot, 0x74) != 0;
+            let mapped = half(slot, 0x1A) != 0 || counts || word(slot, 0x28) != 0;
             match ino {
                 3 | 4 | 8 => mapped,
                 7 => mapped || half(slot, 0) != 0,
                 _ => half(slot, 0) != 0 || mapped,
             }
         }
-        Role::BootLoader => parsed.is_none() || half(slot, 0) != 0 && !is_file,
+        Role::BootLoader => parsed.is_none() || (half(slot, 0) != 0 || !right) && !is_file,
         Role::BadBlocks => parsed.is_none(),
         _ => false,
     };
@@ -236,7 +250,9 @@ fn internal(
         volume.report.add(Class::OwnFiles);
         return volume.put_slot(ino, &vec![0; slot.len()]);
     }
+    let is_idle = half(slot, 0) == 0 && half(slot, 0x1A) == 0 && slot[0x1C..0x64] == [0; 0x48];
     match role {
+        Role::BootLoader if right && is_idle => Ok(()),
         Role::Resize => {
             if !right {
                 table.broken_own.push(ino);
@@ -270,6 +286,9 @@ fn used(
         inode.flags.remove(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA);
     } else if !settle_kind(volume, table, ino, &mut inode, suspect, evidence)? {
         volume.report.add_file(Class::InodeLost, ino);
+        if role != Role::Ordinary {
+            table.broken_own.push(ino);
+        }
         return free(volume, ino, &before);
     }
     inode.links = match inode.links {
@@ -648,7 +667,9 @@ impl Subject {
     /// because e2fsck takes every symlink of such a size for one whose target is in the inode.
     fn symlink(&self, volume: &Volume, inode: &mut Inode, map: &mut Mapping) -> Result<Target> {
         let Some(block) = map.locate(0) else { return Ok(Target::Nowhere) };
-        if map.end() > 1 || map.runs.iter().any(|run| !run.written) {
+        // A pointer to a block of pointers makes e2fsck clear the symlink.
+        let deep = !map.nodes.is_empty();
+        if deep || map.end() > 1 || map.runs.iter().any(|run| !run.written) {
             map.unmap(1..u32::MAX);
             map.runs.iter_mut().for_each(|run| run.written = true);
             map.damaged = true;

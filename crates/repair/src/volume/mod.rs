@@ -176,6 +176,12 @@ impl Volume {
         if superblock::has_junk(&self.raw) {
             self.raw.s_desc_size = 0.into();
         }
+        // Revision 0 has no features.
+        let features = self.sb.features;
+        let any = features.compat.bits() | features.incompat.bits() | features.ro_compat.bits();
+        if any != 0 {
+            self.sb.rev_level = self.sb.rev_level.max(1);
+        }
         self.sb.update_raw(&mut self.raw);
         self.disk.put_bytes(ByteOffset(SUPERBLOCK_OFFSET), &self.raw.to_bytes())
     }

@@ -153,11 +153,6 @@ pub(crate) fn has_junk(raw: &RawSuperblock) -> bool {
     !is_64bit && ![0, 32, 64].contains(&size)
 }
 
-/// As [`has_junk`], for the volume on `device`.
-pub(crate) fn device_has_junk(device: &dyn BlockDevice) -> Result<bool> {
-    Ok(read(device, SUPERBLOCK_OFFSET)?.is_some_and(|raw| has_junk(&raw)))
-}
-
 fn has_sums(sb: &Superblock) -> bool {
     sb.features.ro_compat.contains(RoCompat::METADATA_CSUM)
 }
@@ -417,7 +412,7 @@ pub(crate) fn settle(sb: &mut Superblock) -> bool {
         sb.features.incompat.remove(Incompat::MMP);
     }
     // Names without a meaning.
-    sb.features.compat.remove(Compat::EXCLUDE_BITMAP);
+    sb.features.compat.remove(Compat::EXCLUDE_BITMAP | Compat::LAZY_BG);
     sb.features.ro_compat.remove(RoCompat::BTREE_DIR);
     *sb != before
 }

@@ -5,3 +5,4 @@ mod files;
 mod random;
 mod repairs;
 mod side;
+mod wide;

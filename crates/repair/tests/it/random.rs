@@ -18,7 +18,7 @@ use std::process::Command;
 use std::sync::Mutex;
 
 /// Name, options of mke2fs, whether every structure has a checksum.
-const VOLUMES: &[(&str, &str, bool)] = &[
+pub const VOLUMES: &[(&str, &str, bool)] = &[
     ("csum", "-b 1024 -I 256 -O metadata_csum,quota,project,ea_inode,orphan_file", true),
     ("csum4k", "-b 4096 -I 256 -O metadata_csum,^has_journal", true),
     ("plain", "-b 1024 -I 256 -O ^metadata_csum,quota,inline_data", false),
@@ -36,27 +36,52 @@ const VOLUMES: &[(&str, &str, bool)] = &[
 /// Seeds that once failed, run besides the others.
 const ONCE_FAILED: &[u64] = &[
     2881, 2893, 3191, 3240, 4395, 4949, 5788, 7107, 7559, 8067, 8391, 9738, 9816, 11998, 12162,
-    12372, 13052, 13650,
+    12372, 13052, 13650, 17492, 18236, 20647, 23349, 23913,
 ];
 
 /// The bit of e2fsck's exit status that says that it could not do its work.
 const OPERATIONAL_ERROR: i32 = 8;
 
-struct Volume {
-    rich: Rich,
-    files: BTreeMap<PathBuf, files::Entry>,
+/// A volume without damage, and its files.
+pub struct Volume {
+    pub rich: Rich,
+    pub files: BTreeMap<PathBuf, files::Entry>,
 }
 
-fn number(name: &str, usual: u64) -> u64 {
+impl Volume {
+    /// Makes one of [`VOLUMES`].
+    pub fn make((name, options, checksummed): &(&'static str, &str, bool)) -> Volume {
+        let rich = make_as(name, 8 << 20, options, *checksummed);
+        let scratch = Scratch::new();
+        let img = scratch.file("whole.img");
+        std::fs::write(&img, &rich.bytes).unwrap();
+        Volume { files: files::all(&img), rich }
+    }
+}
+
+/// The number in an environment variable.
+pub fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
 }
 
+/// Files that are kept in all cases together.
 #[derive(Default)]
-struct Totals {
+pub struct Totals {
     more: usize,
     lossy: usize,
     ours: usize,
     theirs: usize,
+}
+
+impl Totals {
+    /// Prints them.
+    pub fn print(&self, group: &str) {
+        let Totals { more, lossy, ours, theirs } = self;
+        println!(
+            "{group}: {ours} files kept, e2fsck {theirs}; of {lossy} volumes on which e2fsck \
+             loses files, more on {more}"
+        );
+    }
 }
 
 fn case(volumes: &[Volume], seed: u64, totals: &Mutex<Totals>) -> Result<String, String> {
@@ -64,20 +89,32 @@ fn case(volumes: &[Volume], seed: u64, totals: &Mutex<Totals>) -> Result<String,
     let volume = &volumes[rng.below(volumes.len())];
     let mut bytes = volume.rich.bytes.clone();
     let done = damage(&volume.rich, &mut bytes, &mut rng);
+    judged(volume, &bytes, &done, &seed.to_string(), totals)
+}
+
+/// Repairs a damaged volume, and compares what is left with what e2fsck leaves. `done` says how it
+/// was damaged; `label` names it.
+pub fn judged(
+    volume: &Volume,
+    bytes: &[u8],
+    done: &str,
+    label: &str,
+    totals: &Mutex<Totals>,
+) -> Result<String, String> {
     let scratch = Scratch::new();
     let (ours, theirs) = (scratch.file("ours.img"), scratch.file("theirs.img"));
     for path in [&ours, &theirs] {
-        std::fs::write(path, &bytes).map_err(|e| e.to_string())?;
+        std::fs::write(path, bytes).map_err(|e| e.to_string())?;
     }
     if let Some(to) = std::env::var_os("EXTANT_REPAIR_KEEP") {
-        let name = format!("{seed}.img");
-        std::fs::write(PathBuf::from(to).join(name), &bytes).map_err(|e| e.to_string())?;
+        let name = format!("{label}.img");
+        std::fs::write(PathBuf::from(to).join(name), bytes).map_err(|e| e.to_string())?;
     }
     let name = volume.rich.name;
     let context = |text: String| format!("{name}, {done}: {text}");
     let repaired = repair(&ours);
     if let Some(to) = std::env::var_os("EXTANT_REPAIR_KEEP") {
-        let name = format!("{seed}.repaired.img");
+        let name = format!("{label}.repaired.img");
         std::fs::copy(&ours, PathBuf::from(to).join(name)).map_err(|e| e.to_string())?;
     }
     let fsck = Command::new("timeout").arg("60").arg("e2fsck").arg("-fy").arg(&theirs).output();
@@ -122,16 +159,7 @@ fn random_damage_never_costs_more_files_than_e2fsck() {
     if first == 1 {
         seeds.extend(ONCE_FAILED);
     }
-    let volumes: Vec<Volume> = VOLUMES
-        .iter()
-        .map(|(name, options, checksummed)| {
-            let rich = make_as(name, 8 << 20, options, *checksummed);
-            let scratch = Scratch::new();
-            let img = scratch.file("whole.img");
-            std::fs::write(&img, &rich.bytes).unwrap();
-            Volume { files: files::all(&img), rich }
-        })
-        .collect();
+    let volumes: Vec<Volume> = VOLUMES.iter().map(Volume::make).collect();
     let totals = Mutex::new(Totals::default());
     let failures = try_cases(
         "repair_random",
@@ -139,10 +167,6 @@ fn random_damage_never_costs_more_files_than_e2fsck() {
         |seed| format!("seed {seed}"),
         |seed| case(&volumes, *seed, &totals),
     );
-    let Totals { more, lossy, ours, theirs } = totals.into_inner().unwrap();
-    println!(
-        "repair_random: {ours} files kept, e2fsck {theirs}; of {lossy} volumes on which e2fsck \
-         loses files, more on {more}"
-    );
+    totals.into_inner().unwrap().print("repair_random");
     expect_none("repair_random", &failures);
 }
