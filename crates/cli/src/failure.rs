@@ -119,7 +119,9 @@ pub(crate) fn explained(error: &Error) -> String {
             "{error}: `extant tune -O ^data_csum IMG`, then `extant tune -O data_csum IMG`, \
              computes new checksums of the data as it is"
         ),
-        Error::Corrupt { .. } => format!("{error}: `extant check` lists all damage, `extant repair` repairs it"),
+        Error::Corrupt { .. } => format!(
+            "{error}: `extant check` lists all damage, `extant repair` repairs it"
+        ),
         Error::Busy => "mounted, or in use by another program: unmount it or end that program \
                         first".into(),
         Error::Locked { pid } => format!(

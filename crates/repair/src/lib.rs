@@ -19,6 +19,7 @@
 //!   names, claims, values     directories; owners of blocks; values of attributes
 //!   scan                      inodes, judged one by one
 //!   replay, map, dir_block    journal; block maps; entries of directory blocks
+//!   older                     copies of blocks that the log still holds
 //!   volume, usage             superblock, descriptors, slots; clusters in use
 //!   disk, report              the overlay; what was found
 //! ```
@@ -51,6 +52,7 @@ mod dir_block;
 mod disk;
 mod map;
 mod names;
+mod older;
 mod own;
 mod plan;
 mod replay;

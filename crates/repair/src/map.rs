@@ -468,6 +468,11 @@ impl Reader<'_> {
             self.map.lost.push(keys);
             return Ok(());
         };
+        let seed = self.seed;
+        let bytes = self.volume.restored(child, bytes, |bytes| {
+            bytes[..2] == EXTENT_MAGIC.to_le_bytes()
+                && seed.is_none_or(|seed| extent::checksum_is_right(bytes, seed))
+        })?;
         // The first key of a child equals its parent's entry; a difference alone loses nothing.
         let first = bytes.get(ENTRY_SIZE..).map_or(0, key);
         let is_empty = bytes[2..4] == [0, 0];

@@ -65,7 +65,7 @@ fn take_over(disk: &Disk, scratch: &Overlay<Arc<dyn BlockDevice>>) -> Result<()>
     Ok(())
 }
 
-fn log_of(volume: &Volume, device: Arc<dyn BlockDevice>) -> Result<Option<Log>> {
+pub(crate) fn log_of(volume: &Volume, device: Arc<dyn BlockDevice>) -> Result<Option<Log>> {
     let Some((runs, _)) = own::journal_runs(volume)? else { return Ok(None) };
     let size = volume.geometry.block_size();
     let runs = runs

@@ -14,6 +14,8 @@ pub enum Class {
     JournalReplayed,
     /// The journal was damaged: what it held and could not be proven is lost.
     JournalReset,
+    /// Blocks or inodes that were damaged, and of which the journal still holds a copy.
+    FromJournal,
     /// Deleted files that were still open in a crash were freed, or truncations finished.
     Orphans,
     /// Fields of the superblock.
@@ -95,6 +97,9 @@ impl Class {
         match self {
             Class::JournalReplayed => ("journal-replayed", "journal replayed", true),
             Class::JournalReset => ("journal-reset", "damaged journal emptied", false),
+            Class::FromJournal => {
+                ("from-journal", "damaged blocks and inodes taken from the journal's copies", false)
+            }
             Class::Orphans => ("orphans", "deleted files freed, truncations finished", true),
             Class::Superblock => ("superblock", "superblock fields repaired", true),
             Class::SuperblockBackup => {

@@ -2,7 +2,7 @@
 
 use crate::names::Hints;
 use crate::plan::Plan;
-use crate::report::Report;
+use crate::report::{Class, Report};
 use crate::volume::Volume;
 use crate::{claims, counts, names, own, replay, scan, tree, values};
 use extant::Progress;
@@ -48,15 +48,12 @@ pub fn plan(
         Err(Error::Unsupported { feature }) => return Err(Error::Unsupported { feature }),
         Err(_) => None,
     };
-    let first_is_clean = first.as_ref().is_some_and(|found| found.clean && !found.recovered);
-    let mut volume = Volume::open(&overlay, options.backup, options.now, Report::default())?;
-    match refuse_unknown(&volume) {
-        // Only a check knows these structures, and it found nothing.
-        Err(Error::Unsupported { .. }) if first_is_clean => {
-            return Ok(Plan::new(overlay, Report::default(), true, Vec::new()));
-        }
-        other => other?,
+    let is_clean = first.as_ref().is_some_and(|found| found.clean && !found.recovered);
+    if is_clean && options.backup.is_none() {
+        return Ok(Plan::new(overlay, Report::default(), true, Vec::new()));
     }
+    let mut volume = Volume::open(&overlay, options.backup, options.now, Report::default())?;
+    refuse_unknown(&volume)?;
     volume.load_groups()?;
     replay::run(&mut volume)?;
     let mut report = std::mem::take(&mut volume.report);
@@ -64,13 +61,6 @@ pub fn plan(
     let mut left = Vec::new();
     for _ in 0..ROUNDS_MAX {
         report = round(&overlay, options, report, &hints)?;
-        // e2fsck knows rules that the check does not, so a clean check does not end the repair.
-        if first_is_clean {
-            let plan = Plan::new(Arc::clone(&overlay), Report::default(), true, Vec::new());
-            if plan.is_empty() {
-                return Ok(plan);
-            }
-        }
         let Some(found) = check_of(&overlay, options, false, progress)? else { continue };
         if found.clean {
             return Ok(Plan::new(overlay, report, true, Vec::new()));
@@ -104,6 +94,7 @@ fn round(
     let (usage, _) = claims::collect(&volume, &mut table)?;
     counts::run(&mut volume, &table, &usage)?;
     let mut report = std::mem::take(&mut volume.report);
+    (0..volume.older.taken()).for_each(|_| report.add(Class::FromJournal));
     report.set_paths(|ino| names.path(ino));
     Ok(report)
 }

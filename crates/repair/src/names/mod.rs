@@ -189,6 +189,12 @@ fn blocks(
         };
         let Some((logical, block)) = next else { break };
         let mut bytes = mend.volume.disk.read(block)?;
+        if format.checksums && !(keeps && (logical == 0 || is_node(&format, &bytes))) {
+            bytes = mend.volume.restored(block, bytes, |bytes| {
+                let leaf = DirBlock::new(bytes, format, Site::NOWHERE);
+                leaf.verify_checksum(seed).is_ok()
+            })?;
+        }
         let is_root = keeps && logical == 0;
         if keeps && logical != 0 && is_node(&format, &bytes) {
             continue;

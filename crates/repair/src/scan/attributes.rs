@@ -152,7 +152,12 @@ pub(crate) fn in_inode(volume: &Volume, inode: &Inode, slot: &[u8], suspect: boo
 
 /// Reads an attribute block; `None` if it is none.
 pub(crate) fn in_block(volume: &Volume, nr: u64) -> Result<Option<Area>> {
-    let bytes = volume.disk.read(nr)?;
+    let bytes = volume.restored(nr, volume.disk.read(nr)?, |bytes| {
+        bytes[..4] == MAGIC.to_le_bytes()
+            && volume.checksums.seed().is_none_or(|seed| {
+                BlockHeader::verify_checksum(bytes, seed, BlockNr(nr), Site::NOWHERE).is_ok()
+            })
+    })?;
     let ea_inode = volume.has_incompat(Incompat::EA_INODE);
     let right = match volume.checksums.seed() {
         Some(seed) => {

@@ -205,6 +205,14 @@ fn slots(
             let nr = extant_base::GroupNr(extant_base::narrow::len_u32(group));
             let Some(ino) = volume.geometry.ino_of_slot(nr, number) else { continue };
             let ino = ino.get();
+            let restored = match volume.role(ino) {
+                Role::Ordinary => volume.restored_slot(ino, one)?,
+                _ => None,
+            };
+            if restored.is_some() {
+                volume.report.add_file(Class::FromJournal, ino);
+            }
+            let one = restored.as_deref().unwrap_or(one);
             if is_zero_slot(one) && volume.role(ino) == Role::Ordinary {
                 continue;
             }

@@ -4,6 +4,7 @@ pub(crate) mod descriptors;
 pub(crate) mod superblock;
 
 use crate::disk::Disk;
+use crate::older::Older;
 use crate::report::{Class, Report};
 use descriptors::Group;
 use extant_base::narrow::fits_usize;
@@ -43,6 +44,8 @@ pub(crate) struct Volume {
     pub(crate) format: InodeFormat,
     pub(crate) report: Report,
     pub(crate) groups: Vec<Group>,
+    /// Copies of blocks in the log.
+    pub(crate) older: Older,
     /// Seconds since 1970, for deletion times.
     pub(crate) now: u32,
     raw: RawSuperblock,
@@ -72,6 +75,7 @@ impl Volume {
             format: InodeFormat::new(&sb),
             report,
             groups: Vec::new(),
+            older: Older::default(),
             now,
             raw,
             sb,
@@ -235,7 +239,7 @@ impl Volume {
     }
 
     /// Where the slot of `ino` lies, in bytes of the device.
-    fn slot_at(&self, ino: u32) -> Option<ByteOffset> {
+    pub(crate) fn slot_at(&self, ino: u32) -> Option<ByteOffset> {
         let place = self.geometry.inode_place(Ino::new(ino)?)?;
         let group = self.groups.get(place.group.0 as usize)?;
         if group.table_lost {

@@ -2,6 +2,7 @@
 
 mod damaged;
 mod files;
+mod journal_copies;
 mod random;
 mod repairs;
 mod side;
