@@ -10,11 +10,14 @@
 //! the lines, each was a call of the system.
 
 use extant_base::narrow::fits_usize;
-use extant_base::{BlockNr, BlockSize, ByteOffset, Result};
+use extant_base::{BlockNr, BlockSize, ByteOffset, Error, Result};
 use extant_blockdev::{BlockDevice, Overlay};
 use std::cell::RefCell;
 use std::sync::Arc;
 
+/// The most memory that changes may take: a volume can claim that all its blocks are shared, and
+/// each copy is a change.
+const CHANGES_MAX: u64 = 1 << 30;
 /// Bytes of a line; a power of two.
 const LINE: u64 = 16 << 10;
 /// How many lines are kept: 4 MiB.
@@ -96,6 +99,9 @@ impl Disk {
         if now == bytes {
             return Ok(());
         }
+        if self.overlay.held_bytes() > CHANGES_MAX {
+            return Err(Error::NoMemory);
+        }
         let mut lines = self.lines.borrow_mut();
         let mut start = at.0 - at.0 % LINE;
         while start < at.0 + bytes.len() as u64 {
@@ -103,6 +109,11 @@ impl Disk {
             start += LINE;
         }
         self.overlay.write_at(at, bytes)
+    }
+
+    /// Whether anything differs from the device.
+    pub(crate) fn is_changed(&self) -> bool {
+        self.overlay.held_bytes() > 0
     }
 
     /// One block.

@@ -34,7 +34,7 @@
 //!
 //! let device = Arc::new(FileDevice::open("disk.img")?);
 //! let plan = plan(device, &Options::default(), &())?;
-//! assert!(plan.is_empty() && plan.is_clean());
+//! assert!(plan.is_empty()? && plan.is_clean());
 //! # Ok::<(), extant::Error>(())
 //! ```
 
@@ -68,4 +68,4 @@ mod volume;
 pub use plan::{Change, Plan};
 pub use report::{Class, FileVerdict, Report};
 pub use rounds::{Options, plan};
-pub use side::{Progress as SideState, SideFile};
+pub use side::{SideFile, SideState, Stage};

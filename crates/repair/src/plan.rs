@@ -65,8 +65,11 @@ impl Plan {
     }
 
     /// Whether the device already has all bytes of the plan.
-    pub fn is_empty(&self) -> bool {
-        self.each(&mut |_| false).unwrap_or(true)
+    ///
+    /// # Errors
+    /// `Device`.
+    pub fn is_empty(&self) -> Result<bool> {
+        self.each(&mut |_| false)
     }
 
     /// The volume as it is after the repair.

@@ -17,6 +17,9 @@ use extant_journal::{HomeLimits, Log, LogMap, LogRun};
 use extant_ondisk::features::Incompat;
 use std::sync::Arc;
 
+/// How many skipped records are named.
+const PROBLEMS_SHOWN: usize = 20;
+
 /// Recovers the volume, if it needs that. Everything read before is stale afterwards.
 pub(crate) fn run(volume: &mut Volume) -> Result<()> {
     own::restore_journal(volume)?;
@@ -39,12 +42,24 @@ pub(crate) fn run(volume: &mut Volume) -> Result<()> {
             if done.transactions > 0 || done.fast_commits > 0 {
                 volume.report.add(Class::JournalReplayed);
             }
+            if !done.problems.is_empty() {
+                volume.report.add(Class::RecordsLost);
+            }
+            for problem in done.problems.iter().take(PROBLEMS_SHOWN) {
+                volume.report.note(format!("recovery skipped a record of the journal: {problem}"));
+            }
             if done.orphans_freed + done.orphans_truncated > 0 {
                 volume.report.add(Class::Orphans);
             }
             Ok(())
         }
         Err(error @ Error::Device { .. }) => Err(error),
+        // The log is whole, and a newer version or another host can use it.
+        Err(error @ (Error::Unsupported { .. } | Error::Held { .. } | Error::NoMemory))
+            if needed =>
+        {
+            Err(error)
+        }
         Err(_) if needed => log_alone(volume),
         Err(_) => Ok(()),
     }
@@ -112,7 +127,8 @@ fn log_alone(volume: &mut Volume) -> Result<()> {
                     volume.report.add(Class::JournalReplayed);
                 }
                 Ok(_) => {
-                    volume.report.add(Class::JournalReset);
+                    volume.report.add(Class::JournalReplayed);
+                    volume.report.add(Class::RecordsLost);
                     volume.report.note("fast commits could not be applied and are lost");
                 }
                 Err(error @ Error::Device { .. }) => return Err(error),

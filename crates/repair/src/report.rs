@@ -14,6 +14,8 @@ pub enum Class {
     JournalReplayed,
     /// The journal was damaged: what it held and could not be proven is lost.
     JournalReset,
+    /// Records of fast commits that could not be applied: what they held is lost.
+    RecordsLost,
     /// Blocks or inodes that were damaged, and of which the journal still holds a copy.
     FromJournal,
     /// Deleted files that were still open in a crash were freed, or truncations finished.
@@ -36,7 +38,7 @@ pub enum Class {
     InodeRevived,
     /// Parts of a file's map are lost.
     MapLost,
-    /// A file's map was written again without a loss.
+    /// A file's map was written again; all blocks that it is known to have had are in it.
     MapRebuilt,
     /// Blocks that several files claimed were copied.
     Cloned,
@@ -85,6 +87,7 @@ impl Class {
         matches!(
             self,
             Class::JournalReset
+                | Class::RecordsLost
                 | Class::TableLost
                 | Class::InodeLost
                 | Class::MapLost
@@ -97,6 +100,7 @@ impl Class {
         match self {
             Class::JournalReplayed => ("journal-replayed", "journal replayed", true),
             Class::JournalReset => ("journal-reset", "damaged journal emptied", false),
+            Class::RecordsLost => ("records-lost", "fast commits that could not be applied", false),
             Class::FromJournal => {
                 ("from-journal", "damaged blocks and inodes taken from the journal's copies", false)
             }

@@ -61,8 +61,13 @@ pub fn plan(
     let mut left = Vec::new();
     for _ in 0..ROUNDS_MAX {
         report = round(&overlay, options, report, &hints)?;
-        let Some(found) = check_of(&overlay, options, false, progress)? else { continue };
+        left.clear();
+        let Some(found) = check_of(&overlay, options, false, progress)? else {
+            report.note("the result of a round could not be checked");
+            continue;
+        };
         if found.clean {
+            Volume::open(&overlay, None, options.now, Report::default())?.stamp()?;
             return Ok(Plan::new(overlay, report, true, Vec::new()));
         }
         hints = Hints::of(&found.findings);

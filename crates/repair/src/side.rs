@@ -5,26 +5,36 @@
 //!   ┌─────────────────────┬─────────────────┬───────────┬───────────┬─ … ─┐
 //!   │ header              │ table, n rows   │ old bytes │ new bytes │     │   all little-endian
 //!   └─────────────────────┴─────────────────┴───────────┴───────────┴─────┘
-//!   header  magic 8 │ version u32 │ crc u32 │ device bytes u64 │ n u64 │ data bytes u64 │ zeros
+//!   header  magic 8 │ version u32 │ crc u32 │ device bytes u64 │ n u64 │ data bytes u64 │
+//!           stage u32 │ zeros
 //!   row     offset u64 │ length u32 │ crc of old u32 │ crc of new u32 │ crc of the row u32
 //! ```
 //!
 //! The file is complete and durable before the first byte goes to the device. So one that is not
-//! complete means that nothing was written. Rows ascend and do not overlap. The row of the
-//! superblock is written last.
+//! complete, whose header is zeros, means that nothing was written. Rows ascend and do not overlap.
+//! The row of the superblock is written last, and its first sector after the second.
+//!
+//! The stage says in which direction the device is being changed. It is durable before the first
+//! write, and again after the last flush. So an interrupted repair is completed, an interrupted
+//! undo is completed as an undo, and a flush that failed is not taken for one that succeeded.
 
 use crate::plan::{CHANGE_MAX, Change, Plan, is_superblock};
 use extant_base::narrow::len_u32;
 use extant_base::{ByteOffset, Error, Result};
 use extant_blockdev::BlockDevice;
 use extant_crc32c::crc32c;
+use rustix::io::Errno;
+use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 const MAGIC: &[u8; 8] = b"EXTREPR\x01";
 const VERSION: u32 = 1;
 const HEADER: usize = 64;
+/// Where the stage lies in the header.
+const STAGE_AT: usize = 40;
 const ROW: usize = 24;
 /// The most rows that are read.
 const ROWS_MAX: u64 = 1 << 26;
@@ -47,11 +57,41 @@ pub struct SideFile {
     file: File,
     device_len: u64,
     rows: Vec<Row>,
+    header: Cell<[u8; HEADER]>,
+    stage: Cell<Stage>,
+}
+
+/// How far a side file was used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Nothing was written to the device.
+    Planned,
+    /// The repair was begun.
+    Applying,
+    /// The repair is durable.
+    Applied,
+    /// Taking the repair back was begun.
+    Undoing,
+    /// The device is durably as it was before.
+    Undone,
+}
+
+impl Stage {
+    const ALL: [Stage; 5] =
+        [Stage::Planned, Stage::Applying, Stage::Applied, Stage::Undoing, Stage::Undone];
+
+    fn of(number: u32) -> Option<Stage> {
+        Stage::ALL.get(usize::try_from(number).ok()?).copied()
+    }
+
+    fn number(self) -> u32 {
+        (0..).zip(Stage::ALL).find(|(_, stage)| *stage == self).map_or(0, |(number, _)| number)
+    }
 }
 
 /// How much of a repair is on the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub enum SideState {
     /// Nothing: all bytes are the old ones.
     Nothing,
     /// Some: it was interrupted.
@@ -76,7 +116,10 @@ impl SideFile {
     /// Those of the file system, `AlreadyExists` and `StorageFull` among them; errors of the
     /// device. The file is removed again.
     pub fn create(path: &Path, plan: &Plan) -> io::Result<SideFile> {
-        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
+        // It has names and content of the volume, which others may not be allowed to read.
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        let file = options.open(path)?;
         let written = write(&file, plan).and_then(|()| {
             if let Some(dir) = path.parent() {
                 let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
@@ -90,19 +133,42 @@ impl SideFile {
         written
     }
 
-    /// Opens a side file. Nothing in it is used before it is checked.
+    /// Opens a side file. Nothing in it is used before it is checked. A symbolic link is not
+    /// followed.
     ///
     /// # Errors
-    /// `InvalidData` for a file that is not a complete side file; those of the file system.
+    /// `InvalidData` for a file that is not a side file; `UnexpectedEof` for one whose writing was
+    /// interrupted, so that nothing was written to the device; those of the file system.
     pub fn open(path: &Path) -> io::Result<SideFile> {
-        SideFile::read(File::open(path)?)
+        let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).custom_flags(flags.bits().cast_signed());
+        let file = options.open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(invalid("not a regular file"));
+        }
+        SideFile::read(file)
+    }
+
+    /// How far the file was used.
+    pub fn stage(&self) -> Stage {
+        self.stage.get()
+    }
+
+    /// The places that the repair changes: start and length in bytes, ascending.
+    pub fn places(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.rows.iter().map(|row| (row.at, u64::from(row.len)))
     }
 
     fn read(mut file: File) -> io::Result<SideFile> {
         let file_len = file.metadata()?.len();
         file.seek(SeekFrom::Start(0))?;
         let mut header = [0; HEADER];
-        file.read_exact(&mut header).map_err(|_| invalid("too short"))?;
+        let incomplete = || io::Error::new(io::ErrorKind::UnexpectedEof, "it is not complete");
+        file.read_exact(&mut header).map_err(|_| incomplete())?;
+        if header == [0; HEADER] {
+            return Err(incomplete());
+        }
         if header[..8] != *MAGIC || word(&header, 8) != VERSION {
             return Err(invalid("not a side file of a repair"));
         }
@@ -112,6 +178,9 @@ impl SideFile {
             return Err(invalid("its header is damaged"));
         }
         let (device_len, count, data) = (long(&header, 16), long(&header, 24), long(&header, 32));
+        let Some(stage) = Stage::of(word(&header, STAGE_AT)) else {
+            return Err(invalid("its stage is unknown"));
+        };
         let table = count.checked_mul(ROW as u64).filter(|_| count <= ROWS_MAX);
         let total = table.and_then(|table| (HEADER as u64 + table).checked_add(data));
         if total != Some(file_len) {
@@ -147,7 +216,7 @@ impl SideFile {
         if at_data != file_len {
             return Err(invalid("its table does not fit its data"));
         }
-        Ok(SideFile { file, device_len, rows })
+        Ok(SideFile { file, device_len, rows, header: Cell::new(header), stage: Cell::new(stage) })
     }
 
     /// Bytes that the repair changes.
@@ -159,9 +228,9 @@ impl SideFile {
     ///
     /// # Errors
     /// `Device`; `Invalid` if the file's data is damaged.
-    pub fn progress(&self, home: &dyn BlockDevice) -> Result<Progress> {
+    pub fn progress(&self, home: &dyn BlockDevice) -> Result<SideState> {
         if home.len() != self.device_len {
-            return Ok(Progress::Foreign { at: home.len().min(self.device_len) });
+            return Ok(SideState::Foreign { at: home.len().min(self.device_len) });
         }
         let (mut any_old, mut any_new) = (false, false);
         for row in &self.rows {
@@ -180,23 +249,24 @@ impl SideFile {
             for (n, now) in now.chunks(SECTOR).enumerate() {
                 let part = n * SECTOR..n * SECTOR + now.len();
                 if now != &old[part.clone()] && now != &new[part] {
-                    return Ok(Progress::Foreign { at: row.at + (n * SECTOR) as u64 });
+                    return Ok(SideState::Foreign { at: row.at + (n * SECTOR) as u64 });
                 }
             }
             (any_old, any_new) = (true, true);
         }
         Ok(match (any_old, any_new) {
-            (true, false) => Progress::Nothing,
-            (true, true) => Progress::Part,
-            (false, _) => Progress::Whole,
+            (true, false) => SideState::Nothing,
+            (true, true) => SideState::Part,
+            (false, _) => SideState::Whole,
         })
     }
 
     /// Writes the new bytes to `home`; durable on return. The superblock goes last.
     ///
     /// # Errors
-    /// `Device`: calling this again continues; `Invalid` if the file's data is damaged: nothing was
-    /// written then.
+    /// `Device`: calling this again continues; `Invalid` if the file's data is damaged, the stage
+    /// cannot be stored, or the device has another length or other bytes than those of the repair:
+    /// nothing was written then.
     pub fn apply(&self, home: &dyn BlockDevice) -> Result<()> {
         self.put(home, true)
     }
@@ -210,22 +280,51 @@ impl SideFile {
     }
 
     fn put(&self, home: &dyn BlockDevice, new: bool) -> Result<()> {
-        for row in &self.rows {
-            self.data(row)?;
+        if let SideState::Foreign { .. } = self.progress(home)? {
+            return Err(Error::Invalid(
+                "the device was changed after the repair, or is another one",
+            ));
         }
+        let (begun, ended) = match new {
+            true => (Stage::Applying, Stage::Applied),
+            false => (Stage::Undoing, Stage::Undone),
+        };
+        self.set_stage(begun)?;
+        // All rows, also those that read as written: what a failed flush lost may read so, too.
         for last in [false, true] {
             for row in self.rows.iter().filter(|row| is_superblock(row.at) == last) {
                 let (old, fresh) = self.data(row)?;
-                home.write_at(ByteOffset(row.at), if new { &fresh } else { &old })?;
+                let bytes = if new { fresh } else { old };
+                if last {
+                    let (first, second) = bytes.split_at(bytes.len().min(SECTOR));
+                    home.write_at(ByteOffset(row.at + first.len() as u64), second)?;
+                    home.flush()?;
+                    home.write_at(ByteOffset(row.at), first)?;
+                } else {
+                    home.write_at(ByteOffset(row.at), &bytes)?;
+                }
             }
             home.flush()?;
         }
+        self.set_stage(ended)
+    }
+
+    /// Stores the stage, durably.
+    fn set_stage(&self, stage: Stage) -> Result<()> {
+        let mut header = self.header.get();
+        header[STAGE_AT..STAGE_AT + 4].copy_from_slice(&stage.number().to_le_bytes());
+        header[12..16].fill(0);
+        let crc = crc32c(!0, &header);
+        header[12..16].copy_from_slice(&crc.to_le_bytes());
+        let stored = self.file.write_all_at(&header, 0).and_then(|()| self.file.sync_all());
+        stored.map_err(|_| Error::Invalid("the side file cannot be written"))?;
+        self.header.set(header);
+        self.stage.set(stage);
         Ok(())
     }
 
     /// The old and the new bytes of a row, verified.
     fn data(&self, row: &Row) -> Result<(Vec<u8>, Vec<u8>)> {
-        use std::os::unix::fs::FileExt;
         let len = row.len as usize;
         let mut bytes = vec![0; 2 * len];
         let damaged = Error::Invalid("the side file is damaged");
@@ -261,8 +360,9 @@ fn write(mut file: &File, plan: &Plan) -> io::Result<()> {
     let total = (HEADER + table.len()) as u64 + data;
     let reserved = rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, total);
     match reserved {
-        Err(error) if error == rustix::io::Errno::NOSPC => return Err(error.into()),
-        _ => {}
+        // Not every file system can reserve space.
+        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+        Err(error) => return Err(error.into()),
     }
     let mut header = [0; HEADER];
     header[..8].copy_from_slice(MAGIC);

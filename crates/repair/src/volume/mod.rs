@@ -168,6 +168,16 @@ impl Volume {
         self.put_superblock()
     }
 
+    /// Sets the time of the last write, if the repair changes anything. So every later use of the
+    /// volume leaves other bytes in the superblock, and an undo can tell.
+    pub(crate) fn stamp(&mut self) -> Result<()> {
+        if !self.disk.is_changed() {
+            return Ok(());
+        }
+        let now = u64::from(self.now);
+        self.change_superblock(|sb| (sb.wtime, sb.lastcheck) = (now, now))
+    }
+
     /// Reads the superblock again, after the journal was replayed.
     pub(crate) fn reread_superblock(&mut self) -> Result<()> {
         let device = self.disk.device();

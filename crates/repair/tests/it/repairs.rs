@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// The time of all repairs.
-const NOW: u32 = 1_800_000_000;
+const NOW: u32 = 1_700_000_000;
 
 /// Plans the repair of an image.
 pub fn plan_of(device: Arc<dyn BlockDevice>) -> extant::Result<Plan> {
@@ -26,7 +26,7 @@ pub fn repair(img: &Path) -> Result<Report, String> {
         let left: Vec<String> = plan.left().iter().take(4).map(|one| one.to_string()).collect();
         return Err(format!("not clean after all rounds: {}", left.join(" | ")));
     }
-    if !plan.is_empty() {
+    if !plan.is_empty().map_err(|e| e.to_string())? {
         let side = SideFile::create(&scratch.file("side"), &plan).map_err(|e| e.to_string())?;
         side.apply(&home).map_err(|e| format!("apply: {e}"))?;
     }
@@ -35,7 +35,7 @@ pub fn repair(img: &Path) -> Result<Report, String> {
     e2fsck(img, None).expect_clean()?;
     let device = FileDevice::open(img).map_err(|e| e.to_string())?;
     let again = plan_of(Arc::new(device)).map_err(|e| format!("second plan: {e}"))?;
-    match again.is_empty() && again.is_clean() {
+    match again.is_empty().map_err(|e| e.to_string())? && again.is_clean() {
         true => Ok(report),
         false => Err(format!("a second repair changes {:?}", again.places())),
     }

@@ -39,7 +39,7 @@ fn content(device: &dyn BlockDevice) -> Vec<u8> {
 
 fn planned(bytes: &[u8]) -> Plan {
     let plan = plan_of(Arc::new(MemoryDevice::from_bytes(bytes))).unwrap();
-    assert!(plan.is_clean() && !plan.is_empty());
+    assert!(plan.is_clean() && !plan.is_empty().unwrap());
     plan
 }
 

@@ -25,10 +25,10 @@ pub fn run(data: &[u8]) {
     }
     if planned.is_clean() {
         let again = self::planned(planned.device()).expect("the repaired volume can be read");
-        assert!(again.is_clean() && again.is_empty(), "{:?}", again.places());
+        assert!(again.is_clean() && again.is_empty().unwrap_or(false), "{:?}", again.places());
     }
 }
 
 fn planned(device: Arc<dyn BlockDevice>) -> Option<Plan> {
-    checked(plan(device, &Options { now: 1_800_000_000, threads: 2, ..Options::default() }, &()))
+    checked(plan(device, &Options { now: 1_700_000_000, threads: 2, ..Options::default() }, &()))
 }

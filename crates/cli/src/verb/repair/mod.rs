@@ -1,13 +1,18 @@
 //! `extant repair`: makes a damaged volume consistent.
 
+mod side_place;
+
 use crate::failure::{Failure, explained, print_message};
 use crate::image::{Image, is_same_file};
 use crate::out::Out;
 use crate::repaired::{device_of, plan_of};
 use crate::shown::{Shown, encoded};
 use extant::{BlockDevice, Error};
-use extant_repair::{Class, FileVerdict, Plan, SideFile, SideState};
+use extant_repair::{Class, FileVerdict, Plan, SideFile, SideState, Stage};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
 use serde::Serialize;
+use side_place::SidePlace;
 use std::ffi::OsString;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -54,7 +59,8 @@ pub(crate) struct Args {
     /// Use the superblock copy in this block group
     #[arg(long, value_name = "GROUP")]
     backup: Option<u32>,
-    /// File for the old and new bytes, which must not exist; default: IMG.repair
+    /// File for the old and new bytes, which must not exist; default: IMG.repair, and for a device
+    /// a file in /var/lib/extant
     #[arg(long, value_name = "FILE", conflicts_with = "undo")]
     side_file: Option<PathBuf>,
     /// Take the repair with this side file back
@@ -142,46 +148,34 @@ impl Args {
     }
 
     fn repair(&self, image: &Image, out: &mut Out) -> Result<u8, Failure> {
+        if let Some(path) = self.side_file.as_ref().or(self.undo.as_ref())
+            && is_same_file(path, &image.path)
+        {
+            return Err(Failure::usage("the side file is the volume itself"));
+        }
         let home = device_of(image, !self.dry_run)?;
         if let Some(path) = &self.undo {
             return self.undo(image, &home, path, out);
         }
-        if !self.dry_run {
-            self.complete(image, &home)?;
-        }
+        let place = SidePlace::of(image, self.side_file.as_deref())?;
+        let completed = match self.dry_run {
+            true => None,
+            false => complete(image, &home, &place)?,
+        };
         let planned = plan_of(image, &home, self.backup.or(image.backup))?;
         let places = planned.places().map_err(|error| Failure::of_image(&image.name, &error))?;
         self.show(&planned, &places, out)?;
-        let end = self.decide(image, &home, &planned, &places, out)?;
+        let mut end = self.decide(image, &home, &planned, &places, &place, out)?;
+        if let (CLEAN, Some(path)) = (end.code, completed) {
+            let text = format!("repaired; --undo {} takes it back", Shown::path(&path));
+            end = End { side: Some(path), ..End::new(CORRECTED, "repaired", text) };
+        }
         let code = end.code;
         match self.json {
             true => self.last_line(out, &places, &end)?,
             false => out.text(format_args!("{}: {}\n", Shown::path(&image.name), end.message))?,
         }
         Ok(code)
-    }
-
-    /// Completes an interrupted repair whose side file is there.
-    fn complete(&self, image: &Image, home: &Arc<dyn BlockDevice>) -> Result<(), Failure> {
-        let path = self.side_path(image);
-        if !path.exists() {
-            return Ok(());
-        }
-        let side = match SideFile::open(&path) {
-            Ok(side) => side,
-            // An incomplete file means that nothing was written to the volume.
-            Err(_) => return Ok(()),
-        };
-        let failed = |error: Error| Failure::of_image(&image.name, &error);
-        if side.progress(home).map_err(failed)? == SideState::Part {
-            side.apply(home).map_err(failed)?;
-            print_message(format_args!(
-                "{}: the interrupted repair with the side file {} was completed",
-                Shown::path(&image.name),
-                Shown::path(&path)
-            ));
-        }
-        Ok(())
     }
 
     fn undo(
@@ -194,7 +188,9 @@ impl Args {
         let side = SideFile::open(path).map_err(|e| Failure::of_file("use", path, e))?;
         let failed = |error: Error| Failure::of_image(&image.name, &error);
         let end = match side.progress(home).map_err(failed)? {
-            SideState::Nothing => End::new(CLEAN, "unchanged", "the repair was already taken back"),
+            SideState::Nothing if !matches!(side.stage(), Stage::Applying | Stage::Undoing) => {
+                End::new(CLEAN, "unchanged", "the repair was already taken back")
+            }
             SideState::Foreign { at } => {
                 return Err(Failure::new(format_args!(
                     "{}: byte {at} was changed after the repair, or the side file belongs to another \
@@ -202,7 +198,7 @@ impl Args {
                     Shown::path(&image.name)
                 )));
             }
-            SideState::Part | SideState::Whole => {
+            SideState::Nothing | SideState::Part | SideState::Whole => {
                 side.undo(home).map_err(failed)?;
                 let text = format!("the repair was taken back, {} bytes", side.changed_bytes());
                 End::new(CLEAN, "undone", text)
@@ -265,6 +261,7 @@ impl Args {
         home: &Arc<dyn BlockDevice>,
         planned: &Plan,
         places: &[(u64, u64)],
+        place: &SidePlace,
         out: &mut Out,
     ) -> Result<End, Failure> {
         let bytes: u64 = places.iter().map(|(_, length)| length).sum();
@@ -288,18 +285,14 @@ impl Args {
             let text = "nothing was changed: --yes repairs, --dry-run shows the places";
             return Ok(End::new(LEFT, "unchanged", text));
         }
-        let path = self.side_path(image);
-        if is_same_file(&path, &image.path) {
-            return Err(Failure::usage("the side file is the volume itself"));
+        let path = place.free()?;
+        let side = SideFile::create(&path, planned)
+            .map_err(|error| Failure::of_file("write the side file", &path, error))?;
+        // A write into a hole of the image must not fail for want of space half-way.
+        if let Err(error) = reserve(image, places) {
+            let _ = std::fs::remove_file(&path);
+            return Err(Failure::of_file("reserve space in", &image.path, error));
         }
-        let side = SideFile::create(&path, planned).map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => Failure::new(format_args!(
-                "{}: the side file of an earlier repair: move it away, or name another with \
-                 --side-file",
-                Shown::path(&path)
-            )),
-            _ => Failure::of_file("write the side file", &path, error),
-        })?;
         side.apply(home).map_err(|error| {
             Failure::new(format_args!(
                 "{}: {}: repeat the command to continue, or take it back with --undo {}",
@@ -326,20 +319,6 @@ impl Args {
         Ok(read.is_ok() && matches!(line.trim(), "y" | "Y" | "yes"))
     }
 
-    /// Where the side file is.
-    fn side_path(&self, image: &Image) -> PathBuf {
-        if let Some(path) = &self.side_file {
-            return path.clone();
-        }
-        let is_file = std::fs::metadata(&image.path).is_ok_and(|file| file.is_file());
-        let mut name = match (is_file, image.path.file_name()) {
-            (false, Some(name)) => name.to_owned(),
-            _ => image.path.clone().into_os_string(),
-        };
-        name.push(".repair");
-        name.into()
-    }
-
     fn last_line(&self, out: &mut Out, places: &[(u64, u64)], end: &End) -> Result<(), Failure> {
         out.json(&LastLine {
             status: end.status,
@@ -350,6 +329,63 @@ impl Args {
             message: Some(end.message.clone()),
         })
     }
+}
+
+/// Completes what the side files of the volume say was interrupted: a repair, or taking one back.
+/// Returns the side file of a completed repair.
+fn complete(
+    image: &Image,
+    home: &Arc<dyn BlockDevice>,
+    place: &SidePlace,
+) -> Result<Option<PathBuf>, Failure> {
+    let failed = |error: Error| Failure::of_image(&image.name, &error);
+    for path in place.existing() {
+        let Some(side) = place.open(&path)? else { continue };
+        let (what, is_repair) = match side.stage() {
+            Stage::Applying => ("repair", true),
+            Stage::Undoing => ("undo of a repair", false),
+            _ => continue,
+        };
+        if let SideState::Foreign { at } = side.progress(home).map_err(failed)? {
+            print_message(format_args!(
+                "{}: the interrupted {what} in {} is not completed, because byte {at} was changed \
+                 later",
+                Shown::path(&image.name),
+                Shown::path(&path)
+            ));
+            continue;
+        }
+        let places: Vec<(u64, u64)> = side.places().collect();
+        reserve(image, &places)
+            .map_err(|error| Failure::of_file("reserve space in", &image.path, error))?;
+        let done = if is_repair { side.apply(home) } else { side.undo(home) };
+        done.map_err(failed)?;
+        print_message(format_args!(
+            "{}: the interrupted {what} in {} was completed",
+            Shown::path(&image.name),
+            Shown::path(&path)
+        ));
+        if is_repair {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
+}
+
+/// Reserves space for writes to `places` of an image file; devices need none.
+fn reserve(image: &Image, places: &[(u64, u64)]) -> io::Result<()> {
+    if !std::fs::metadata(&image.path)?.is_file() {
+        return Ok(());
+    }
+    let file = std::fs::File::options().write(true).open(&image.path)?;
+    for (at, length) in places {
+        match rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, image.offset + at, *length) {
+            // Not every file system can reserve space.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 fn class_line(class: Class, count: u64) -> ClassLine {
