@@ -20,8 +20,9 @@ use extant_base::{BlockNr, Error, Result};
 use extant_ondisk::extent;
 use extant_ondisk::features::RoCompat;
 use extant_ondisk::group_desc::GroupFlags;
+use extant_ondisk::inode::Inode;
 use hashbrown::HashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How many claims of shared clusters are compared; files that claim more of them lose the rest.
 const CLAIMS_MAX: usize = 1 << 22;
@@ -156,7 +157,7 @@ fn resolve(
 ) -> Result<()> {
     let mut claims: BTreeMap<u64, Vec<Claim>> = BTreeMap::new();
     let mut count = 0;
-    let mut dropped: HashMap<u32, Vec<u32>> = HashMap::new();
+    let mut dropped: BTreeSet<u32> = BTreeSet::new();
     let inos: Vec<u32> = table.nodes.keys().copied().collect();
     for ino in inos {
         let map = table.map_of(volume, ino)?;
@@ -167,10 +168,9 @@ fn resolve(
             count += 1;
             match (count <= CLAIMS_MAX, part) {
                 (true, _) => claims.entry(cluster).or_default().push(Claim { ino, part }),
-                (false, Part::Data { logical, .. }) => {
-                    dropped.entry(ino).or_default().push(logical);
+                (false, _) => {
+                    dropped.insert(ino);
                 }
-                (false, _) => {}
             }
         });
         for block in map.nodes {
@@ -190,15 +190,16 @@ fn resolve(
         let claim = Claim { ino: 7, part: Part::Resize };
         claims.entry(usage.cluster(block)).or_default().push(claim);
     }
-    for (ino, logicals) in dropped {
-        for logical in logicals {
-            hole(volume, table, ino, logical)?;
-        }
+    for ino in dropped {
+        give_up(volume, table, shared, ino)?;
     }
+    let mut scorer = Scorer::default();
+    let mut losses: BTreeMap<u32, Vec<Loss>> = BTreeMap::new();
+    let mut lost_nodes: BTreeMap<u32, BTreeSet<u64>> = BTreeMap::new();
     for (cluster, mut claimants) in claims {
         let mut scored = Vec::with_capacity(claimants.len());
         for claim in claimants.drain(..) {
-            scored.push((score(volume, table, &claim)?, claim));
+            scored.push((scorer.score(volume, table, &claim)?, claim));
         }
         scored.sort_by_key(|(score, claim)| (std::cmp::Reverse(*score), claim.ino));
         let undecided = scored.len() > 1 && scored[0].0 == scored[1].0;
@@ -206,16 +207,94 @@ fn resolve(
             uncertain(volume, &scored[0].1);
         }
         for (score, claim) in scored.into_iter().skip(1) {
-            lose(volume, table, usage, cluster, &claim, score)?;
+            if let Part::Node { block } = claim.part {
+                lost_nodes.entry(claim.ino).or_default().insert(block);
+            }
+            if let Some(loss) = lose(volume, table, cluster, &claim, score)? {
+                losses.entry(claim.ino).or_default().push(loss);
+            }
         }
+    }
+    for (ino, lost) in lost_nodes {
+        let mut map = table.map_of(volume, ino)?;
+        map.nodes.retain(|node| !lost.contains(node));
+        map.damaged = true;
+        volume.report.add_file(Class::MapRebuilt, ino);
+        table.maps.insert(ino, map);
+    }
+    for (ino, losses) in losses {
+        move_clusters(volume, table, usage, ino, losses)?;
     }
     Ok(())
 }
 
+/// A logical cluster that a file loses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Loss {
+    logical: u32,
+    /// Only its blocks in this cluster of the volume.
+    only: Option<u64>,
+    /// It gets a copy.
+    copies: bool,
+}
+
+/// Takes all shared clusters from a file with more claims than are compared.
+fn give_up(volume: &mut Volume, table: &mut Table, shared: &Usage, ino: u32) -> Result<()> {
+    let mut map = table.map_of(volume, ino)?;
+    let changes: Vec<(u32, Option<u64>)> = map
+        .each()
+        .filter(|(_, at)| shared.has(*at))
+        .map(|(logical, _)| (logical, None))
+        .take(CLAIMS_MAX)
+        .collect();
+    // What is left after as many blocks is given up, too.
+    if let Some((last, _)) = changes.last().filter(|_| changes.len() == CLAIMS_MAX) {
+        map.unmap(*last..u32::MAX);
+    }
+    map.replace(&changes);
+    map.damaged = true;
+    table.maps.insert(ino, map);
+    volume.report.add_file(Class::MapLost, ino);
+    Ok(())
+}
+
+/// How many maps are kept in memory to compare claims.
+const SCORED_MAX: usize = 64;
+
+/// Judges claims, with the maps of the files that it judged last.
+#[derive(Default)]
+struct Scorer {
+    known: HashMap<u32, Option<(Inode, Mapping)>>,
+}
+
+impl Scorer {
+    fn score(&mut self, volume: &Volume, table: &mut Table, claim: &Claim) -> Result<i32> {
+        if !self.known.contains_key(&claim.ino) {
+            if self.known.len() >= SCORED_MAX {
+                self.known.clear();
+            }
+            let known = match volume.inode(claim.ino)? {
+                Some(inode) => Some((inode, table.map_of(volume, claim.ino)?)),
+                None => None,
+            };
+            self.known.insert(claim.ino, known);
+        }
+        match self.known.get(&claim.ino) {
+            Some(Some((inode, map))) => score(volume, table, claim, inode, map),
+            _ => Ok(-1),
+        }
+    }
+}
+
 /// How strong a claim is; below 0 it loses nothing.
-fn score(volume: &Volume, table: &mut Table, claim: &Claim) -> Result<i32> {
-    let Some(inode) = volume.inode(claim.ino)? else { return Ok(-1) };
-    let seed = volume.seed(claim.ino, &inode);
+fn score(
+    volume: &Volume,
+    table: &Table,
+    claim: &Claim,
+    inode: &Inode,
+    map: &Mapping,
+) -> Result<i32> {
+    let seed = volume.seed(claim.ino, inode);
     let with_sums = volume.checksums.seed().is_some();
     Ok(match claim.part {
         Part::Node { block } => {
@@ -241,8 +320,7 @@ fn score(volume: &Volume, table: &mut Table, claim: &Claim) -> Result<i32> {
                 -1
             } else {
                 let node = table.nodes.get(&claim.ino).copied();
-                let map = table.map_of(volume, claim.ino)?;
-                let block = map.locate(logical * ratio).unwrap_or(0);
+                let block = map.locate(logical.saturating_mul(ratio)).unwrap_or(0);
                 if claim.ino == volume.sb().journal_inum {
                     // The log is empty, and only its superblock is worth something.
                     let bytes = volume.disk.read(block)?;
@@ -251,7 +329,7 @@ fn score(volume: &Volume, table: &mut Table, claim: &Claim) -> Result<i32> {
                 let mut score = 10;
                 if node.is_some_and(|node| node.is_dir() || node.hidden) {
                     let bytes = volume.disk.read(block)?;
-                    let format = volume.dir_format(&inode);
+                    let format = volume.dir_format(inode);
                     let leaf = extant_ondisk::dirent::DirBlock::new(
                         &bytes,
                         format,
@@ -278,82 +356,74 @@ fn uncertain(volume: &mut Volume, claim: &Claim) {
     }
 }
 
-/// Takes a shared cluster from a claimant: it gets a copy, or nothing if that loses nothing.
+/// Takes a shared cluster from a claimant. A cluster of data is returned: all those of a file move
+/// together.
 fn lose(
     volume: &mut Volume,
     table: &mut Table,
-    usage: &mut Usage,
     cluster: u64,
     claim: &Claim,
     score: i32,
-) -> Result<()> {
+) -> Result<Option<Loss>> {
     match claim.part {
-        Part::Node { block } => {
-            let mut map = table.map_of(volume, claim.ino)?;
-            map.nodes.retain(|node| *node != block);
-            map.damaged = true;
-            volume.report.add_file(Class::MapRebuilt, claim.ino);
-            table.maps.insert(claim.ino, map);
-        }
-        Part::Resize => {}
+        Part::Node { .. } | Part::Resize => Ok(None),
         Part::Attributes { block } => {
             for ino in table.blocks.remove(&block).unwrap_or_default() {
                 drop_attributes(volume, table, ino)?;
             }
+            Ok(None)
         }
         Part::Data { logical, .. } if score < 0 => {
-            let ratio = volume.geometry.cluster_ratio();
-            let mut map = table.map_of(volume, claim.ino)?;
-            map.unmap(logical * ratio..(logical + 1) * ratio);
-            map.damaged = true;
-            table.maps.insert(claim.ino, map);
+            Ok(Some(Loss { logical, only: None, copies: false }))
         }
         Part::Data { logical, .. } => {
             uncertain(volume, claim);
-            move_cluster(volume, table, usage, claim.ino, logical, Some(cluster))?;
+            Ok(Some(Loss { logical, only: Some(cluster), copies: true }))
         }
     }
-    Ok(())
 }
 
-/// Copies the blocks of a logical cluster to a free one, or leaves a hole if there is none.
-fn move_cluster(
+/// Copies the blocks of logical clusters to free ones, or leaves holes if there are none.
+fn move_clusters(
     volume: &mut Volume,
     table: &mut Table,
     usage: &mut Usage,
     ino: u32,
-    logical: u32,
-    only: Option<u64>,
+    mut losses: Vec<Loss>,
 ) -> Result<()> {
+    losses.sort_unstable();
     let ratio = volume.geometry.cluster_ratio();
     let mut map = table.map_of(volume, ino)?;
-    let blocks: Vec<(u32, u64)> = (logical * ratio..(logical + 1) * ratio)
-        .filter_map(|block| Some((block, map.locate(block)?)))
-        .filter(|(_, at)| only.is_none_or(|cluster| usage.cluster(*at) == cluster))
-        .collect();
     let within = map.node_range(volume);
-    let goal = blocks.first().map_or(0, |(_, at)| *at);
-    let Some(new) = usage.take(goal, &within) else { return hole(volume, table, ino, logical) };
-    for (block, at) in blocks {
-        let to = new + u64::from(block % ratio);
-        volume.disk.put(to, &volume.disk.read(at)?)?;
-        map.set(block, to);
+    let mut changes: Vec<(u32, Option<u64>)> = Vec::new();
+    for loss in losses {
+        let start = loss.logical.saturating_mul(ratio);
+        let blocks: Vec<(u32, u64)> = (start..start.saturating_add(ratio))
+            .filter_map(|block| Some((block, map.locate(block)?)))
+            .filter(|(_, at)| loss.only.is_none_or(|cluster| usage.cluster(*at) == cluster))
+            .collect();
+        let goal = blocks.first().map_or(0, |(_, at)| *at);
+        let new = if loss.copies { usage.take(goal, &within) } else { None };
+        if loss.copies && new.is_none() {
+            // A hole is a loss, unless the file loses nothing with it.
+            let bytes = volume.bytes_of(1) as u64;
+            volume.report.add_file(Class::MapLost, ino);
+            let end = u64::from(start) + u64::from(ratio);
+            volume.report.add_range(ino, u64::from(start) * bytes..end * bytes);
+        }
+        for (block, at) in blocks {
+            let to = new.map(|new| new + u64::from(block % ratio));
+            if let Some(to) = to {
+                volume.disk.put(to, &volume.disk.read(at)?)?;
+            }
+            changes.push((block, to));
+        }
     }
+    changes.sort_by_key(|(block, _)| *block);
+    changes.dedup_by_key(|(block, _)| *block);
+    map.replace(&changes);
     map.damaged = true;
     table.maps.insert(ino, map);
-    Ok(())
-}
-
-/// Makes a logical cluster a hole, which is a loss.
-fn hole(volume: &mut Volume, table: &mut Table, ino: u32, logical: u32) -> Result<()> {
-    let ratio = volume.geometry.cluster_ratio();
-    let mut map = table.map_of(volume, ino)?;
-    map.unmap(logical * ratio..(logical + 1) * ratio);
-    map.damaged = true;
-    table.maps.insert(ino, map);
-    let bytes = volume.bytes_of(u64::from(ratio)) as u64;
-    volume.report.add_file(Class::MapLost, ino);
-    volume.report.add_range(ino, u64::from(logical) * bytes..u64::from(logical + 1) * bytes);
     Ok(())
 }
 
@@ -378,9 +448,10 @@ fn align(volume: &mut Volume, table: &mut Table, usage: &mut Usage) -> Result<()
             last = Some(((run.end() - 1) >> log, usage.cluster(run.blocks().end - 1)));
         }
         wrong.dedup();
-        for logical in wrong {
+        if !wrong.is_empty() {
             volume.report.add_file(Class::MapRebuilt, ino);
-            move_cluster(volume, table, usage, ino, logical, None)?;
+            let moves = |logical| Loss { logical, only: None, copies: true };
+            move_clusters(volume, table, usage, ino, wrong.into_iter().map(moves).collect())?;
         }
     }
     Ok(())

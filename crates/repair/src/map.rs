@@ -24,6 +24,8 @@ use zerocopy::FromBytes;
 const DEPTH_MAX: u16 = 8;
 /// How many blocks of fixed metadata a file gets copies of.
 const OCCUPIED_MAX: usize = 4096;
+/// How many lost ranges of a map are listed.
+const LOST_MAX: usize = 4096;
 /// The most entries of a root.
 const ROOT_MAX: usize = 4;
 
@@ -113,6 +115,41 @@ impl Mapping {
         count
     }
 
+    /// Notes logical blocks as lost.
+    fn add_lost(&mut self, range: Range<u32>) {
+        let is_full = self.lost.len() >= LOST_MAX;
+        match self.lost.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            Some(_) if is_full => {}
+            _ => self.lost.push(range),
+        }
+    }
+
+    /// Gives logical blocks other places, or none. `changes` are in logical order.
+    pub(crate) fn replace(&mut self, changes: &[(u32, Option<u64>)]) {
+        let mut runs: Vec<Run> = Vec::with_capacity(self.runs.len() + changes.len());
+        let mut next = 0;
+        for run in &self.runs {
+            let mut start = run.logical;
+            while let Some((logical, _)) = changes.get(next).filter(|(at, _)| *at < run.end()) {
+                if *logical > start {
+                    runs.push(run.logicals(start..*logical));
+                }
+                start = start.max(logical.saturating_add(1));
+                next += 1;
+            }
+            if start < run.end() {
+                runs.push(run.logicals(start..run.end()));
+            }
+        }
+        runs.extend(changes.iter().filter_map(|(logical, to)| {
+            Some(Run { logical: *logical, physical: (*to)?, len: 1, written: true })
+        }));
+        runs.sort_by_key(|run| run.logical);
+        self.runs.clear();
+        runs.into_iter().for_each(|run| push(&mut self.runs, run));
+    }
+
     /// Where blocks for this map may be: pointers have 32 bits.
     pub(crate) fn node_range(&self, volume: &Volume) -> Range<u64> {
         let mut within = volume.geometry.block_range();
@@ -200,11 +237,21 @@ impl Mapping {
                     .take(OCCUPIED_MAX),
             );
         }
-        self.lost.push(part.logical..part.end());
+        self.add_lost(part.logical..part.end());
     }
 }
 
 impl Run {
+    /// The part of the run with these logical blocks.
+    fn logicals(&self, part: Range<u32>) -> Run {
+        Run {
+            logical: part.start,
+            physical: self.physical + u64::from(part.start - self.logical),
+            len: part.end - part.start,
+            written: self.written,
+        }
+    }
+
     /// The part of the run that lies in `blocks`.
     fn part(&self, blocks: &Range<u64>) -> Run {
         let skip = fits_u32(blocks.start - self.physical);
@@ -231,19 +278,43 @@ fn push(runs: &mut Vec<Run>, run: Run) {
     }
 }
 
-/// Limits how many nodes all maps together may read, so that a forged volume cannot make the walk
-/// endless.
-pub(crate) struct Budget(u64);
+/// Limits how many nodes the scan reads for all maps together, and how many blocks they map, so
+/// that a forged volume cannot make the walks endless. What the scan has read is read again without
+/// a limit: it is known to be small enough.
+pub(crate) struct Budget {
+    nodes: u64,
+    blocks: u64,
+    scans: bool,
+}
 
 impl Budget {
-    /// Enough for every map of a sound volume, several times over.
+    /// Enough for every map of a sound volume, many times over.
     pub(crate) fn of(volume: &Volume) -> Budget {
-        Budget(volume.geometry.blocks_count().saturating_mul(4).saturating_add(65_536))
+        let all = volume.geometry.blocks_count().saturating_mul(16);
+        Budget {
+            nodes: all.saturating_add(1 << 16),
+            blocks: all.saturating_add(1 << 26),
+            scans: true,
+        }
+    }
+
+    /// Ends the scan.
+    pub(crate) fn end_scan(&mut self) {
+        self.scans = false;
     }
 
     fn take(&mut self) -> bool {
-        self.0 = self.0.saturating_sub(1);
-        self.0 > 0
+        if self.scans {
+            self.nodes = self.nodes.saturating_sub(1);
+        }
+        self.nodes > 0 || !self.scans
+    }
+
+    fn take_blocks(&mut self, blocks: u64) -> bool {
+        if self.scans {
+            self.blocks = self.blocks.saturating_sub(blocks);
+        }
+        self.blocks > 0 || !self.scans
     }
 }
 
@@ -287,6 +358,11 @@ pub(crate) fn read(
     }
     let mut map = reader.map;
     map.settle(volume, own);
+    if !budget.take_blocks(map.blocks()) {
+        map.damaged = true;
+        map.add_lost(0..map.end());
+        map.runs.clear();
+    }
     Ok(map)
 }
 
@@ -363,7 +439,7 @@ impl Reader<'_> {
         let wrong = depth.is_some_and(|depth| depth != own_depth) || own_depth > DEPTH_MAX;
         if wrong || !magic && !only_magic_is_wrong(header, bytes.len(), depth) {
             self.map.damaged = true;
-            self.map.lost.push(keys);
+            self.map.add_lost(keys);
             return Ok(());
         }
         if !is_root
@@ -437,18 +513,21 @@ impl Reader<'_> {
         let all = self.volume.geometry.blocks_count();
         if physical >= all {
             self.map.damaged = true;
-            self.map.lost.push(logical..logical + len);
+            self.map.add_lost(logical..logical + len);
             return;
         }
         // The length is wrong, not the start: no more than the size needs.
         let mut len = len;
         if physical + u64::from(len) > all {
             self.map.damaged = true;
-            self.map.lost.push(logical..logical + len);
+            self.map.add_lost(logical..logical + len);
             len = len.min(self.size.saturating_sub(logical));
             if len == 0 {
                 return;
             }
+        }
+        if self.is_full() {
+            return;
         }
         self.map.runs.push(Run { logical, physical, len, written });
     }
@@ -465,7 +544,7 @@ impl Reader<'_> {
         let child = u64::from(raw.ei_leaf_lo.get()) | u64::from(raw.ei_leaf_hi.get()) << 32;
         let Some(bytes) = self.node(child)? else {
             self.map.damaged = true;
-            self.map.lost.push(keys);
+            self.map.add_lost(keys);
             return Ok(());
         };
         let seed = self.seed;
@@ -485,6 +564,13 @@ impl Reader<'_> {
             false => keys,
         };
         self.extents(&bytes, Some(depth - 1), keys.start..keys.end.max(keys.start), false)
+    }
+
+    /// Whether the map has more runs than the volume has blocks: it cannot be legal.
+    fn is_full(&mut self) -> bool {
+        let full = self.map.runs.len() as u64 >= self.volume.geometry.blocks_count();
+        self.map.damaged |= full;
+        full
     }
 
     /// The bytes of a block with a part of the map, if it may be one.
@@ -533,7 +619,10 @@ impl Reader<'_> {
                 if inside && self.map.occupied.len() < OCCUPIED_MAX {
                     self.map.occupied.push((fits_u32(logical), physical));
                 }
-                self.map.lost.push(lost);
+                self.map.add_lost(lost);
+                return Ok(());
+            }
+            if self.is_full() {
                 return Ok(());
             }
             push(
@@ -544,7 +633,7 @@ impl Reader<'_> {
         }
         let Some(bytes) = self.node(u64::from(pointer))? else {
             self.map.damaged = true;
-            self.map.lost.push(lost);
+            self.map.add_lost(lost);
             return Ok(());
         };
         self.map.nodes.push(u64::from(pointer));

@@ -86,6 +86,8 @@ pub(super) struct Mend<'m> {
     encrypted: bool,
     folds: Option<CaseFold>,
     seen: HashSet<Vec<u8>>,
+    /// The last number that was added to a name that many files have.
+    renamed: u32,
     overflow: Vec<Entry>,
 }
 
@@ -111,7 +113,7 @@ impl<'m> Mend<'m> {
             false => None,
         };
         let (seen, overflow) = (HashSet::new(), Vec::new());
-        Mend { volume, table, names, hints, dir, encrypted, folds, seen, overflow }
+        Mend { volume, table, names, hints, dir, encrypted, folds, seen, renamed: 0, overflow }
     }
 
     /// Entries that found no place.
@@ -235,7 +237,9 @@ impl<'m> Mend<'m> {
             {
                 return Fate::Goes;
             }
-            entry.name = renamed(&stored, tries);
+            // After a few tries, numbers are not tried twice: many names may be equal.
+            self.renamed += u32::from(tries >= 8);
+            entry.name = renamed(&stored, if tries < 8 { tries } else { 8 + self.renamed });
             tries += 1;
             self.volume.report.add_file(Class::NameChanged, entry.ino);
         }

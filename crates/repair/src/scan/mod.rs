@@ -27,6 +27,8 @@ use std::collections::BTreeMap;
 
 /// Bytes of a table that are read at a time.
 const PIECE: usize = 256 << 10;
+/// How many attribute blocks are kept in memory.
+const AREAS_MAX: usize = 1 << 16;
 /// How often marks of unused inodes may rise.
 const RAISES_MAX: usize = 64;
 
@@ -125,6 +127,9 @@ impl Table {
     /// The attributes in a block; `None` if it holds none.
     pub(crate) fn area(&mut self, volume: &Volume, block: u64) -> Result<Option<&Area>> {
         if !self.areas.contains_key(&block) {
+            if self.areas.len() >= AREAS_MAX {
+                self.areas.clear();
+            }
             let usable = volume.is_usable(block);
             let area = if usable { attributes::in_block(volume, block)? } else { None };
             self.areas.insert(block, area);
@@ -141,14 +146,20 @@ impl Table {
 /// Reads and judges every inode.
 pub(crate) fn run(volume: &mut Volume) -> Result<Table> {
     let mut table = Table::new(volume);
+    read(volume, &mut table)?;
+    table.budget.end_scan();
+    Ok(table)
+}
+
+fn read(volume: &mut Volume, table: &mut Table) -> Result<()> {
     let orphans = census::orphans(volume)?;
     let mut doubtful = Vec::new();
     for group in 0..volume.groups.len() {
         let mark = table.marks[group];
-        slots(volume, &mut table, group, 0..mark, &mut doubtful, &orphans)?;
+        slots(volume, table, group, 0..mark, &mut doubtful, &orphans)?;
     }
     for _ in 0..RAISES_MAX {
-        let raised = census::raise(volume, &mut table)?;
+        let raised = census::raise(volume, table)?;
         if raised.is_empty() {
             break;
         }
@@ -156,27 +167,27 @@ pub(crate) fn run(volume: &mut Volume) -> Result<Table> {
             let start = slots_to_read.start;
             table.marks[group] = slots_to_read.end;
             volume.report.add(Class::Counts);
-            slots(volume, &mut table, group, start..slots_to_read.end, &mut doubtful, &orphans)?;
+            slots(volume, table, group, start..slots_to_read.end, &mut doubtful, &orphans)?;
         }
     }
     if doubtful.is_empty() {
-        return Ok(table);
+        return Ok(());
     }
     // Directories first: their names are evidence about the others.
-    let evidence = census::gather(volume, &mut table, &doubtful)?;
+    let evidence = census::gather(volume, table, &doubtful)?;
     let (dirs, others): (Vec<u32>, Vec<u32>) = doubtful
         .into_iter()
         .partition(|ino| evidence.get(ino).is_some_and(|one| one.looks_like_directory));
     let more = !dirs.is_empty();
     let nothing = Evidence::default();
     for ino in &dirs {
-        judge::doubtful(volume, &mut table, *ino, evidence.get(ino).unwrap_or(&nothing))?;
+        judge::doubtful(volume, table, *ino, evidence.get(ino).unwrap_or(&nothing))?;
     }
-    let evidence = if more { census::gather(volume, &mut table, &others)? } else { evidence };
+    let evidence = if more { census::gather(volume, table, &others)? } else { evidence };
     for ino in &others {
-        judge::doubtful(volume, &mut table, *ino, evidence.get(ino).unwrap_or(&nothing))?;
+        judge::doubtful(volume, table, *ino, evidence.get(ino).unwrap_or(&nothing))?;
     }
-    Ok(table)
+    Ok(())
 }
 
 /// Judges the sound inodes among slots of a group and notes the doubtful ones.

@@ -143,7 +143,10 @@ fn resolve(
 ) -> Result<Group> {
     let copies = copies(volume, nr)?;
     let mut guesses = guesses(volume, nr, groups);
-    guesses.extend(searched(volume, nr)?);
+    // The search reads a whole group, so it has to be needed.
+    if !is_proven(volume, nr, &own, &copies)? {
+        guesses.extend(searched(volume, nr)?);
+    }
     let candidates: Vec<&GroupDesc> =
         std::iter::once(&own).chain(&copies).chain(&guesses).collect();
     let table_blocks = u64::from(volume.geometry.itable_blocks());
@@ -200,6 +203,24 @@ fn resolve(
         inode_bitmap_lost: inode_bitmap.is_none(),
         table_lost,
     })
+}
+
+/// Whether the table of a descriptor or of one of its copies verifies.
+fn is_proven(volume: &Volume, nr: GroupNr, own: &GroupDesc, copies: &[GroupDesc]) -> Result<bool> {
+    let table = u64::from(volume.geometry.itable_blocks());
+    for desc in std::iter::once(own).chain(copies) {
+        let at = desc.inode_table.0;
+        let inside = at > 0 && volume.geometry.holds(desc.inode_table, table);
+        let verifies = inside
+            && match volume.checksums.seed() {
+                Some(_) => verified(volume, nr, at)? > 0,
+                None => nr.0 != 0 || has_root(volume, at)?,
+            };
+        if verifies {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Whether a block looks like a bitmap of a group: the padding is set, and so are the bits of what
