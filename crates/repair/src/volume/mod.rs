@@ -65,7 +65,8 @@ impl Volume {
         mut report: Report,
     ) -> Result<Volume> {
         let superblock::Found { raw, mut sb } = superblock::find(&**overlay, group, &mut report)?;
-        if superblock::settle(&mut sb) {
+        let reserved = superblock::settle_reserved(&**overlay, &mut sb)?;
+        if superblock::settle(&mut sb) || reserved {
             report.add(Class::Superblock);
         }
         let mut volume = Volume {

@@ -15,7 +15,7 @@ use extant_blockdev::BlockDevice;
 use extant_ondisk::bitmap::{self, Kind};
 use extant_ondisk::features::{Compat, Incompat, RoCompat};
 use extant_ondisk::geometry::Geometry;
-use extant_ondisk::group_desc::GroupDesc;
+use extant_ondisk::group_desc::{GroupDesc, checksum_is_right};
 use extant_ondisk::superblock::{
     RawSuperblock, SUPERBLOCK_MAGIC, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
 };
@@ -104,12 +104,9 @@ pub(crate) fn find(
     }
     let mut raw = primary.clone();
     let fits = |sb: &Superblock| sb.check_device(device.len(), Site::NOWHERE).is_ok();
-    if let Some(other) = with_fewer_inodes(&raw)
-        && let Ok(sb) = judge(device, &other)
-        && bitmap_fits(device, &sb, Kind::Inode)?
-    {
+    if let Some(found) = as_counted(device, &raw)? {
         report.add(Class::Superblock);
-        return Ok(Found { raw: other, sb });
+        return Ok(found);
     }
     let made = made_legal(&mut raw).filter(fits).or_else(|| {
         // The number of blocks is wrong: perhaps the volume fills its device.
@@ -296,15 +293,53 @@ fn merged(primary: &RawSuperblock, copy: Found) -> Found {
     Found { raw, sb }
 }
 
-/// The superblock with as many inodes in each group as their total says, if that is fewer.
-fn with_fewer_inodes(raw: &RawSuperblock) -> Option<RawSuperblock> {
-    let sb = raw.parse(Site::NOWHERE).ok()?;
-    let groups = sb.groups_count().filter(|groups| *groups > 0)?;
+/// The superblock with as many inodes in each group as their total says, if the padding of the
+/// bitmap says so, too: of two numbers that fit it, the smaller is right.
+fn as_counted(device: &dyn BlockDevice, raw: &RawSuperblock) -> Result<Option<Found>> {
+    let Ok(sb) = raw.parse(Site::NOWHERE) else { return Ok(None) };
+    let Some(groups) = sb.groups_count().filter(|groups| *groups > 0) else { return Ok(None) };
     let per_group = sb.inodes_count / groups;
-    let fewer = sb.inodes_count.is_multiple_of(groups) && per_group < sb.inodes_per_group;
-    let mut raw = raw.clone();
-    raw.s_inodes_per_group = per_group.into();
-    fewer.then_some(raw)
+    if !sb.inodes_count.is_multiple_of(groups) || per_group == sb.inodes_per_group {
+        return Ok(None);
+    }
+    let mut counted = raw.clone();
+    counted.s_inodes_per_group = per_group.into();
+    let Ok(found) = judge(device, &counted) else { return Ok(None) };
+    if !bitmap_fits(device, &found, Kind::Inode)? {
+        return Ok(None);
+    }
+    let other_fits = match made_legal(&mut raw.clone()) {
+        Some(other) => bitmap_fits(device, &other, Kind::Inode)?,
+        None => false,
+    };
+    let right = per_group < sb.inodes_per_group || !other_fits;
+    Ok(right.then_some(Found { raw: counted, sb: found }))
+}
+
+/// Lowers the number of reserved descriptor blocks if the bitmaps and the inode table of the first
+/// group lie in them.
+pub(crate) fn settle_reserved(device: &dyn BlockDevice, sb: &mut Superblock) -> Result<bool> {
+    let group = GroupNr(0);
+    let Ok(geometry) = Geometry::new(sb) else { return Ok(false) };
+    let (Some(base), Some((k, offset))) = (geometry.base_blocks(group), geometry.desc_place(group))
+    else {
+        return Ok(false);
+    };
+    let Some(block) = geometry.desc_block(k) else { return Ok(false) };
+    let mut bytes = vec![0; sb.block_size.bytes()];
+    device.read_at(sb.block_size.start_of(block), &mut bytes)?;
+    let Some(bytes) = bytes.get(offset..offset + geometry.desc_size()) else { return Ok(false) };
+    let desc = GroupDesc::parse(bytes);
+    let reserved = u64::from(sb.reserved_gdt_blocks);
+    let start = base.end.saturating_sub(reserved);
+    let places = [desc.block_bitmap.0, desc.inode_bitmap.0, desc.inode_table.0];
+    let first = places.into_iter().min().unwrap_or(0);
+    let inside = places.iter().all(|place| (start..base.end).contains(place));
+    if !inside || !checksum_is_right(bytes, group, &sb.checksums()) {
+        return Ok(false);
+    }
+    sb.reserved_gdt_blocks = u16::try_from(first - start).unwrap_or(0);
+    Ok(true)
 }
 
 /// Whether a bitmap of a volume of one group has as many bits as the superblock says: those past

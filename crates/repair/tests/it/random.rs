@@ -36,7 +36,7 @@ pub const VOLUMES: &[(&str, &str, bool)] = &[
 /// Seeds that once failed, run besides the others.
 const ONCE_FAILED: &[u64] = &[
     2881, 2893, 3191, 3240, 4395, 4949, 5788, 7107, 7559, 8067, 8391, 9738, 9816, 11998, 12162,
-    12372, 13052, 13650, 17492, 18236, 20647, 23349, 23913,
+    12372, 13052, 13650, 17492, 18236, 20647, 23349, 23913, 24075, 25978, 27425,
 ];
 
 /// The bit of e2fsck's exit status that says that it could not do its work.
