@@ -241,6 +241,7 @@ fn empty(
 ) -> Result<()> {
     edit::append(volume, table, usage, dir, Some(Ino::ROOT.get()))?;
     volume.report.add_file(Class::Directory, dir);
+    volume.report.add_file(Class::NameLost, dir);
     names.dotdots.insert(dir, Ino::ROOT.get());
     Ok(())
 }

@@ -237,7 +237,7 @@ fn internal(
             let counts = word(slot, 0x1C) != 0 || half(slot, 0x74) != 0;
             let mapped = half(slot, 0x1A) != 0 || counts || word(slot, 0x28) != 0;
             match ino {
-                3 | 4 | 8 => mapped,
+                3 | 4 | 8 => mapped || parsed.is_none(),
                 7 => mapped || half(slot, 0) != 0,
                 _ => half(slot, 0) != 0 || mapped,
             }
