@@ -48,12 +48,19 @@ pub fn plan(
         Err(Error::Unsupported { feature }) => return Err(Error::Unsupported { feature }),
         Err(_) => None,
     };
-    let is_clean = first.as_ref().is_some_and(|found| found.clean && !found.recovered);
-    if is_clean && options.backup.is_none() {
+    // A note may say something of which e2fsck makes an error.
+    let is_sound = |found: &check::Report| found.findings.is_empty() && !found.recovered;
+    if first.as_ref().is_some_and(is_sound) && options.backup.is_none() {
         return Ok(Plan::new(overlay, Report::default(), true, Vec::new()));
     }
     let mut volume = Volume::open(&overlay, options.backup, options.now, Report::default())?;
-    refuse_unknown(&volume)?;
+    match refuse_unknown(&volume) {
+        // Only a check knows these structures, and it found no error.
+        Err(Error::Unsupported { .. }) if first.as_ref().is_some_and(|found| found.clean) => {
+            return Ok(Plan::new(overlay, Report::default(), true, Vec::new()));
+        }
+        other => other?,
+    }
     volume.load_groups()?;
     replay::run(&mut volume)?;
     let mut report = std::mem::take(&mut volume.report);

@@ -2,7 +2,7 @@
 
 use crate::common::{assert_clean, built, fail, run, succeed};
 use std::fs;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
@@ -25,6 +25,13 @@ fn lossy() -> tempfile::TempDir {
 
 fn bytes(dir: &Path) -> Vec<u8> {
     fs::read(dir.join("a.img")).unwrap()
+}
+
+/// Runs a command that shows its plan and then fails. Returns what is on standard error.
+fn fail_with_plan(dir: &Path, status: i32, args: &[&str]) -> String {
+    let (code, _, err) = run(dir, args);
+    assert_eq!(code, status, "{err}");
+    err
 }
 
 /// As [`run`], without an error.
@@ -67,10 +74,18 @@ fn the_plan_changes_nothing_and_the_repair_can_be_undone() {
 
     succeed(path, &["repair", "--undo", "a.img.repair", "a.img"]);
     assert!(bytes(path) == before);
-    let refused = fail(path, 8, &["repair", "--yes", "a.img"]);
+    // The side file of an earlier repair stays; a new one has another name.
+    let shown = exits(path, 1, &["repair", "--yes", "a.img"]);
+    assert!(shown.ends_with("--undo a.img.repair.1 takes it back\n"), "{shown}");
+    succeed(path, &["repair", "--undo", "a.img.repair.1", "a.img"]);
+    assert!(bytes(path) == before);
+    let mode = fs::metadata(path.join("a.img.repair")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let taken = ["repair", "--yes", "--side-file", "a.img.repair", "a.img"];
+    let refused = fail_with_plan(path, 8, &taken);
     assert!(refused.contains("a.img.repair: the side file of an earlier repair"), "{refused}");
     exits(path, 1, &["repair", "--yes", "--side-file", "side", "a.img"]);
-    assert!(bytes(path) == after, "the same damage gives the same repair");
+    assert_clean(&path.join("a.img"));
     // Bytes that were changed since are not overwritten.
     let image = fs::File::options().write(true).open(path.join("a.img")).unwrap();
     image.write_all_at(b"later", 1024 + 0x78).unwrap();

@@ -2,10 +2,10 @@
 
 use crate::repairs::plan_of;
 use extant::MemoryDevice;
-use extant_base::ByteOffset;
+use extant_base::{ByteOffset, IoOp};
 use extant_blockdev::BlockDevice;
-use extant_repair::{Plan, SideFile, SideState};
-use extant_testdev::Recorder;
+use extant_repair::{Plan, SideFile, SideState, Stage};
+use extant_testdev::{Faulty, Recorder};
 use extant_testkit::e2fsprogs::mke2fs;
 use extant_testkit::require;
 use extant_testkit::rng::Rng;
@@ -76,6 +76,40 @@ fn a_repair_cut_anywhere_is_completed_or_taken_back() {
 }
 
 #[test]
+fn the_stage_says_in_which_direction_to_continue() {
+    require!(E2fsprogs);
+    let bytes = damaged();
+    let plan = planned(&bytes);
+    let scratch = Scratch::new();
+    let path = scratch.file("side");
+    let side = SideFile::create(&path, &plan).unwrap();
+    let stage = || SideFile::open(&path).unwrap().stage();
+    assert_eq!(stage(), Stage::Planned);
+    let home = Faulty::new(MemoryDevice::from_bytes(&bytes));
+    home.fail_from(IoOp::Write, 3);
+    side.apply(&home).unwrap_err();
+    assert_eq!(stage(), Stage::Applying);
+    // What a failed flush lost may read as written.
+    home.heal();
+    home.fail_from(IoOp::Flush, 0);
+    side.apply(&home).unwrap_err();
+    assert_eq!(stage(), Stage::Applying);
+    home.heal();
+    let writes = home.count(IoOp::Write);
+    side.apply(&home).unwrap();
+    assert!(home.count(IoOp::Write) > writes + 1, "all rows are written again");
+    assert_eq!(stage(), Stage::Applied);
+    home.heal();
+    home.fail_from(IoOp::Write, 3);
+    side.undo(&home).unwrap_err();
+    assert_eq!(stage(), Stage::Undoing);
+    home.heal();
+    side.undo(&home).unwrap();
+    assert_eq!(stage(), Stage::Undone);
+    assert!(content(home.inner()) == bytes);
+}
+
+#[test]
 fn a_side_file_of_another_volume_changes_nothing() {
     require!(E2fsprogs);
     let bytes = damaged();
@@ -87,8 +121,15 @@ fn a_side_file_of_another_volume_changes_nothing() {
     other[row + 1] ^= 0x0F;
     let found = side.progress(&MemoryDevice::from_bytes(&other)).unwrap();
     assert!(matches!(found, SideState::Foreign { .. }), "{found:?}");
-    let found = side.progress(&MemoryDevice::from_bytes(&bytes[..bytes.len() - 1024])).unwrap();
+    let changed = MemoryDevice::from_bytes(&other);
+    side.apply(&changed).unwrap_err();
+    side.undo(&changed).unwrap_err();
+    assert!(content(&changed) == other);
+    let short = MemoryDevice::from_bytes(&bytes[..bytes.len() - 1024]);
+    let found = side.progress(&short).unwrap();
     assert!(matches!(found, SideState::Foreign { .. }), "{found:?}");
+    side.apply(&short).unwrap_err();
+    assert!(content(&short) == bytes[..bytes.len() - 1024]);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::view::View;
 use extant_base::narrow::len_u32;
 use extant_base::{BlockNr, Error, Ino, Site, What};
 use extant_ondisk::block_map::{DIRECT, pointers};
-use extant_ondisk::extent::{ExtentNode, ExtentState, NodeRules};
+use extant_ondisk::extent::{ExtentNode, ExtentState, NodeRules, capacity};
 use extant_ondisk::inode::I_BLOCK_SIZE;
 
 /// Blocks that are adjacent in the file and on the volume.
@@ -81,6 +81,10 @@ impl Walk<'_, '_> {
             Ok(node) => node,
             Err(error) => return self.sink.wrong(error),
         };
+        // No writer stores less, except two entries for the checksum; e2fsck clears such a node.
+        if node.max() + 2 < usize::from(capacity(bytes.len())) {
+            self.view.error(What::ExtentHeader, at);
+        }
         for extent in node.extents() {
             let run = Run {
                 logical: extent.logical.0,
