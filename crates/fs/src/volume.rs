@@ -18,6 +18,7 @@ use crate::context::{Context, ContextOptions};
 use crate::space::{Space, SpaceOptions};
 use crate::state::bounce::Chunks;
 use crate::state::checksum_file::ChecksumFile;
+use crate::state::closed_files::ClosedFiles;
 use crate::state::inode::InodeTable;
 use crate::state::inode::orphans::Orphans;
 use crate::state::quota::{Quota, QuotaPolicy};
@@ -25,7 +26,7 @@ use crate::state::shared_xattrs::SharedXattrs;
 use extant_base::lock::{Mutex, Rank};
 use extant_base::{BlockSize, Error, GroupNr, Result};
 use extant_blockdev::BlockDevice;
-use extant_journal::{CacheOptions, CommitPoint, Journal, JournalOptions, Log, LogMap, LogRun};
+use extant_journal::{CacheOptions, Journal, JournalOptions, Log, LogMap, LogRun};
 use extant_ondisk::byte_log::BATCH_BYTES;
 use extant_ondisk::checksum::Checksums;
 use extant_ondisk::features::{Compat, Incompat, RoCompat};
@@ -119,9 +120,8 @@ pub(crate) struct Volume {
     context: Arc<Context>,
     /// Which blocks and inodes are free.
     space: Space,
-    /// The last commit point that includes the map or size of a file that was written back after it
-    /// was closed.
-    closed_commit_point: Mutex<Option<CommitPoint>>,
+    /// Until which commit point closed files have changed.
+    closed_files: ClosedFiles,
     /// Inodes in use.
     inodes: InodeTable,
     /// The number of blocks that never hold data, once they were counted.
@@ -233,7 +233,7 @@ impl Volume {
         };
         Volume {
             space: Space::new(Arc::clone(&context), space_options),
-            closed_commit_point: Mutex::new(Rank::Leaf, None),
+            closed_files: ClosedFiles::default(),
             inodes: InodeTable::new(options.inodes),
             overhead: OnceLock::new(),
             shared_xattrs: SharedXattrs::new(),
@@ -342,10 +342,9 @@ impl Volume {
         &self.chunks
     }
 
-    /// The last commit point that includes the map or size of a file that was written back after it
-    /// was closed.
-    pub(crate) fn closed_commit_point(&self) -> &Mutex<Option<CommitPoint>> {
-        &self.closed_commit_point
+    /// Until which commit point closed files have changed.
+    pub(crate) fn closed_files(&self) -> &ClosedFiles {
+        &self.closed_files
     }
 
     /// The number of blocks that never hold data, once they were counted.

@@ -121,18 +121,15 @@ impl Filesystem {
         Ok(())
     }
 
-    /// Writes back the dirty bytes that files had when one of their openings was closed, and
-    /// commits the metadata that is needed to read them. The next sync of any file makes them
-    /// durable. A file that has been open without a break since its last change is not written.
+    /// Writes back the dirty bytes that files had when one of their openings was closed. The next
+    /// sync of any file or directory commits what is needed to read them and makes them durable. A
+    /// file that has been open without a break since its last change is not written.
     ///
     /// This is for mount servers. The kernel does not pass a program's `sync_file_range` on to
     /// them, and a program that later syncs one file expects the bytes of all of them to be
     /// durable. An error in one file is returned by the next sync of that file.
-    ///
-    /// # Errors
-    /// `Device`, `Aborted`: the commit failed.
-    pub fn sync_closed_files(&self) -> Result<()> {
-        self.volume().context().recording_errors(|| self.volume().mount_state().sync_closed_files())
+    pub fn write_back_closed_files(&self) {
+        self.volume().mount_state().write_back_closed_files();
     }
 
     /// Discards free space, as `fstrim` does: tells the device about every free run of at least

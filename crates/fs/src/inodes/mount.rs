@@ -36,8 +36,11 @@ impl MountState<'_> {
     /// Errors and locks as [`MountState::sync`].
     pub(crate) fn sync_names(self) -> Result<()> {
         let context = self.volume.context();
-        if context.fast_commits() && self.volume.journal().is_all_recorded() {
-            return Ok(());
+        if context.fast_commits() {
+            self.commit_closed_files()?;
+            if self.volume.journal().is_all_recorded() {
+                return Ok(());
+            }
         }
         context.recording_errors(|| {
             if context.is_open_to_write() {

@@ -2,6 +2,7 @@
 
 pub(crate) mod bounce;
 pub(crate) mod checksum_file;
+pub(crate) mod closed_files;
 pub(crate) mod file_cache;
 pub(crate) mod inode;
 pub(crate) mod quota;

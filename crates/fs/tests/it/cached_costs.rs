@@ -40,6 +40,37 @@ fn an_append_and_a_sync_cost_what_they_cost_without_the_cache() {
     judge(&*device);
 }
 
+/// As a mount does before each fsync.
+#[test]
+fn closed_files_and_a_sync_of_another_one_share_a_commit() {
+    for options in ["-b 4096", "-b 4096 -O fast_commit"] {
+        let (device, fs) = counted(64, options, 16);
+        let (closed, file) = (new_file(&fs, "closed"), new_file(&fs, "f"));
+        leave_front_of_log(&file);
+        drop(closed);
+        for _ in 0..3 {
+            let sync = before_data_expires(|| {
+                fs.open_file("closed").unwrap().append(&[1; 4096]).unwrap();
+                file.append(&[2; 4096]).unwrap();
+                costs(&device, || {
+                    fs.write_back_closed_files();
+                    file.sync_all().unwrap();
+                })
+            });
+            assert_eq!((sync.fua_writes, sync.flushes), (1, 1), "{options}: {sync:?}");
+            let again = costs(&device, || {
+                fs.write_back_closed_files();
+                fs.open_file("closed").unwrap().sync_all().unwrap();
+                file.sync_all().unwrap();
+            });
+            assert_eq!((again.writes, again.flushes), (0, 0), "{options}: {again:?}");
+        }
+        drop(file);
+        fs.close().unwrap();
+        judge(&*device);
+    }
+}
+
 #[test]
 fn an_overwrite_and_a_sync_cost_one_write_of_its_blocks_and_a_flush() {
     let (device, fs) = counted(32, "-b 4096", 16);

@@ -432,7 +432,7 @@ fn data_of_closed_files_is_durable_after_a_sync_of_another_file() {
         let file = fs.open_file(path).unwrap();
         write(&file);
         drop(file);
-        fs.sync_closed_files().unwrap();
+        fs.write_back_closed_files();
         synced.sync_data().unwrap();
         let end = device.position();
         let plan = device.crash_plan(&base).samples(4).torn(0);

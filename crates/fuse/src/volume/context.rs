@@ -86,16 +86,15 @@ impl Context {
         self.made(done)
     }
 
-    /// Called before a sync of one file: makes the bytes durable that programs wrote to files that
-    /// they have closed.
+    /// Called before a sync of one file: writes back the bytes that programs wrote to files that
+    /// they have closed. The sync then makes them durable, too.
     ///
     /// The kernel has already sent those bytes, so its `sync_file_range` finds nothing to do and
     /// does not reach the server. A program that calls it for many files and then syncs one file
     /// (git with `core.fsyncMethod=batch`) expects all of them to be durable.
-    pub(super) fn sync_handed_over(&self) -> Answer<()> {
-        match self.fs.is_read_only() {
-            true => Ok(()),
-            false => self.fs.sync_closed_files().map_err(errno),
+    pub(super) fn write_back_handed_over(&self) {
+        if !self.fs.is_read_only() {
+            self.fs.write_back_closed_files();
         }
     }
 }

@@ -290,7 +290,7 @@ impl Operations for Volume {
         handle: Option<HandleId>,
         data_only: bool,
     ) -> Answer<()> {
-        self.context.sync_handed_over()?;
+        self.context.write_back_handed_over();
         self.files.with(node, handle, |file| match data_only {
             true => file.sync_data(),
             false => file.sync_all(),
@@ -298,7 +298,7 @@ impl Operations for Volume {
     }
 
     fn sync_dir(&self, _: &Caller, node: NodeId, data_only: bool) -> Answer<()> {
-        self.context.sync_handed_over()?;
+        self.context.write_back_handed_over();
         let node = self.context.node(node)?;
         match data_only {
             true => node.sync_data(),

@@ -13,6 +13,18 @@ pub struct CommitPoint {
     pub nr: u64,
 }
 
+impl CommitPoint {
+    /// Whether this point comes after `other`.
+    pub fn is_later(self, other: CommitPoint) -> bool {
+        self.tid.is_after(other.tid) || self.tid == other.tid && self.nr > other.nr
+    }
+
+    /// The later of the two points.
+    pub fn later(self, other: CommitPoint) -> CommitPoint {
+        if other.is_later(self) { other } else { self }
+    }
+}
+
 /// The last handle whose changes are recorded by fast commits, and its transaction.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RecordedMark {

@@ -8,6 +8,9 @@
 //!   before that, dirty folios are written back
 //! ```
 //!
+//! On a mount, the dirty folios of closed files are written back, too. One commit serves them and
+//! the file: the sync waits for the later of the two commit points.
+//!
 //! A file with the flag `SYNC` is made durable in this way after each change of it, before the
 //! changing call returns. So is each change of names in a directory with `SYNC` or `DIRSYNC`.
 
@@ -20,17 +23,19 @@ use extant_journal::CommitPoint;
 use std::sync::atomic::Ordering;
 
 impl FileIo<'_> {
-    /// Commits the last change of an inode, or flushes data that was written in place.
+    /// Commits the last change of an inode, and those of closed files that are due, or flushes
+    /// data that was written in place.
     pub(crate) fn commit_inode(
         self,
         which: impl Fn(&mut Synced) -> &mut Option<CommitPoint>,
     ) -> Result<()> {
         let mut synced = self.inode.read().synced;
         match *which(&mut synced) {
-            Some(point) if !self.volume.journal().is_off() => self
-                .volume
-                .context()
-                .recording_abort(self.volume.journal().commit_with_data(point, Some(self.volume))),
+            Some(point) if !self.volume.journal().is_off() => {
+                let due = self.volume.closed_files().due();
+                let point = due.map_or(point, |due| point.later(due));
+                self.volume.mount_state().commit_point(point)
+            }
             _ => {
                 self.volume.context().recording_abort(self.volume.journal().sync())?;
                 let now = self.volume.journal().durable_point();
@@ -43,8 +48,13 @@ impl FileIo<'_> {
 }
 
 impl MountState<'_> {
-    /// See [`Filesystem::sync_closed_files`](crate::Filesystem::sync_closed_files).
-    pub(crate) fn sync_closed_files(self) -> Result<()> {
+    fn commit_point(self, point: CommitPoint) -> Result<()> {
+        let done = self.volume.journal().commit_with_data(point, Some(self.volume));
+        self.volume.context().recording_abort(done)
+    }
+
+    /// See [`Filesystem::write_back_closed_files`](crate::Filesystem::write_back_closed_files).
+    pub(crate) fn write_back_closed_files(self) {
         let dirty = self.volume.page_cache().map(|cache| cache.dirty_files());
         for file in dirty.into_iter().flatten() {
             let Some(inode) = self.volume.inode_table().find(file.ino()) else { continue };
@@ -55,13 +65,15 @@ impl MountState<'_> {
                 file.note_error(&error);
             }
         }
-        let point = *self.volume.closed_commit_point().lock();
-        match point {
+        self.volume.closed_files().make_due();
+    }
+
+    /// Commits the changes of closed files that are due. A fast commit may do that.
+    pub(crate) fn commit_closed_files(self) -> Result<()> {
+        match self.volume.closed_files().due() {
             Some(point) if !self.is_durable(point) => {
                 self.volume.context().announce()?;
-                self.volume.context().recording_abort(
-                    self.volume.journal().commit_with_data(point, Some(self.volume)),
-                )
+                self.commit_point(point)
             }
             _ => Ok(()),
         }
@@ -75,17 +87,16 @@ impl FileIo<'_> {
         {
             return;
         }
-        let Some(point) = self.inode.read().synced.content else { return };
-        let mut last = self.volume.closed_commit_point().lock();
-        if last.is_none_or(|last| is_later(point, last)) {
-            *last = Some(point);
+        let content = self.inode.read().synced.content;
+        if let Some(point) = content {
+            self.volume.closed_files().note(point);
         }
     }
 }
 
 impl MountState<'_> {
     fn is_durable(self, point: CommitPoint) -> bool {
-        self.volume.journal().is_off() || !is_later(point, self.volume.journal().durable_point())
+        self.volume.journal().is_off() || !point.is_later(self.volume.journal().durable_point())
     }
 }
 
@@ -121,8 +132,4 @@ impl MountState<'_> {
             false => Ok(()),
         }
     }
-}
-
-fn is_later(point: CommitPoint, other: CommitPoint) -> bool {
-    point.tid.is_after(other.tid) || point.tid == other.tid && point.nr > other.nr
 }
