@@ -132,6 +132,16 @@ impl Filesystem {
         self.volume().mount_state().write_back_closed_files();
     }
 
+    /// Writes back the dirty bytes of all files, if they are at most `most` bytes. Otherwise it
+    /// does nothing. It does not flush: the bytes are on the device, and each file's next sync
+    /// commits what is needed to read them. An error in one file is returned by that file's next
+    /// sync.
+    ///
+    /// Use before the first of several syncs of different files: one commit then serves them.
+    pub fn write_back_up_to(&self, most: u64) {
+        self.volume().mount_state().write_back_up_to(most);
+    }
+
     /// Discards free space, as `fstrim` does: tells the device about every free run of at least
     /// `min` bytes in `range`, which is in bytes of the volume. Returns how many bytes were
     /// discarded.

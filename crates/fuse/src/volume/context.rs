@@ -9,6 +9,7 @@
 //! ```
 
 use super::nodes::Nodes;
+use super::sync_series::{MOST_BYTES, SyncSeries};
 use super::{VolumeOptions, errno};
 use crate::operations::{Answer, NodeId};
 use extant::{Filesystem, Node};
@@ -23,12 +24,13 @@ pub(super) struct Context {
     fs: Filesystem,
     options: VolumeOptions,
     nodes: Nodes,
+    syncs: SyncSeries,
 }
 
 impl Context {
     /// The context of `fs`, whose root directory is `root`.
     pub(super) fn new(fs: Filesystem, options: VolumeOptions, root: Node) -> Context {
-        Context { fs, options, nodes: Nodes::new(root) }
+        Context { fs, options, nodes: Nodes::new(root), syncs: SyncSeries::default() }
     }
 
     pub(super) fn fs(&self) -> &Filesystem {
@@ -84,6 +86,19 @@ impl Context {
             self.fs.sync_names().map_err(errno)?;
         }
         self.made(done)
+    }
+
+    /// The series of syncs that programs make.
+    pub(super) fn syncs(&self) -> &SyncSeries {
+        &self.syncs
+    }
+
+    /// Called before a sync of the file `node`: if syncs of other files probably follow, writes
+    /// those files back as well, so that one commit serves all of them.
+    pub(super) fn write_back_series(&self, node: NodeId) {
+        if self.syncs.note_sync(node) && !self.fs.is_read_only() {
+            self.fs.write_back_up_to(MOST_BYTES);
+        }
     }
 
     /// Called before a sync of one file: writes back the bytes that programs wrote to files that

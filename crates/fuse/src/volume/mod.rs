@@ -24,6 +24,7 @@ mod listing;
 mod names;
 mod nodes;
 mod stream;
+mod sync_series;
 mod xattrs;
 
 pub use accessed::AccessTimes;
@@ -280,6 +281,7 @@ impl Operations for Volume {
         bytes: &[u8],
         flags: WriteFlags,
     ) -> Answer<usize> {
+        self.context.syncs().note_write();
         self.context.retry_if_full(|| self.files.write(node, handle, offset, bytes, flags))
     }
 
@@ -290,6 +292,7 @@ impl Operations for Volume {
         handle: Option<HandleId>,
         data_only: bool,
     ) -> Answer<()> {
+        self.context.write_back_series(node);
         self.context.write_back_handed_over();
         self.files.with(node, handle, |file| match data_only {
             true => file.sync_data(),

@@ -8,3 +8,4 @@ mod mounted;
 #[path = "../parsers/mod.rs"]
 mod parsers;
 mod rig;
+mod sync_series;

@@ -53,19 +53,34 @@ impl MountState<'_> {
         self.volume.context().recording_abort(done)
     }
 
+    /// See [`Filesystem::write_back_up_to`](crate::Filesystem::write_back_up_to).
+    pub(crate) fn write_back_up_to(self, most: u64) {
+        let stats = self.volume.page_cache().map(|cache| cache.stats());
+        // What is in flight counts as well: the caller waits for a write-back in progress.
+        if stats.is_some_and(|stats| stats.dirty + stats.writing <= most) {
+            self.write_back_where(|_| true);
+        }
+    }
+
     /// See [`Filesystem::write_back_closed_files`](crate::Filesystem::write_back_closed_files).
     pub(crate) fn write_back_closed_files(self) {
+        self.write_back_where(Inode::was_closed_dirty);
+        self.volume.closed_files().make_due();
+    }
+
+    /// Writes back the dirty files that `which` selects and that have names. Each file's next sync
+    /// returns its error.
+    fn write_back_where(self, which: impl Fn(&Inode) -> bool) {
         let dirty = self.volume.page_cache().map(|cache| cache.dirty_files());
         for file in dirty.into_iter().flatten() {
             let Some(inode) = self.volume.inode_table().find(file.ino()) else { continue };
-            if inode.was_closed_dirty()
+            if which(&inode)
                 && !inode.unlinked.load(Ordering::Relaxed)
                 && let Err(error) = self.volume.io(&inode).write_back_file()
             {
                 file.note_error(&error);
             }
         }
-        self.volume.closed_files().make_due();
     }
 
     /// Commits the changes of closed files that are due. A fast commit may do that.
