@@ -392,10 +392,25 @@ impl<F: DirtyFile> DirtyList<F> {
         }
     }
 
-    /// The files, oldest first.
-    pub fn files(&self) -> Vec<Arc<F>> {
-        let mut files: Vec<_> = self.files.values().collect();
-        files.sort_by_key(|entry| (entry.since, entry.state.id));
-        files.into_iter().filter_map(|entry| entry.file.upgrade()).collect()
+    /// The dirty files, oldest first. Files that are clean by now leave the list, so that many
+    /// calls do not examine them again. The caller drops `gone` without the list's lock.
+    pub fn dirty_files(&mut self, gone: &mut Vec<Arc<F>>) -> Vec<Arc<F>> {
+        let (mut dirty, mut clean) = (Vec::new(), Vec::new());
+        for (id, entry) in &self.files {
+            let file = entry.file.upgrade();
+            match file {
+                Some(file) if file.is_dirty() => dirty.push((entry.since, *id, file)),
+                // The end of the visit removes it.
+                _ if entry.place == Place::InVisit => gone.extend(file),
+                _ => {
+                    clean.push(*id);
+                    gone.extend(file);
+                }
+            }
+        }
+        // Checked under the list's lock, as in `done`.
+        clean.into_iter().for_each(|id| self.remove(id));
+        dirty.sort_unstable_by_key(|(since, id, _)| (*since, *id));
+        dirty.into_iter().map(|(_, _, file)| file).collect()
     }
 }

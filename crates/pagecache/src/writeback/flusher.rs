@@ -205,9 +205,9 @@ impl<F: DirtyFile> Writeback<F> {
 
     /// Files that have dirty bytes, oldest first.
     pub fn dirty_files(&self) -> Vec<Arc<F>> {
-        let mut files = self.list.lock().files();
-        files.retain(|file| file.is_dirty());
-        files
+        // Dropped after the lock.
+        let mut gone = Vec::new();
+        self.list.lock().dirty_files(&mut gone)
     }
 
     /// Requests that the flusher write all bytes that are dirty now, before anything else. Does not

@@ -97,13 +97,36 @@ fn an_unfinished_page_is_spared_while_its_writer_goes_on() {
     assert_eq!(visit.range, 9 * PAGE..u64::MAX);
     file.clean(PAGE);
     list.done(&visit, Some(PAGE), now);
-    assert!(list.files().is_empty() && list.next_due(MS, now).is_none());
+    assert!(list.dirty_files(&mut Vec::new()).is_empty() && list.next_due(MS, now).is_none());
     assert!(!file.state().wrote(&(0..1), PAGE));
     file.dirty(PAGE);
     list.dirtied(file, now);
     list.drop_behind(file.state().id());
     assert!(pick(&mut list, reason, now).is_none());
     assert!(pick(&mut list, reason, now + 2 * TAIL_DELAY).is_some());
+}
+
+#[test]
+fn the_dirty_files_are_in_order_and_clean_ones_leave_the_list() {
+    let (mut list, now) = (DirtyList::new(PAGE), Instant::now());
+    let files = dirty_files(&mut list, 4, now);
+    let found = |list: &mut DirtyList<FakeFile>| -> Vec<usize> {
+        let of = |file| files.iter().position(|other| Arc::ptr_eq(other, file)).unwrap();
+        list.dirty_files(&mut Vec::new()).iter().map(of).collect()
+    };
+    assert_eq!(found(&mut list), [0, 1, 2, 3]);
+    // One is clean in the middle of a visit, one is delayed.
+    let in_visit = pick(&mut list, Reason::Oldest, now).unwrap();
+    let failed = pick(&mut list, Reason::Oldest, now).unwrap();
+    list.done(&failed, None, now);
+    files.iter().take(3).for_each(|file| file.clean(10 * PAGE));
+    assert_eq!(found(&mut list), [3]);
+    list.done(&in_visit, Some(10 * PAGE), now);
+    assert_eq!(list.next_due(MS, now), Some(now + 4 * MS), "only the last one is left");
+    assert!(!list.is_stuck());
+    files[1].dirty(PAGE);
+    list.dirtied(&files[1], now + 5 * MS);
+    assert_eq!(found(&mut list), [3, 1]);
 }
 
 #[test]
