@@ -19,8 +19,8 @@
 //!   names, claims, values     directories; owners of blocks; values of attributes
 //!   scan                      inodes, judged one by one
 //!   replay, map, dir_block    journal; block maps; entries of directory blocks
-//!   older                     copies of blocks that the log still holds
 //!   volume, usage             superblock, descriptors, slots; clusters in use
+//!   older                     copies of blocks that the log still holds
 //!   disk, report              the overlay; what was found
 //! ```
 //!

@@ -1,6 +1,7 @@
 //! The order of a repair: rounds on an overlay, each judged by a check.
 
 use crate::names::Hints;
+use crate::older::Older;
 use crate::plan::Plan;
 use crate::report::{Class, Report};
 use crate::volume::Volume;
@@ -11,6 +12,7 @@ use extant_base::{Error, Feature, FeatureSet, Holder, Result, Site, What};
 use extant_blockdev::{BlockDevice, Overlay};
 use extant_ondisk::features::{Incompat, RoCompat};
 use extant_ondisk::mmp::{Mmp, MmpState};
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// How many rounds a repair takes at most.
@@ -63,11 +65,12 @@ pub fn plan(
     }
     volume.load_groups()?;
     replay::run(&mut volume)?;
+    let older = older_of(&volume)?;
     let mut report = std::mem::take(&mut volume.report);
     let mut hints = first.map_or_else(Hints::default, |found| Hints::of(&found.findings));
     let mut left = Vec::new();
     for _ in 0..ROUNDS_MAX {
-        report = round(&overlay, options, report, &hints)?;
+        report = round(&overlay, options, report, &hints, older.clone())?;
         left.clear();
         let Some(found) = check_of(&overlay, options, false, progress)? else {
             report.note("the result of a round could not be checked");
@@ -83,14 +86,25 @@ pub fn plan(
     Ok(Plan::new(overlay, report, false, left))
 }
 
+/// The copies in the log of a volume, if it has an internal one.
+fn older_of(volume: &Volume) -> Result<Option<Rc<Older>>> {
+    if !volume.sb().has_journal() || volume.sb().journal_inum == 0 {
+        return Ok(None);
+    }
+    let Some(log) = replay::log_of(volume, volume.disk.device())? else { return Ok(None) };
+    Ok(Older::read(log, volume.geometry.block_size())?.map(Rc::new))
+}
+
 /// One round over the whole volume.
 fn round(
     overlay: &Arc<Overlay<Arc<dyn BlockDevice>>>,
     options: &Options,
     report: Report,
     hints: &Hints,
+    older: Option<Rc<Older>>,
 ) -> Result<Report> {
     let mut volume = Volume::open(overlay, None, options.now, report)?;
+    volume.older = older;
     volume.load_groups()?;
     let mut table = scan::run(&mut volume)?;
     own::forget_broken(&mut volume, &mut table)?;
@@ -106,7 +120,7 @@ fn round(
     let (usage, _) = claims::collect(&volume, &mut table)?;
     counts::run(&mut volume, &table, &usage)?;
     let mut report = std::mem::take(&mut volume.report);
-    (0..volume.older.taken()).for_each(|_| report.add(Class::FromJournal));
+    (0..volume.blocks_from_log()).for_each(|_| report.add(Class::FromJournal));
     report.set_paths(|ino| names.path(ino));
     Ok(report)
 }

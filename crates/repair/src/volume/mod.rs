@@ -1,6 +1,7 @@
 //! The volume under repair: superblock, geometry, descriptors, and inodes in their slots.
 
 pub(crate) mod descriptors;
+mod restore;
 pub(crate) mod superblock;
 
 use crate::disk::Disk;
@@ -16,7 +17,10 @@ use extant_ondisk::features::{Compat, Incompat, RoCompat};
 use extant_ondisk::geometry::Geometry;
 use extant_ondisk::inode::{Inode, InodeFlags, InodeFormat};
 use extant_ondisk::superblock::{RawSuperblock, SUPERBLOCK_OFFSET, Superblock};
+use hashbrown::HashSet;
+use std::cell::RefCell;
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// What an inode's number means.
@@ -45,7 +49,9 @@ pub(crate) struct Volume {
     pub(crate) report: Report,
     pub(crate) groups: Vec<Group>,
     /// Copies of blocks in the log.
-    pub(crate) older: Older,
+    pub(crate) older: Option<Rc<Older>>,
+    /// Blocks that were replaced by such a copy.
+    taken: RefCell<HashSet<u64>>,
     /// Seconds since 1970, for deletion times.
     pub(crate) now: u32,
     raw: RawSuperblock,
@@ -76,7 +82,8 @@ impl Volume {
             format: InodeFormat::new(&sb),
             report,
             groups: Vec::new(),
-            older: Older::default(),
+            older: None,
+            taken: RefCell::default(),
             now,
             raw,
             sb,
@@ -250,7 +257,7 @@ impl Volume {
     }
 
     /// Where the slot of `ino` lies, in bytes of the device.
-    pub(crate) fn slot_at(&self, ino: u32) -> Option<ByteOffset> {
+    fn slot_at(&self, ino: u32) -> Option<ByteOffset> {
         let place = self.geometry.inode_place(Ino::new(ino)?)?;
         let group = self.groups.get(place.group.0 as usize)?;
         if group.table_lost {

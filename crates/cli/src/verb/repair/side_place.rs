@@ -67,7 +67,7 @@ impl SidePlace {
 
     /// Opens a side file; `None` if its writing was interrupted.
     ///
-    /// A file that somebody else could have written is refused, because its content goes to the
+    /// A file that another user could have written is refused, because its content goes to the
     /// volume without a question.
     pub(super) fn open(&self, path: &Path) -> Result<Option<SideFile>, Failure> {
         let failed = |error| Failure::of_file("use the side file", path, error);
