@@ -27,6 +27,7 @@ mod overwrite;
 mod process;
 mod programs;
 mod published;
+mod repair;
 mod report;
 mod rig;
 mod scale;
@@ -131,6 +132,8 @@ enum Verb {
     Crc,
     /// An image from a tree, checked and read: against mke2fs, mksquashfs, tar, e2fsck and others
     Build(build::Plan),
+    /// A sound volume and a damaged one, repaired: against e2fsck
+    Repair(repair::Plan),
     /// Space for a file in 64 KiB pieces, at several block sizes and fullnesses: against the kernel
     Fallocate(fallocate::Plan),
     /// Names made, looked up and removed: against the kernel
@@ -206,7 +209,7 @@ macro_rules! planned {
 }
 
 planned!(
-    Build build, Fallocate fallocate, Metadata metadata, Overwrite overwrite, Dontcache dontcache, Fsync fsync,
+    Build build, Repair repair, Fallocate fallocate, Metadata metadata, Overwrite overwrite, Dontcache dontcache, Fsync fsync,
     Direct direct, Fuse fuse, Programs programs, Scale scale
 );
 
@@ -237,6 +240,7 @@ impl Verb {
     fn in_rounds(mut self, n: usize) -> Verb {
         match &mut self {
             Verb::Build(build::Plan { rounds, .. })
+            | Verb::Repair(repair::Plan { rounds, .. })
             | Verb::Fallocate(fallocate::Plan { rounds, .. })
             | Verb::Metadata(metadata::Plan { rounds, .. })
             | Verb::Overwrite(overwrite::Plan { rounds, .. })

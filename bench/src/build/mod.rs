@@ -26,7 +26,8 @@ use serde_json::json;
 use crate::process::{Cost, run};
 use crate::report::{Key, Params, Report};
 use crate::rig::{self, Scratch, is_root};
-use read::{walk_extant, walk_kernel, warm};
+pub(crate) use read::warm;
+use read::{walk_extant, walk_kernel};
 use rivals::{Job, Rival};
 
 /// A small tree, a middle one and a large one.
@@ -68,7 +69,7 @@ impl Plan {
 }
 
 /// Path of the `extant` program: from `EXTANT_BIN`, or in the directory of this program.
-fn extant_program() -> Result<PathBuf> {
+pub(crate) fn extant_program() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("EXTANT_BIN") {
         return Ok(path.into());
     }

@@ -12,7 +12,7 @@ use extant::{FileKind, Filesystem};
 use crate::rig::Mount;
 
 /// Reads everything below `path` once. Returns the number of entries and of data bytes.
-pub(super) fn warm(path: &Path) -> Result<(u64, u64)> {
+pub(crate) fn warm(path: &Path) -> Result<(u64, u64)> {
     let (mut entries, mut bytes) = (0, 0);
     let mut buffer = vec![0; 1 << 20];
     let mut stack = vec![path.to_path_buf()];

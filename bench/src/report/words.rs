@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-const SUBJECTS: [(&str, &str); 30] = [
+const SUBJECTS: [(&str, &str); 29] = [
     ("extant-without", "extant (mechanism off)"),
     ("extant-portable", "extant (no special instructions)"),
     ("extant-bounce", "extant (stable copies)"),
@@ -32,7 +32,6 @@ const SUBJECTS: [(&str, &str); 30] = [
     ("device", "device alone"),
     ("mke2fs", "mke2fs -d"),
     ("cp-kernel-ext4", "cp -a, kernel ext4"),
-    ("e2fsck", "e2fsck -fn"),
 ];
 
 const CASES: [(&str, &str); 49] = [
