@@ -161,7 +161,7 @@ impl Image {
 
     /// Prints that process `pid` holds a lock on the image that does not keep this program out, if
     /// that was not printed before.
-    fn warn_of_lock(&self, pid: u32) {
+    pub(crate) fn warn_of_lock(&self, pid: u32) {
         if self.warned.lock().is_ok_and(|mut warned| warned.insert(pid)) {
             print_message(ignored_lock_message(&self.name, pid));
         }

@@ -57,6 +57,9 @@ pub(crate) fn device_of(image: &Image, write: bool) -> Result<Arc<dyn BlockDevic
         )));
     }
     let file = FileOptions::new().write(write).open(&image.path).map_err(failed)?;
+    for pid in file.passed_locks() {
+        image.warn_of_lock(*pid);
+    }
     let len = file.len();
     let file: Arc<dyn BlockDevice> = Arc::new(file);
     let device: Arc<dyn BlockDevice> = match image.offset {

@@ -160,17 +160,26 @@ impl FileVerdict {
         let has = |class: Class| self.classes.contains(&class);
         if has(Class::InodeLost) {
             "gone"
-        } else if has(Class::MapLost) || has(Class::AttributesLost) || has(Class::Cloned) {
+        } else if has(Class::MapLost) || has(Class::AttributesLost) {
             "partly lost"
         } else if has(Class::Reconnected) || has(Class::NameChanged) {
             "renamed"
-        } else if has(Class::InodeChecksum) || has(Class::InodeRevived) || has(Class::MapRebuilt) {
+        } else if UNCERTAIN.into_iter().any(has) {
             "uncertain"
         } else {
             "whole"
         }
     }
 }
+
+/// Changes after which a file is complete, but may not be what it was.
+const UNCERTAIN: [Class; 5] = [
+    Class::FromJournal,
+    Class::Cloned,
+    Class::InodeChecksum,
+    Class::InodeRevived,
+    Class::MapRebuilt,
+];
 
 /// How many files are listed by number; further ones are only counted.
 const FILES_MAX: usize = 100_000;

@@ -26,7 +26,7 @@ pub(crate) use judge::{remove as remove_inode, sectors as judge_sectors};
 use std::collections::BTreeMap;
 
 /// Bytes of a table that are read at a time.
-const PIECE: usize = 256 << 10;
+const PIECE: usize = 64 << 10;
 /// How many attribute blocks are kept in memory.
 const AREAS_MAX: usize = 1 << 16;
 /// How often marks of unused inodes may rise.

@@ -1,7 +1,7 @@
 //! Random damage of small volumes that hold every structure, compared with the undamaged original
 //! and with e2fsck on a copy.
 //!
-//! `EXTANT_REPAIR_CASES=N` runs N cases instead of 60, `EXTANT_REPAIR_SEED=S` starts at seed S,
+//! `EXTANT_REPAIR_CASES=N` runs N cases instead of 300, `EXTANT_REPAIR_SEED=S` starts at seed S,
 //! `EXTANT_REPAIR_KEEP=DIR` keeps the volumes, damaged and repaired.
 
 use crate::files;
@@ -60,8 +60,15 @@ impl Volume {
 }
 
 /// The number in an environment variable.
-pub fn number(name: &str, usual: u64) -> u64 {
+fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+/// The seeds of a test: `usual` of them, `EXTANT_SOAK` times as many in a long search.
+pub fn seeds(usual: u64) -> Vec<u64> {
+    let first = number("EXTANT_REPAIR_SEED", number("EXTANT_SEED", 1) % (1 << 40));
+    let count = number("EXTANT_REPAIR_CASES", usual * number("EXTANT_SOAK", 1));
+    (first..first + count).collect()
 }
 
 /// Files that are kept in all cases together.
@@ -154,9 +161,8 @@ pub fn judged(
 #[test]
 fn random_damage_never_costs_more_files_than_e2fsck() {
     require!(E2fsprogs);
-    let first = number("EXTANT_REPAIR_SEED", 1);
-    let mut seeds: Vec<u64> = (first..first + number("EXTANT_REPAIR_CASES", 60)).collect();
-    if first == 1 {
+    let mut seeds = seeds(300);
+    if seeds[0] == 1 {
         seeds.extend(ONCE_FAILED);
     }
     let volumes: Vec<Volume> = VOLUMES.iter().map(Volume::make).collect();

@@ -4,7 +4,7 @@
 //! `EXTANT_REPAIR_CASES=N` runs N cases of each kind instead of 16, `EXTANT_REPAIR_SEED=S` starts
 //! at seed S, `EXTANT_REPAIR_KEEP=DIR` keeps the volumes, damaged and repaired.
 
-use crate::random::{Totals, VOLUMES, Volume, judged, number};
+use crate::random::{Totals, VOLUMES, Volume, judged, seeds};
 use extant_compat_tests::damage::damage;
 use extant_testkit::command::run_args;
 use extant_testkit::report::{expect_none, try_cases};
@@ -119,9 +119,8 @@ fn fill(volume: &mut Volume, left: usize) {
 
 /// Runs the cases of one kind. Seeds that `once_failed` run besides the others.
 fn run(group: &str, kind: Damage, volumes: &[Volume], once_failed: &[u64]) {
-    let first = number("EXTANT_REPAIR_SEED", 1);
-    let mut seeds: Vec<u64> = (first..first + number("EXTANT_REPAIR_CASES", 16)).collect();
-    if first == 1 {
+    let mut seeds = seeds(16);
+    if seeds[0] == 1 {
         seeds.extend(once_failed);
     }
     let totals = Mutex::new(Totals::default());
