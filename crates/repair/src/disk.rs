@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   read ──► lines of 16 KiB that were read lately ──► overlay ──► device
-//!   put(block, bytes) ──► equal to what is there? ── yes ──► nothing
-//!                                                  └─ no ──► overlay      the plan is the overlay
+//!   put(block, bytes) ──► equal to the block? ── yes ──► nothing is written
+//!                                            └─ no ──► overlay         the plan is the overlay
 //! ```
 //!
 //! Most reads are of one slot of an inode table, and the next one is of a slot near it. Without
@@ -92,7 +92,7 @@ impl Disk {
         }
     }
 
-    /// Writes `bytes` at `at` if they differ from what is there.
+    /// Writes `bytes` at `at`, unless the volume already has them at that place.
     pub(crate) fn put_bytes(&self, at: ByteOffset, bytes: &[u8]) -> Result<()> {
         let mut now = vec![0; bytes.len()];
         self.read_bytes(at, &mut now)?;
@@ -123,7 +123,7 @@ impl Disk {
         Ok(bytes)
     }
 
-    /// Writes one block if it differs from what is there.
+    /// Writes one block, unless the volume already has these bytes in it.
     pub(crate) fn put(&self, block: u64, bytes: &[u8]) -> Result<()> {
         self.put_bytes(self.block_size.start_of(BlockNr(block)), bytes)
     }

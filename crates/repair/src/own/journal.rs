@@ -14,7 +14,7 @@ use crate::volume::Volume;
 use extant_base::{Ino, Result, Site, Tid};
 use extant_ondisk::extent::EXTENT_MAGIC;
 use extant_ondisk::features::Compat;
-use extant_ondisk::inode::{EXTRA_ISIZE, FileKind, Inode, InodeFlags};
+use extant_ondisk::inode::InodeFlags;
 use extant_ondisk::jbd2::{JournalFeatures, JournalSuperblock};
 
 /// The fewest blocks of a journal.
@@ -51,7 +51,7 @@ pub(crate) fn restore(volume: &mut Volume) -> Result<()> {
         return Ok(());
     }
     let (ino, words) = (sb.journal_inum, sb.jnl_blocks);
-    let mut inode = fresh(volume);
+    let mut inode = super::fresh(volume);
     inode.size = u64::from(words[16]) | u64::from(words[15]) << 32;
     for (to, word) in inode.i_block.chunks_exact_mut(4).zip(words) {
         to.copy_from_slice(&word.to_le_bytes());
@@ -70,18 +70,6 @@ pub(crate) fn restore(volume: &mut Volume) -> Result<()> {
     volume.report.add(Class::OwnFiles);
     volume.report.note("the journal's inode was restored from its copy in the superblock");
     volume.put_inode(ino, &inode)
-}
-
-fn fresh(volume: &Volume) -> Inode {
-    Inode {
-        mode: FileKind::Regular.mode_bits() | 0o600,
-        links: 1,
-        extra_isize: match volume.geometry.inode_size() {
-            128 => 0,
-            _ => volume.format.want_extra_isize().max(EXTRA_ISIZE),
-        },
-        ..Inode::default()
-    }
 }
 
 /// Makes sure that the journal can be used, and is empty.
@@ -239,7 +227,7 @@ fn put(
     mut map: Mapping,
     blocks: u64,
 ) -> Result<()> {
-    let mut inode = fresh(volume);
+    let mut inode = super::fresh(volume);
     inode.size = blocks << volume.geometry.block_size().log2();
     volume.put_slot(ino, &vec![0; volume.geometry.inode_size()])?;
     map::write(volume, usage, ino, &mut inode, &mut map)?;

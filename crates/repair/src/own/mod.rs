@@ -17,9 +17,22 @@ use crate::usage::Usage;
 use crate::volume::{Role, Volume};
 use extant_base::{BlockNr, Ino, Result, Site};
 use extant_ondisk::features::{Compat, Incompat, RoCompat};
-use extant_ondisk::inode::Inode;
+use extant_ondisk::inode::{EXTRA_ISIZE, FileKind, Inode};
 use extant_ondisk::mmp::{CHECK_INTERVAL_MIN, Mmp, MmpState};
 use extant_ondisk::orphan_file;
+
+/// The inode of an internal file that is made again.
+fn fresh(volume: &Volume) -> Inode {
+    Inode {
+        mode: FileKind::Regular.mode_bits() | 0o600,
+        links: 1,
+        extra_isize: match volume.geometry.inode_size() {
+            128 => 0,
+            _ => volume.format.want_extra_isize().max(EXTRA_ISIZE),
+        },
+        ..Inode::default()
+    }
+}
 
 /// Takes away all blocks of internal files that will be made again: they must not compete with
 /// users' files for a block.

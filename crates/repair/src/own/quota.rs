@@ -8,7 +8,7 @@ use crate::volume::Volume;
 use extant_base::narrow::fits_u32;
 use extant_base::{Error, Result, Site, What};
 use extant_ondisk::features::Incompat;
-use extant_ondisk::inode::{EXTRA_ISIZE, FileKind, Inode};
+use extant_ondisk::inode::Inode;
 use extant_ondisk::quota::{QUOTA_BLOCK, QuotaEntry, QuotaInfo, QuotaKind, QuotaStore};
 use std::collections::BTreeMap;
 
@@ -167,15 +167,7 @@ fn put(
         None => {
             map.extents = extents;
             volume.put_slot(ino, &vec![0; volume.geometry.inode_size()])?;
-            Inode {
-                mode: FileKind::Regular.mode_bits() | 0o600,
-                links: 1,
-                extra_isize: match volume.geometry.inode_size() {
-                    128 => 0,
-                    _ => volume.format.want_extra_isize().max(EXTRA_ISIZE),
-                },
-                ..Inode::default()
-            }
+            super::fresh(volume)
         }
     };
     let blocks = fits_u32(bytes.len().div_ceil(size) as u64);

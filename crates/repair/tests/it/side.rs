@@ -10,6 +10,7 @@ use extant_testkit::e2fsprogs::mke2fs;
 use extant_testkit::require;
 use extant_testkit::rng::Rng;
 use extant_testkit::scratch::Scratch;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// A volume with damage in several structures.
@@ -43,14 +44,30 @@ fn planned(bytes: &[u8]) -> Plan {
     plan
 }
 
+/// A damaged volume, the plan of its repair, and the side file of that plan.
+struct Repair {
+    bytes: Vec<u8>,
+    plan: Plan,
+    path: PathBuf,
+    side: SideFile,
+    _scratch: Scratch,
+}
+
+impl Repair {
+    fn of_damage() -> Repair {
+        let bytes = damaged();
+        let plan = planned(&bytes);
+        let scratch = Scratch::new();
+        let path = scratch.file("side");
+        let side = SideFile::create(&path, &plan).unwrap();
+        Repair { bytes, plan, path, side, _scratch: scratch }
+    }
+}
+
 #[test]
 fn a_repair_cut_anywhere_is_completed_or_taken_back() {
     require!(E2fsprogs);
-    let bytes = damaged();
-    let plan = planned(&bytes);
-    let scratch = Scratch::new();
-    let path = scratch.file("side");
-    let side = SideFile::create(&path, &plan).unwrap();
+    let Repair { bytes, plan, path, side, _scratch } = Repair::of_damage();
     let recorder = Recorder::new(MemoryDevice::from_bytes(&bytes));
     assert_eq!(side.progress(&recorder).unwrap(), SideState::Nothing);
     side.apply(&recorder).unwrap();
@@ -78,11 +95,7 @@ fn a_repair_cut_anywhere_is_completed_or_taken_back() {
 #[test]
 fn the_stage_says_in_which_direction_to_continue() {
     require!(E2fsprogs);
-    let bytes = damaged();
-    let plan = planned(&bytes);
-    let scratch = Scratch::new();
-    let path = scratch.file("side");
-    let side = SideFile::create(&path, &plan).unwrap();
+    let Repair { bytes, path, side, _scratch, .. } = Repair::of_damage();
     let stage = || SideFile::open(&path).unwrap().stage();
     assert_eq!(stage(), Stage::Planned);
     let home = Faulty::new(MemoryDevice::from_bytes(&bytes));
