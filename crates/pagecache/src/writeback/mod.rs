@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   a write call                          the flusher's threads
-//!     │ Flusher::acquire_permit: Gate
+//!     │ Writeback::acquire_permit: Gate
 //!     │ folios: Account, file_dirtied       next: 1   "write everything"   4 older than `expire`
-//!     │ returned: Flusher::wrote                    2 drop-behind bytes    3 too much is dirty
+//!     │ returned: Writeback::wrote                  2 drop-behind bytes    3 too much is dirty
 //!     │    policy: one flag (Kick) ─────►    │
 //!     │    pauses: Throttle       ◄─┐        ▼
 //!     ▼                             │     DirtyList: which file, which part
