@@ -139,9 +139,15 @@ impl NameHasher {
         let pad = len | len << 8;
         let pad = pad | pad << 16;
         let mut words = [pad; N];
-        for (i, &byte) in rest.iter().take(4 * N).enumerate() {
-            // Each word starts as the padding and is shifted out byte by byte.
-            words[i / 4] = (words[i / 4] << 8).wrapping_add(self.extend(byte));
+        for (word, bytes) in words.iter_mut().zip(rest.chunks(4)) {
+            *word = match bytes.first_chunk::<4>().map(|four| u32::from_be_bytes(*four)) {
+                // Where no byte is sign-extended, the word is the four bytes.
+                Some(four) if self.unsigned || four & 0x8080_8080 == 0 => four,
+                // Each word starts as the padding and is shifted out byte by byte.
+                _ => bytes
+                    .iter()
+                    .fold(pad, |word, &byte| (word << 8).wrapping_add(self.extend(byte))),
+            };
         }
         words
     }
@@ -163,31 +169,36 @@ fn finish(hash: u32) -> u32 {
 }
 
 fn half_md4(state: &mut [u32; 4], words: &[u32; 8]) {
-    type Mix = fn(u32, u32, u32) -> u32;
-    const ROUNDS: [(Mix, u32, [u32; 4], [usize; 8]); 3] = [
-        (|x, y, z| z ^ (x & (y ^ z)), 0, [3, 7, 11, 19], [0, 1, 2, 3, 4, 5, 6, 7]),
-        (
-            |x, y, z| (x & y).wrapping_add((x ^ y) & z),
-            0x5A82_7999,
-            [3, 5, 9, 13],
-            [1, 3, 5, 7, 0, 2, 4, 6],
-        ),
-        (|x, y, z| x ^ y ^ z, 0x6ED9_EBA1, [3, 9, 11, 15], [3, 7, 2, 6, 1, 5, 0, 4]),
-    ];
-    let [mut a, mut b, mut c, mut d] = *state;
-    for (mix, add, shifts, order) in ROUNDS {
-        for (step, &word) in order.iter().enumerate() {
-            let mixed = a
-                .wrapping_add(mix(b, c, d))
-                .wrapping_add(words[word])
-                .wrapping_add(add)
-                .rotate_left(shifts[step % 4]);
-            // The word just made is the next step's `b`: roles rotate a, d, c, b.
-            (a, b, c, d) = (d, mixed, b, c);
-        }
-    }
-    for (word, add) in state.iter_mut().zip([a, b, c, d]) {
+    let mut now = *state;
+    let select = |x: u32, y: u32, z: u32| z ^ (x & (y ^ z));
+    let majority = |x: u32, y: u32, z: u32| (x & y).wrapping_add((x ^ y) & z);
+    let parity = |x: u32, y: u32, z: u32| x ^ y ^ z;
+    md4_round(&mut now, words, select, 0, [3, 7, 11, 19], [0, 1, 2, 3, 4, 5, 6, 7]);
+    md4_round(&mut now, words, majority, 0x5A82_7999, [3, 5, 9, 13], [1, 3, 5, 7, 0, 2, 4, 6]);
+    md4_round(&mut now, words, parity, 0x6ED9_EBA1, [3, 9, 11, 15], [3, 7, 2, 6, 1, 5, 0, 4]);
+    for (word, add) in state.iter_mut().zip(now) {
         *word = word.wrapping_add(add);
+    }
+}
+
+/// One round of MD4 over `words` in this order. Inlined, so that the steps have no loop and no call.
+#[inline(always)]
+fn md4_round(
+    [a, b, c, d]: &mut [u32; 4],
+    words: &[u32; 8],
+    mix: impl Fn(u32, u32, u32) -> u32,
+    add: u32,
+    shifts: [u32; 4],
+    order: [usize; 8],
+) {
+    for (step, word) in order.into_iter().enumerate() {
+        let mixed = a
+            .wrapping_add(mix(*b, *c, *d))
+            .wrapping_add(words[word])
+            .wrapping_add(add)
+            .rotate_left(shifts[step % 4]);
+        // The word just made is the next step's `b`: roles rotate a, d, c, b.
+        (*a, *b, *c, *d) = (*d, mixed, *b, *c);
     }
 }
 

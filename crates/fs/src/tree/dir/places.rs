@@ -93,7 +93,7 @@ impl Batch {
             let (start, len) = entry.as_ref().ok()?.name;
             names.get(start as usize..)?.get(..len as usize)
         };
-        entries.sort_by(|a, b| a.0.cmp(&b.0).then_with(|| name(&a.1).cmp(&name(&b.1))));
+        entries.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| name(&a.1).cmp(&name(&b.1))));
     }
 }
 
