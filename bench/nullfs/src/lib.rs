@@ -20,8 +20,8 @@ mod node;
 mod tree;
 
 use extant_fuse::{
-    Answer, Attributes, Caller, Entry, HandleId, Handles, Listing, NewNode, NodeId, Opened,
-    Operations, SetAttr, Settings, Statistics, WriteFlags,
+    Answer, Attributes, Caller, DirCache, Entry, HandleId, Handles, Listing, NewNode, NodeId,
+    Opened, OpenedDir, Operations, SetAttr, Settings, Statistics, WriteFlags,
 };
 use node::{Body, Node, Table};
 use rustix::io::Errno;
@@ -258,8 +258,9 @@ impl Operations for Null {
         self.table.get(node).map(|_| self.opening())
     }
 
-    fn open_dir(&self, _: &Caller, node: NodeId, _: u32) -> Answer<HandleId> {
-        self.table.get(node)?.names().map(|_| self.handle())
+    fn open_dir(&self, _: &Caller, node: NodeId, _: u32) -> Answer<OpenedDir> {
+        self.table.get(node)?.names()?;
+        Ok(OpenedDir { handle: self.handle(), cache: DirCache::Off })
     }
 
     fn read(

@@ -9,7 +9,9 @@
 use crate::abi::{self, Opcode, OpenReply, WriteRequest};
 use crate::connection::{Log, is_end};
 use crate::negotiate::Agreed;
-use crate::operations::{Entry, HandleId, Handles, NodeId, Opened, Operations, WriteFlags};
+use crate::operations::{
+    DirCache, Entry, HandleId, Handles, NodeId, Opened, OpenedDir, Operations, WriteFlags,
+};
 use crate::reply::{self, Records, put, put_bytes};
 use crate::request::{Message, Operation, Request};
 use crate::statistics::Requests;
@@ -163,17 +165,6 @@ impl Dispatch {
                 target if target.len() >= abi::PAGE => Err(Errno::NAMETOOLONG),
                 target => put_bytes(buf, &target),
             },
-            Operation::Symlink { name, target } => {
-                put_entry(buf, &fs.symlink(by, node, name, target)?)
-            }
-            Operation::Mknod { name, new } => put_entry(buf, &fs.make_node(by, node, name, &new)?),
-            Operation::Mkdir { name, new } => put_entry(buf, &fs.make_dir(by, node, name, &new)?),
-            Operation::Unlink { name } => fs.unlink(by, node, name).map(|()| 0),
-            Operation::Rmdir { name } => fs.remove_dir(by, node, name).map(|()| 0),
-            Operation::Rename { name, new_dir, new_name, flags } => {
-                fs.rename(by, node, name, new_dir, new_name, flags).map(|()| 0)
-            }
-            Operation::Link { node: old, name } => put_entry(buf, &fs.link(by, old, node, name)?),
             Operation::Statfs => {
                 let s = fs.statistics()?;
                 let out = abi::StatfsOut {
@@ -205,8 +196,45 @@ impl Dispatch {
             Operation::Opendir { .. }
             | Operation::Readdir { .. }
             | Operation::Releasedir { .. } => self.perform_on_open_dir(request, buf),
+            Operation::Symlink { .. }
+            | Operation::Mknod { .. }
+            | Operation::Mkdir { .. }
+            | Operation::Unlink { .. }
+            | Operation::Rmdir { .. }
+            | Operation::Rename { .. }
+            | Operation::Link { .. }
+            | Operation::Create { .. } => self.change_names(request, buf),
             _ => self.perform_on_content(request, buf),
         }
+    }
+
+    /// Answers a request that adds, removes or moves names.
+    fn change_names(&self, request: &Request<'_>, buf: &mut [u8]) -> Result<usize, Errno> {
+        let fs = &*self.operations;
+        let Request { node, ref by, operation } = *request;
+        let done = match operation {
+            Operation::Symlink { name, target } => {
+                put_entry(buf, &fs.symlink(by, node, name, target)?)
+            }
+            Operation::Mknod { name, new } => put_entry(buf, &fs.make_node(by, node, name, &new)?),
+            Operation::Mkdir { name, new } => put_entry(buf, &fs.make_dir(by, node, name, &new)?),
+            Operation::Unlink { name } => fs.unlink(by, node, name).map(|()| 0),
+            Operation::Rmdir { name } => fs.remove_dir(by, node, name).map(|()| 0),
+            Operation::Rename { name, new_dir, new_name, flags } => {
+                fs.rename(by, node, name, new_dir, new_name, flags)?;
+                self.drop_names(new_dir);
+                Ok(0)
+            }
+            Operation::Link { node: old, name } => put_entry(buf, &fs.link(by, old, node, name)?),
+            Operation::Create { .. } if self.agreed.handles != Handles::All => Err(Errno::NOSYS),
+            Operation::Create { name, new, flags } => {
+                let (entry, opened) = fs.create(by, node, name, &new, flags)?;
+                put_opened(buf, &entry, opened)
+            }
+            _ => Err(Errno::NOSYS),
+        }?;
+        self.drop_names(node);
+        Ok(done)
     }
 
     fn perform_on_open_dir(&self, request: &Request<'_>, buf: &mut [u8]) -> Result<usize, Errno> {
@@ -216,10 +244,7 @@ impl Dispatch {
             Operation::Opendir { flags } => match self.agreed.handles {
                 Handles::None => Err(Errno::NOSYS),
                 Handles::Directories | Handles::All => {
-                    // The kernel is not allowed to cache the list: it would not notice when "." and
-                    // ".." change, and reads that set the time of access would not reach the
-                    // server.
-                    put(buf, &open_out(fs.open_dir(by, node, flags)?, OpenReply::empty()))
+                    put(buf, &opened_dir(fs.open_dir(by, node, flags)?))
                 }
             },
             Operation::Readdir { handle, offset, size, plus } => {
@@ -242,16 +267,8 @@ impl Dispatch {
         let fs = &*self.operations;
         let Request { node, ref by, operation } = *request;
         match operation {
-            Operation::Open { .. } | Operation::Create { .. }
-                if self.agreed.handles != Handles::All =>
-            {
-                Err(Errno::NOSYS)
-            }
+            Operation::Open { .. } if self.agreed.handles != Handles::All => Err(Errno::NOSYS),
             Operation::Open { flags } => put(buf, &opened(fs.open(by, node, flags)?)),
-            Operation::Create { name, new, flags } => {
-                let (entry, opened) = fs.create(by, node, name, &new, flags)?;
-                put_opened(buf, &entry, opened)
-            }
             Operation::Tmpfile { new, flags } => {
                 let (entry, opened) = fs.make_unnamed(by, node, &new, flags)?;
                 put_opened(buf, &entry, opened)
@@ -322,8 +339,20 @@ impl Dispatch {
     /// Requests that the kernel drop the attributes that it has cached of `node`. Sent before the
     /// reply, so that the caller's next `stat` shows the change.
     fn forget_attributes(&self, node: NodeId) {
+        self.invalidate(abi::NotifyInvalInode { ino: node.0, off: -1, len: 0 });
+    }
+
+    /// Requests that the kernel drop the names of `dir`, if it may have cached any. It uses no
+    /// cached name in a listing that begins after the change, but would do so in one that has begun
+    /// before. Sent before the reply.
+    fn drop_names(&self, dir: NodeId) {
+        if self.operations.expire_names(dir) {
+            self.invalidate(abi::NotifyInvalInode { ino: dir.0, off: 0, len: 0 });
+        }
+    }
+
+    fn invalidate(&self, notice: abi::NotifyInvalInode) {
         let Some(connection) = &self.connection else { return };
-        let notice = abi::NotifyInvalInode { ino: node.0, off: -1, len: 0 };
         let len = size_of::<abi::OutHeader>() + size_of::<abi::NotifyInvalInode>();
         let head = abi::OutHeader { len: len as u32, error: abi::NOTIFY_INVAL_INODE, unique: 0 };
         match rustix::io::write(connection, &[head.as_bytes(), notice.as_bytes()].concat()) {
@@ -345,6 +374,15 @@ fn opened(opened: Opened) -> abi::OpenOut {
         false => OpenReply::KEEP_CACHE | OpenReply::PARALLEL_DIRECT_WRITES,
     };
     flags.set(OpenReply::NO_FLUSH, !opened.flush);
+    open_out(opened.handle, flags)
+}
+
+fn opened_dir(opened: OpenedDir) -> abi::OpenOut {
+    let flags = match opened.cache {
+        DirCache::Off => OpenReply::empty(),
+        DirCache::Fill => OpenReply::CACHE_DIR,
+        DirCache::Keep => OpenReply::CACHE_DIR | OpenReply::KEEP_CACHE,
+    };
     open_out(opened.handle, flags)
 }
 

@@ -29,8 +29,8 @@ pub use connection::{Idle, Log};
 pub use mount::unmount;
 pub use mount::{MountError, MountOptions, Transport};
 pub use operations::{
-    Answer, Attributes, Caller, Entry, HandleId, Handles, Listing, NewNode, NodeId, Opened,
-    Operations, SetAttr, SetTime, Settings, Statistics, Timestamp, WriteFlags,
+    Answer, Attributes, Caller, DirCache, Entry, HandleId, Handles, Listing, NewNode, NodeId,
+    Opened, OpenedDir, Operations, SetAttr, SetTime, Settings, Statistics, Timestamp, WriteFlags,
 };
 pub use session::{Session, Unmounter};
 pub use statistics::Requests;

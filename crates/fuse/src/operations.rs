@@ -42,6 +42,28 @@ pub struct Opened {
     pub flush: bool,
 }
 
+/// How a directory was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenedDir {
+    /// The filesystem's number of the opening.
+    pub handle: HandleId,
+    /// What the kernel may do with the names that it receives.
+    pub cache: DirCache,
+}
+
+/// Whether the kernel caches the names of a directory. It then serves later listings without a
+/// request. It drops them itself when it changes a name in the directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DirCache {
+    /// This opening neither uses nor fills the cache. Cached names are dropped.
+    #[default]
+    Off,
+    /// Cached names are dropped. This opening fills the cache.
+    Fill,
+    /// Names that are cached are still right.
+    Keep,
+}
+
 /// The process that made a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caller {
@@ -414,8 +436,13 @@ pub trait Operations: Send + Sync {
 
     /// Opens a directory. `flags` as in `open`. Called only with [`Handles::Directories`] and
     /// [`Handles::All`].
-    fn open_dir(&self, by: &Caller, node: NodeId, flags: u32) -> Answer<HandleId> {
+    fn open_dir(&self, by: &Caller, node: NodeId, flags: u32) -> Answer<OpenedDir> {
         Err(Errno::NOSYS)
+    }
+    /// Whether the kernel may have names of `dir` in its cache ([`DirCache`]) that a change of
+    /// names has made wrong. It drops them afterwards.
+    fn expire_names(&self, dir: NodeId) -> bool {
+        false
     }
     /// Ends an opening of a directory.
     fn release_dir(&self, node: NodeId, handle: HandleId) {}

@@ -286,6 +286,14 @@ impl Node {
         self.volume().context().recording_errors(|| DirCursor::new(self.held.clone()))
     }
 
+    /// How often names of this directory, ".." included, have changed since the inode was loaded
+    /// into memory. Two calls on one `Node` that return the same number had the same names between
+    /// them.
+    pub fn name_changes(&self) -> u64 {
+        // Locks: takes `Inode` (shared).
+        self.inode().read().moves.changes()
+    }
+
     /// The target of a symlink.
     ///
     /// # Errors

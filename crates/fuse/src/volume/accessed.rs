@@ -39,18 +39,26 @@ pub enum AccessTimes {
 impl Context {
     /// Handles the time of access for a read of `node` through an opening with these flags.
     pub(super) fn note_access(&self, id: NodeId, node: &Node, open_flags: u32) {
+        if let Some(now) = self.due_access(id, node, open_flags) {
+            self.nodes().with_reads(id, |reads| reads.accessed = Some(now));
+        }
+    }
+
+    /// The time that a read of `node`, through an opening with these flags, makes the time of
+    /// access. `None` if it changes nothing.
+    pub(super) fn due_access(&self, id: NodeId, node: &Node, open_flags: u32) -> Option<Timestamp> {
         let mode = self.options().access_times;
         if mode == AccessTimes::Never
             || open_flags & NO_ACCESS_TIME != 0
             || self.fs().is_read_only()
         {
-            return;
+            return None;
         }
         let access = node.last_access();
         if access.flags.contains(InodeFlags::NOATIME)
             || access.is_dir && mode == AccessTimes::NotOfDirectories
         {
-            return;
+            return None;
         }
         let now = now();
         let is_due = |accessed: Timestamp| {
@@ -59,9 +67,9 @@ impl Context {
                 || key(accessed) <= key(access.modified).max(key(access.changed))
                 || now.sec - accessed.sec >= DAY
         };
-        if is_due(access.accessed) {
-            self.nodes().note_access(id, now, is_due);
-        }
+        let is_due = is_due(access.accessed)
+            && self.nodes().with_reads(id, |reads| reads.accessed)?.is_none_or(is_due);
+        is_due.then_some(now)
     }
 
     /// Stores the times that are only in memory.

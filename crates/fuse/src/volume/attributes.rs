@@ -53,7 +53,12 @@ impl Context {
             ino: u64::from(metadata.ino().get()),
             size: metadata.len(),
             blocks: metadata.sectors() + inline,
-            atime: held(self.nodes().accessed(id).unwrap_or(metadata.accessed())),
+            atime: held(
+                self.nodes()
+                    .with_reads(id, |reads| reads.accessed)
+                    .flatten()
+                    .unwrap_or(metadata.accessed()),
+            ),
             mtime: held(metadata.modified()),
             ctime: held(metadata.changed()),
             btime: metadata.created(),
@@ -96,7 +101,7 @@ impl Context {
         };
         node.set_attributes(&changes).map_err(errno)?;
         if changes.accessed.is_some() {
-            self.nodes().forget_access(id);
+            self.nodes().with_reads(id, |reads| reads.accessed = None);
         }
         self.made(())?;
         let metadata = node.metadata();

@@ -7,12 +7,20 @@
 //! A place means the same in every opening and after any change, as an NFS server requires. Only
 //! where several names have the same place, which takes a collision of 63 bits, an opening
 //! remembers which of them it has returned.
+//!
+//! The kernel caches the names of a directory (`OpenDirs::cache_of`) and then lists it without a
+//! request. A change of names drops them (`Operations::expire_names`). An opening drops them if the
+//! server has to see the listing: ".." changed, the time of access is due, a listing met damage, or
+//! programs look up so many of the names that sending all entries again is less work.
 
+use super::accessed::AccessTimes;
 use super::context::Context;
 use super::handles::HandleTable;
 use super::nodes::id_of;
 use super::{KEPT, errno};
-use crate::operations::{Answer, Attributes, Entry, HandleId, Listing, NodeId};
+use crate::operations::{
+    Answer, Attributes, DirCache, Entry, HandleId, Listing, NodeId, OpenedDir,
+};
 use extant::{DirCursor, DirEntry, FileKind, InodeFlags, Node};
 use extant_base::lock::{Mutex, Rank};
 use rustix::io::Errno;
@@ -72,8 +80,30 @@ impl OpenDirs {
         self.table.clear();
     }
 
-    pub(super) fn open(&self, node: NodeId, flags: u32) -> Answer<HandleId> {
-        self.table.put(OpenDir::new(self.context.node(node)?, flags))
+    pub(super) fn open(&self, id: NodeId, flags: u32) -> Answer<OpenedDir> {
+        let dir = self.context.node(id)?;
+        let cache = self.cache_of(id, &dir, flags);
+        Ok(OpenedDir { handle: self.table.put(OpenDir::new(dir, flags))?, cache })
+    }
+
+    /// What the kernel may do with names of `dir`, which is opened with `flags`.
+    fn cache_of(&self, id: NodeId, dir: &Node, flags: u32) -> DirCache {
+        if self.context.options().access_times == AccessTimes::Strict {
+            return DirCache::Off;
+        }
+        let is_due = self.context.due_access(id, dir, flags).is_some();
+        let changes = dir.name_changes();
+        let is_valid = self.context.nodes().with_reads(id, |reads| {
+            if is_due {
+                reads.listed.expire();
+            }
+            reads.listed.renew(changes)
+        });
+        match is_valid {
+            Some(true) => DirCache::Keep,
+            Some(false) => DirCache::Fill,
+            None => DirCache::Off,
+        }
     }
 
     /// Ends the opening `handle`.
@@ -93,7 +123,9 @@ impl OpenDirs {
             None => Arc::new(OpenDir::new(self.context.node(node)?, 0)),
         };
         let mut at = opened.at.lock();
-        self.list_from(&opened.dir, &mut at, offset, into)?;
+        self.list_from(&opened.dir, &mut at, offset, into).inspect_err(|_| {
+            self.context.nodes().with_reads(node, |reads| reads.listed.expire());
+        })?;
         self.context.note_access(node, &opened.dir, opened.flags);
         Ok(())
     }

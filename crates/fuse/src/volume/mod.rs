@@ -32,7 +32,7 @@ pub use ids::{IdMap, IdRange};
 
 use crate::operations::{
     Answer, Attributes, Caller, Entry, HandleId, Handles, Listing, NewNode, NodeId, Opened,
-    Operations, SetAttr, Settings, Statistics, WriteFlags,
+    OpenedDir, Operations, SetAttr, Settings, Statistics, WriteFlags,
 };
 use context::Context;
 use controls::Controls;
@@ -365,8 +365,12 @@ impl Operations for Volume {
         self.context.retry_if_full(|| Controls(&self.context).answer(by, node, command, input, out))
     }
 
-    fn open_dir(&self, _: &Caller, node: NodeId, flags: u32) -> Answer<HandleId> {
+    fn open_dir(&self, _: &Caller, node: NodeId, flags: u32) -> Answer<OpenedDir> {
         self.dirs.open(node, flags)
+    }
+
+    fn expire_names(&self, dir: NodeId) -> bool {
+        self.context.nodes().with_reads(dir, |reads| reads.listed.expire()) == Some(true)
     }
 
     fn release_dir(&self, _: NodeId, handle: HandleId) {

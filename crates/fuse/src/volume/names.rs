@@ -43,15 +43,18 @@ impl Context {
 pub(super) struct Names<'a>(pub(super) &'a Context);
 
 impl Names<'_> {
-    pub(super) fn look_up(&self, dir: NodeId, name: &OsStr) -> Answer<Entry> {
-        let dir = match self.0.node(dir) {
+    pub(super) fn look_up(&self, id: NodeId, name: &OsStr) -> Answer<Entry> {
+        let dir = match self.0.node(id) {
             // A file handle from before the kernel forgot the node, as network file servers keep
             // them.
-            Err(_) if name == "." => return self.by_number(dir),
+            Err(_) if name == "." => return self.by_number(id),
             dir => dir?,
         };
         match dir.lookup(name) {
-            Ok(node) => Ok(self.0.entry(node, kept_in(&dir))),
+            Ok(node) => {
+                self.0.nodes().with_reads(id, |reads| reads.listed.count_look_up());
+                Ok(self.0.entry(node, kept_in(&dir)))
+            }
             Err(extant::Error::NotFound) => Ok(Entry {
                 node: NodeId(0),
                 generation: 0,

@@ -1,4 +1,7 @@
 //! The files that the kernel knows. The volume holds them.
+//!
+//! Beside each is what reads of it leave in memory (`Reads`): the time of access, and, of a
+//! directory, whether the names that the kernel has cached are still right.
 
 use super::accessed;
 use crate::operations::NodeId;
@@ -15,13 +18,56 @@ struct Known {
     node: Node,
     /// Entries that the kernel received for it and has not returned.
     count: u64,
+    reads: Reads,
+}
+
+/// What reads of a file leave in memory.
+#[derive(Default)]
+pub(super) struct Reads {
     /// Time of the last read, if it is not stored yet.
-    accessed: Option<Timestamp>,
+    pub(super) accessed: Option<Timestamp>,
+    pub(super) listed: Listed,
+}
+
+/// Which names of a directory the kernel may have cached.
+#[derive(Default)]
+pub(super) struct Listed {
+    /// [`Node::name_changes`] when the kernel was allowed to cache the names. `None` if it was not.
+    at: Option<u64>,
+    /// How many names of the directory the kernel looked up one by one since then.
+    looked_up: u32,
+}
+
+/// After so many look-ups, the next listing of a directory comes from the server, with the entry
+/// of each name. Names that the kernel cached are names only.
+const LOOK_UPS: u32 = 16;
+
+impl Listed {
+    /// Whether the kernel may use names that it has cached, now that the directory has had
+    /// `changes`. If not, it may cache names from now on.
+    pub(super) fn renew(&mut self, changes: u64) -> bool {
+        let is_valid = self.at == Some(changes) && self.looked_up < LOOK_UPS;
+        if !is_valid {
+            *self = Listed { at: Some(changes), looked_up: 0 };
+        }
+        is_valid
+    }
+
+    /// Names that the kernel may have cached are not right, so the next opening drops them. Returns
+    /// whether it may have some.
+    pub(super) fn expire(&mut self) -> bool {
+        self.at.take().is_some()
+    }
+
+    /// The kernel looked a name up.
+    pub(super) fn count_look_up(&mut self) {
+        self.looked_up = self.looked_up.saturating_add(1);
+    }
 }
 
 impl Known {
     fn let_go(self) {
-        if let Some(time) = self.accessed {
+        if let Some(time) = self.reads.accessed {
             accessed::store(&self.node, time);
         }
     }
@@ -30,8 +76,7 @@ impl Known {
 /// The files that the kernel knows, each held until the kernel forgets it.
 pub(super) struct Nodes {
     root: Node,
-    /// Time of the root's last read, if it is not stored yet.
-    root_accessed: Mutex<Option<Timestamp>>,
+    root_reads: Mutex<Reads>,
     shards: [Mutex<HashMap<u64, Known>>; SHARDS],
     /// Number of files that are being released now.
     going: AtomicU64,
@@ -50,8 +95,8 @@ pub(super) fn id_of(ino: Ino) -> NodeId {
 impl Nodes {
     pub(super) fn new(root: Node) -> Nodes {
         let shards = std::array::from_fn(|_| Mutex::new(Rank::Leaf, HashMap::new()));
-        let root_accessed = Mutex::new(Rank::Leaf, None);
-        Nodes { root, root_accessed, shards, going: AtomicU64::new(0), gone: AtomicU64::new(0) }
+        let root_reads = Mutex::new(Rank::Leaf, Reads::default());
+        Nodes { root, root_reads, shards, going: AtomicU64::new(0), gone: AtomicU64::new(0) }
     }
 
     fn shard(&self, id: NodeId) -> &Mutex<HashMap<u64, Known>> {
@@ -80,7 +125,7 @@ impl Nodes {
                 Some(node)
             }
             Entry::Vacant(place) => {
-                place.insert(Known { node, count: 1, accessed: None });
+                place.insert(Known { node, count: 1, reads: Reads::default() });
                 None
             }
         };
@@ -104,57 +149,28 @@ impl Nodes {
         }
     }
 
-    /// Keeps `now` as the time of access of `id`, if `is_due` says so for the time kept before.
-    pub(super) fn note_access(
+    /// Calls `with` on what reads of `id` left, under a lock. `None` if the kernel does not know
+    /// `id`.
+    pub(super) fn with_reads<R>(
         &self,
         id: NodeId,
-        now: Timestamp,
-        is_due: impl Fn(Timestamp) -> bool,
-    ) {
-        let note = |place: &mut Option<Timestamp>| {
-            if place.is_none_or(is_due) {
-                *place = Some(now);
-            }
-        };
+        with: impl FnOnce(&mut Reads) -> R,
+    ) -> Option<R> {
         match id {
-            NodeId::ROOT => note(&mut self.root_accessed.lock()),
-            id => {
-                if let Some(known) = self.shard(id).lock().get_mut(&id.0) {
-                    note(&mut known.accessed);
-                }
-            }
-        }
-    }
-
-    /// Time of the last read of `id`, if it is not stored yet.
-    pub(super) fn accessed(&self, id: NodeId) -> Option<Timestamp> {
-        match id {
-            NodeId::ROOT => *self.root_accessed.lock(),
-            id => self.shard(id).lock().get(&id.0)?.accessed,
-        }
-    }
-
-    /// Drops the time of the last read of `id`, because another time is set.
-    pub(super) fn forget_access(&self, id: NodeId) {
-        match id {
-            NodeId::ROOT => *self.root_accessed.lock() = None,
-            id => {
-                if let Some(known) = self.shard(id).lock().get_mut(&id.0) {
-                    known.accessed = None;
-                }
-            }
+            NodeId::ROOT => Some(with(&mut self.root_reads.lock())),
+            id => self.shard(id).lock().get_mut(&id.0).map(|known| with(&mut known.reads)),
         }
     }
 
     /// Takes all times of access that are not stored yet, one shard at a time. The caller stores
     /// them.
     pub(super) fn take_accesses(&self) -> impl Iterator<Item = (Node, Timestamp)> + '_ {
-        let root = self.root_accessed.lock().take().map(|time| (self.root.clone(), time));
+        let root = self.root_reads.lock().accessed.take().map(|time| (self.root.clone(), time));
         let others = self.shards.iter().flat_map(|shard| {
             let mut shard = shard.lock();
             let taken = shard.values_mut();
             taken
-                .filter_map(|known| Some((known.node.clone(), known.accessed.take()?)))
+                .filter_map(|known| Some((known.node.clone(), known.reads.accessed.take()?)))
                 .collect::<Vec<_>>()
         });
         root.into_iter().chain(others)
@@ -181,7 +197,7 @@ impl Nodes {
 
     /// Releases all files, because the kernel knows none any more.
     pub(super) fn clear(&self) {
-        let time = self.root_accessed.lock().take();
+        let time = self.root_reads.lock().accessed.take();
         if let Some(time) = time {
             accessed::store(&self.root, time);
         }

@@ -4,6 +4,7 @@ mod closed;
 mod costs;
 mod ends;
 mod hostile;
+mod listings;
 mod mounted;
 #[path = "../parsers/mod.rs"]
 mod parsers;

@@ -8,8 +8,8 @@ use extant_fuse::dispatch::{Dispatch, Outcome};
 use extant_fuse::negotiate::Agreed;
 use extant_fuse::request::Message;
 use extant_fuse::{
-    Answer, Attributes, Caller, Entry, HandleId, Handles, Listing, NewNode, NodeId, Opened,
-    Operations, SetAttr, SetTime, Settings, Statistics, Timestamp, WriteFlags,
+    Answer, Attributes, Caller, DirCache, Entry, HandleId, Handles, Listing, NewNode, NodeId,
+    Opened, OpenedDir, Operations, SetAttr, SetTime, Settings, Statistics, Timestamp, WriteFlags,
 };
 use rustix::io::Errno;
 use std::ffi::OsStr;
@@ -162,9 +162,9 @@ impl Operations for Witness {
         assert_eq!(self.0, Handles::All);
         Ok(OPENED)
     }
-    fn open_dir(&self, _: &Caller, _: NodeId, _: u32) -> Answer<HandleId> {
+    fn open_dir(&self, _: &Caller, _: NodeId, _: u32) -> Answer<OpenedDir> {
         assert_ne!(self.0, Handles::None);
-        Ok(HandleId(1))
+        Ok(OpenedDir { handle: HandleId(1), cache: DirCache::Keep })
     }
     fn read(
         &self,
