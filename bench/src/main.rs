@@ -57,7 +57,7 @@ struct Cli {
     #[arg(long, global = true, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write the table and JSON of each bench into DIR as it ends, one page with all pictures
-    /// (report.html), and its first picture alone (plot.svg), a bar for each of ten jobs
+    /// (report.html), and its first picture alone (plot.svg), a bar for each of twelve jobs
     #[arg(long, global = true, value_name = "DIR")]
     report: Option<PathBuf>,
     /// Bind the bench, its servers and its programs to the first N processors

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   objects of --json ──► head: the machine and the date
-//!                         ten jobs in one picture, which README shows, too
+//!                         twelve jobs in one picture, which README shows, too
 //!                         all in one picture: extant to each rival, least ── middle ── most
 //!                         a section a bench: a dot plot for each case and metric, conditions,
 //!                         findings, figures

@@ -7,7 +7,7 @@
 //!       │          cell = median ±half the interquartile range, in percent
 //!       ├─ json    {"bench", "host", "rows": [{"case", "subject", "metric", "value", …}], …}
 //!       ├─ page    pictures of one or more such objects
-//!       └─ picture a bar for each of ten jobs, as README shows it
+//!       └─ picture a bar for each of twelve jobs, as README shows it
 //! ```
 //!
 //! Published figures have their own columns, with headings that say so. They are not rows.

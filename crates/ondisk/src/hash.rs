@@ -181,7 +181,7 @@ fn half_md4(state: &mut [u32; 4], words: &[u32; 8]) {
     }
 }
 
-/// One round of MD4 over `words` in this order. Inlined, so that the steps have no loop and no call.
+/// One round of MD4 over `words` in this order. Inlined: its steps need no loop and no call.
 #[inline(always)]
 fn md4_round(
     [a, b, c, d]: &mut [u32; 4],
