@@ -139,7 +139,10 @@ impl NameHasher {
         let pad = len | len << 8;
         let pad = pad | pad << 16;
         let mut words = [pad; N];
-        for (word, bytes) in words.iter_mut().zip(rest.chunks(4)) {
+        let mut rest = rest;
+        for word in &mut words {
+            let (bytes, after) = rest.split_at(rest.len().min(4));
+            rest = after;
             *word = match bytes.first_chunk::<4>().map(|four| u32::from_be_bytes(*four)) {
                 // Where no byte is sign-extended, the word is the four bytes.
                 Some(four) if self.unsigned || four & 0x8080_8080 == 0 => four,
