@@ -439,3 +439,63 @@ fn the_checksum_of_a_deleted_inode_counts() {
     let wanted = format!("inode checksum does not match (ino {ino}, offset 124): of a freed inode");
     assert!(found.len() == 1 && found[0].ends_with(&wanted), "{found:?}");
 }
+
+#[test]
+fn sizes_and_deletion_times_have_the_rules_of_e2fsck() {
+    require!(E2fsprogs);
+    const INLINE: &str = "-b 1024 -I 512 -O inline_data";
+    let scratch = Scratch::new();
+    let freed = {
+        let img = volume(&scratch, "-b 1024");
+        number_after(&debugfs(&img, "stat /file").unwrap(), "Inode: ")
+    };
+    // The map of /sparse ends with block 152 and has a leaf of its own.
+    let table: [(&str, &str, Option<What>); 12] = [
+        ("-b 1024", "sif /sparse size 155649", None),
+        ("-b 1024", "sif /sparse size 155648", Some(What::SizeBelowBlocks)),
+        ("-b 1024 -O verity", "sif /sparse size 155648; sif /sparse flags 0x180000", None),
+        ("-b 1024", "sif /file size 19457", None),
+        ("-b 1024", "sif /file size 19456", None),
+        (INLINE, "sif /dir/long size 89", Some(What::InlineData)),
+        (INLINE, "sif /dir/long size 91", Some(What::InlineData)),
+        ("-b 1024", "rm /file; sif FREED dtime 12", Some(What::DeletionTime)),
+        ("-b 1024 -N 2048", "rm /file; sif FREED dtime 2047", Some(What::DeletionTime)),
+        ("-b 1024 -N 2048", "rm /file; sif FREED dtime 2048", None),
+        ("-b 1024", "rm /file; sif FREED dtime 12; ssv mkfs_time 19700101000500", None),
+        ("-b 1024", "feature lazy_bg", Some(What::SuperblockFeatures)),
+    ];
+    let mut bad = Vec::new();
+    for (options, requests, what) in table {
+        let img = volume(&scratch, options);
+        damage(&img, &requests.replace("FREED", &format!("<{freed}>")));
+        let (judged, report) = (e2fsck(&img, None), check(&img));
+        let found = what.is_none_or(|what| has(&report, what));
+        if !found || report.clean != what.is_none() || judged.clean() != what.is_none() {
+            bad.push(format!("{options}, {requests}: {:?}; {}", report.findings, judged.text));
+        }
+    }
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
+}
+
+#[test]
+fn a_symlink_whose_map_has_a_block_of_its_own_is_damaged() {
+    require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let img = volume(&scratch, "-b 1024 -O ^metadata_csum");
+    let (target, leaf) = (u32::try_from(first_block(&img, "/dir/long")).unwrap(), 7000u32);
+    let words = |all: &[u32]| all.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    // Magic and entries, room and depth, generation; then one extent.
+    let node = words(&[0x0001_F30A, 84, 0, 0, 1, target]);
+    let mut bytes = std::fs::read(&img).unwrap();
+    bytes[leaf as usize * 1024..][..node.len()].copy_from_slice(&node);
+    std::fs::write(&img, bytes).unwrap();
+    let root = [0x0001_F30A, 0x0001_0004, 0, 0, leaf, 0];
+    let set = |(n, word)| format!("sif /dir/long block[{n}] {word}");
+    let mut requests: Vec<String> = (0..).zip(root).map(set).collect();
+    requests.extend([format!("setb {leaf}"), "sif /dir/long blocks 4".into()]);
+    damage(&img, &requests.join(";"));
+    let judged = e2fsck(&img, None);
+    assert!(judged.text.contains("Symlink /dir/long") && !judged.clean(), "{}", judged.text);
+    let report = check(&img);
+    assert!(has(&report, What::SymlinkTarget), "{:#?}", report.findings);
+}

@@ -92,8 +92,9 @@ pub(super) fn check(view: &View<'_>) {
     if view.has_incompat(Incompat::MMP) && !view.geometry.holds(sb.mmp_block, 1) {
         view.error(What::MmpBlock, at(0x168));
     }
-    // Features that got a name but were never completed.
-    let compat = sb.features.compat.unknown() | sb.features.compat & Compat::EXCLUDE_BITMAP;
+    // Features that got a name but were never completed. No current e2fsck opens such a volume.
+    let historic = Compat::EXCLUDE_BITMAP | Compat::LAZY_BG;
+    let compat = sb.features.compat.unknown() | sb.features.compat & historic;
     let dead = RoCompat::BTREE_DIR | RoCompat::SNAPSHOT | RoCompat::REPLICA;
     let ro_compat = sb.features.ro_compat.unknown() | sb.features.ro_compat & dead;
     if compat.bits() | ro_compat.bits() != 0 {

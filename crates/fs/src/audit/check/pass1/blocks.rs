@@ -39,6 +39,8 @@ pub(super) struct Blocks {
     pub(super) partial: bool,
     /// Whether there is a hole before the last mapped block.
     pub(super) holes: bool,
+    /// Whether the map has blocks of its own.
+    has_nodes: bool,
     wrongs: u32,
     last_physical_end: u64,
     /// The last cluster that was counted, and its logical cluster.
@@ -58,6 +60,7 @@ impl Blocks {
             fragments: 0,
             partial: false,
             holes: false,
+            has_nodes: false,
             wrongs: 0,
             last_physical_end: 0,
             last_cluster: None,
@@ -184,6 +187,7 @@ impl Sink for Taking<'_, '_> {
 
     fn node(&mut self, block: u64, level: u32) -> bool {
         self.blocks.clusters += 1;
+        self.blocks.has_nodes = true;
         // Pointer blocks of the resize inode are the reserved descriptor blocks themselves.
         if self.blocks.role == Role::Resize && level == 1 {
             return true;
@@ -271,8 +275,13 @@ impl Scan<'_, '_> {
                 // The first block of the last written cluster must lie within the size.
                 let last = blocks.written_end.saturating_sub(1) & !(ratio - 1);
                 let start = u64::from(last) << block_size.log2();
+                // e2fsck takes the end of the size for the end of the last leaf.
+                let past_leaf = inode.has_extents()
+                    && blocks.has_nodes
+                    && inode.size > 0
+                    && u64::from(blocks.written_end) > block_size.blocks_for(inode.size);
                 if blocks.written_end > 0
-                    && (inode.size < start || (inode.size == 0 && ratio == 1 && last > 0))
+                    && (inode.size < start || past_leaf)
                     && !inode.flags.contains(InodeFlags::VERITY)
                 {
                     let detail =
@@ -331,6 +340,8 @@ impl Scan<'_, '_> {
             return;
         }
         match blocks.first {
+            // e2fsprogs takes a symlink with two blocks for damaged.
+            Some(_) if blocks.has_nodes => wrong("its map has a block of its own"),
             Some(run) if run.logical == 0 && blocks.end == 1 => {
                 self.out.symlinks.push(super::symlinks::SymlinkBlock {
                     ino: ino.get(),
@@ -363,7 +374,7 @@ impl Scan<'_, '_> {
                 let mut target = inode.i_block.to_vec();
                 target.extend_from_slice(value);
                 target.truncate(fits_usize(inode.size.min(capacity)));
-                if inode.size > capacity || inode.size == 0 {
+                if inode.size != capacity {
                     wrong("size");
                 } else if target.contains(&0) && !inode.flags.contains(InodeFlags::ENCRYPT) {
                     self.view.error_with(What::SymlinkTarget, at, "length");

@@ -72,13 +72,7 @@ impl Scan<'_, '_> {
         let number = ino.get();
         let is_orphan = self.orphans.contains(&number);
         if number >= self.view.sb.first_ino && links == 0 && !is_orphan {
-            if mode != 0 && word(bytes, 0x14) == 0 {
-                self.view.error_with(
-                    What::DeletionTime,
-                    Site::of_ino(ino).offset(0x14),
-                    "freed inode has none",
-                );
-            }
+            self.check_deletion_time(ino, mode, word(bytes, 0x14));
             if !is_zero_slot(bytes) && !checksum_is_right(bytes, ino, &self.view.csum) {
                 let at = Site::of_ino(ino).offset(0x7C);
                 self.view.error_with(What::InodeChecksum, at, "of a freed inode");
@@ -105,6 +99,22 @@ impl Scan<'_, '_> {
             return;
         }
         self.used(ino, role, marks, bytes);
+    }
+
+    /// Checks the deletion time of a freed inode without an orphan record.
+    fn check_deletion_time(&self, ino: Ino, mode: u16, time: u32) {
+        let at = Site::of_ino(ino).offset(0x14);
+        if mode != 0 && time == 0 {
+            self.view.error_with(What::DeletionTime, at, "freed inode has none");
+        }
+        // A record that is not in the list: the field names the next orphan.
+        let sb = &self.view.sb;
+        let is_time = |time: u64| time == 0 || time >= u64::from(sb.inodes_count);
+        let clock_was_right = [sb.wtime, sb.mtime, sb.mkfs_time].into_iter().all(is_time);
+        if clock_was_right && !is_time(time.into()) {
+            let detail = format!("freed inode names inode {time} as the next orphan");
+            self.view.error_with(What::DeletionTime, at, detail);
+        }
     }
 
     fn used(&mut self, ino: Ino, role: Role, marks: u64, bytes: &[u8]) {
