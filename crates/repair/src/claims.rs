@@ -10,7 +10,7 @@
 //! names its owner; a map that was sound; neighbours that continue it. Unwritten blocks and blocks
 //! past the end lose nothing. All others get copies, and their ranges are reported.
 
-use crate::map::{self, Mapping};
+use crate::map::{self, Mapping, Run, ShortMap};
 use crate::report::Class;
 use crate::scan::attributes::put_block;
 use crate::scan::{Table, attributes_of, judge_sectors, remove_inode, starts_like_directory};
@@ -78,10 +78,16 @@ pub(crate) fn collect(volume: &Volume, table: &mut Table) -> Result<(Usage, Usag
         let first = volume.geometry.first_data_block().0;
         usage.add_blocks(run.start.max(first)..run.end.max(first));
     }
-    let inos: Vec<u32> = table.nodes.keys().copied().collect();
-    for ino in inos {
-        let map = table.map_of(volume, ino)?;
-        add(&map, &mut usage, &mut shared);
+    let mut slot = vec![0; volume.geometry.inode_size()];
+    for ino in table.nodes.inos(|_| true) {
+        let is_short = !table.maps.contains_key(&ino) && volume.read_slot(ino, &mut slot)?;
+        match ShortMap::of(volume, &slot).filter(|_| is_short) {
+            Some(map) => add(map.runs(), &[], &mut usage, &mut shared),
+            None => {
+                let map = table.map_of(volume, ino)?;
+                add(&map.runs, &map.nodes, &mut usage, &mut shared);
+            }
+        }
     }
     if let Some(block) = resize_block(volume)? {
         let cluster = usage.cluster(block);
@@ -102,9 +108,9 @@ fn claim(usage: &mut Usage, shared: &mut Usage, cluster: u64) {
     }
 }
 
-fn add(map: &Mapping, usage: &mut Usage, shared: &mut Usage) {
-    each_cluster(map, usage, &mut |usage, cluster, _| claim(usage, shared, cluster));
-    for node in &map.nodes {
+fn add(runs: &[Run], nodes: &[u64], usage: &mut Usage, shared: &mut Usage) {
+    each_cluster(runs, usage, &mut |usage, cluster, _| claim(usage, shared, cluster));
+    for node in nodes {
         let cluster = usage.cluster(*node);
         claim(usage, shared, cluster);
     }
@@ -112,10 +118,10 @@ fn add(map: &Mapping, usage: &mut Usage, shared: &mut Usage) {
 
 /// Calls `each` with every cluster of data, once for each logical cluster that it holds, and with
 /// what claims it.
-fn each_cluster(map: &Mapping, usage: &mut Usage, each: &mut dyn FnMut(&mut Usage, u64, Part)) {
+fn each_cluster(runs: &[Run], usage: &mut Usage, each: &mut dyn FnMut(&mut Usage, u64, Part)) {
     let ratio = fits(usage.block(1) - usage.block(0));
     let mut last = None;
-    for run in &map.runs {
+    for run in runs {
         let mut n = 0;
         while n < run.len {
             let logical = run.logical + n;
@@ -158,10 +164,9 @@ fn resolve(
     let mut claims: BTreeMap<u64, Vec<Claim>> = BTreeMap::new();
     let mut count = 0;
     let mut dropped: BTreeSet<u32> = BTreeSet::new();
-    let inos: Vec<u32> = table.nodes.keys().copied().collect();
-    for ino in inos {
+    for ino in table.nodes.inos(|_| true) {
         let map = table.map_of(volume, ino)?;
-        each_cluster(&map, usage, &mut |_, cluster, part| {
+        each_cluster(&map.runs, usage, &mut |_, cluster, part| {
             if !shared.has_cluster(cluster) {
                 return;
             }
@@ -319,7 +324,7 @@ fn score(
             } else if past_end && inode.is_file() {
                 -1
             } else {
-                let node = table.nodes.get(&claim.ino).copied();
+                let node = table.nodes.get(claim.ino);
                 let block = map.locate(logical.saturating_mul(ratio)).unwrap_or(0);
                 if claim.ino == volume.sb().journal_inum {
                     // The log is empty, and only its superblock is worth something.
@@ -430,8 +435,7 @@ fn move_clusters(
 /// Moves data that does not lie at the same place in its cluster as in the file.
 fn align(volume: &mut Volume, table: &mut Table, usage: &mut Usage) -> Result<()> {
     let ratio = u64::from(volume.geometry.cluster_ratio());
-    let inos: Vec<u32> = table.nodes.keys().copied().collect();
-    for ino in inos {
+    for ino in table.nodes.inos(|_| true) {
         let map = table.map_of(volume, ino)?;
         let mut wrong = Vec::new();
         // The cluster on the volume of the logical cluster before.
@@ -463,8 +467,7 @@ fn copy_occupied(volume: &mut Volume, table: &mut Table, usage: &mut Usage) -> R
     let mut inos: Vec<u32> = table.maps.keys().copied().collect();
     inos.sort_unstable();
     for ino in inos {
-        let is_file =
-            table.nodes.get(&ino).is_some_and(|node| !node.hidden && node.mode >> 12 == 8);
+        let is_file = table.nodes.get(ino).is_some_and(|node| !node.hidden && node.mode >> 12 == 8);
         let Some(map) = table.maps.get_mut(&ino) else { continue };
         let occupied = std::mem::take(&mut map.occupied);
         if !is_file || volume.geometry.cluster_ratio() > 1 {
@@ -572,7 +575,7 @@ pub(crate) fn write_maps(volume: &mut Volume, table: &mut Table, usage: &mut Usa
             }
             shorten(volume, usage, ino, &mut map);
         }
-        if table.nodes.get(&ino).is_some_and(crate::scan::Node::is_dir) {
+        if table.nodes.has_dir(ino) {
             inode.size = u64::from(map.end()) << volume.geometry.block_size().log2();
         }
         // The sectors are counted from what is stored.

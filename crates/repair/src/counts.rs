@@ -126,9 +126,9 @@ fn superblock(
     let mut large = false;
     let known = volume.has_ro_compat(RoCompat::LARGE_FILE);
     for (ino, node) in table.nodes.iter().filter(|_| !known) {
-        let may_be = !node.hidden || *ino == 7;
+        let may_be = !node.hidden || ino == 7;
         if may_be && node.kind() == Some(extant_ondisk::inode::FileKind::Regular) {
-            large |= volume.inode(*ino)?.is_some_and(|inode| inode.size > 0x7FFF_FFFF);
+            large |= volume.inode(ino)?.is_some_and(|inode| inode.size > 0x7FFF_FFFF);
         }
     }
     let before = volume.sb().clone();

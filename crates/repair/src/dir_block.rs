@@ -9,39 +9,52 @@
 use extant_ondisk::dirent::{
     DirFormat, HEAD_LEN, RawDirent, TAIL_LEN, TAIL_TYPE, rec_len_decode, tail_of,
 };
+use std::borrow::Cow;
 use zerocopy::FromBytes;
 
 /// One entry as stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct Entry<'b> {
     /// Bytes from the block's start.
     pub(crate) offset: usize,
     pub(crate) ino: u32,
     pub(crate) kind: u8,
-    pub(crate) name: Vec<u8>,
+    pub(crate) name: Cow<'b, [u8]>,
     /// Hash words of an encrypted and casefolded directory.
     pub(crate) hash: Option<(u32, u32)>,
 }
 
+impl Entry<'_> {
+    /// Whether its name is "." or "..".
+    pub(crate) fn is_dots(&self) -> bool {
+        matches!(&*self.name, b"." | b"..")
+    }
+
+    /// The entry without a reference to the block.
+    pub(crate) fn into_owned(self) -> Entry<'static> {
+        Entry { name: Cow::Owned(self.name.into_owned()), ..self }
+    }
+}
+
 /// The entries of a block.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Parsed {
+pub(crate) struct Parsed<'b> {
     /// Used entries in order.
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<Entry<'b>>,
     /// Lengths or the tail are not legal: the block has to be packed again.
     pub(crate) broken: bool,
     /// Entries in the slack of others: names of deleted files, mostly.
-    pub(crate) slack: Vec<Entry>,
+    pub(crate) slack: Vec<Entry<'b>>,
 }
 
 /// Reads a block or an inline area. `lives` says whether an inode is in use, and is of the type
 /// that an entry records (0: any).
-pub(crate) fn parse(
-    bytes: &[u8],
+pub(crate) fn parse<'b>(
+    bytes: &'b [u8],
     format: &DirFormat,
     with_slack: bool,
     lives: &dyn Fn(u32, u8) -> bool,
-) -> Parsed {
+) -> Parsed<'b> {
     let mut parsed = Parsed::default();
     let end = format.entries_end(bytes.len());
     parsed.broken = format.checksums && tail_of(bytes).is_none();
@@ -84,16 +97,16 @@ pub(crate) fn parse(
     parsed
 }
 
-struct Reader<'r> {
-    bytes: &'r [u8],
+struct Reader<'r, 'b> {
+    bytes: &'b [u8],
     format: &'r DirFormat,
     end: usize,
     lives: &'r dyn Fn(u32, u8) -> bool,
 }
 
-impl Reader<'_> {
+impl<'b> Reader<'_, 'b> {
     /// The entry at `offset` and where the next one starts, if the length is legal.
-    fn at(&self, offset: usize) -> Option<(Entry, usize)> {
+    fn at(&self, offset: usize) -> Option<(Entry<'b>, usize)> {
         let (raw, _) = RawDirent::ref_from_prefix(self.bytes.get(offset..)?).ok()?;
         let len = rec_len_decode(raw.rec_len.get(), self.bytes.len());
         let least = DirFormat::need_plain(1);
@@ -108,7 +121,7 @@ impl Reader<'_> {
         }
         let mut entry = self.without_length(offset)?;
         if raw.inode.get() == 0 {
-            entry.name.clear();
+            entry.name = Cow::Borrowed(&[]);
         } else if raw.name_len == 0 {
             return None;
         }
@@ -116,10 +129,10 @@ impl Reader<'_> {
     }
 
     /// The entry at `offset`, whatever its length.
-    fn without_length(&self, offset: usize) -> Option<Entry> {
+    fn without_length(&self, offset: usize) -> Option<Entry<'b>> {
         let (raw, rest) = RawDirent::ref_from_prefix(self.bytes.get(offset..self.end)?).ok()?;
         if raw.inode.get() == 0 {
-            return Some(Entry { offset, ino: 0, kind: 0, name: Vec::new(), hash: None });
+            return Some(Entry { offset, ino: 0, kind: 0, name: Cow::Borrowed(&[]), hash: None });
         }
         let name = rest.get(..usize::from(raw.name_len))?;
         let words = DirFormat::need_plain(name.len());
@@ -131,12 +144,13 @@ impl Reader<'_> {
             true => word(0).zip(word(1)),
             false => None,
         };
-        Some(Entry { offset, ino: raw.inode.get(), kind: raw.file_type, name: name.to_vec(), hash })
+        let (ino, kind) = (raw.inode.get(), raw.file_type);
+        Some(Entry { offset, ino, kind, name: Cow::Borrowed(name), hash })
     }
 
     /// The entry at `offset` if only its name's length is wrong: its own length leads to an entry,
     /// or to the end, and the name ends where zeros begin.
-    fn with_shorter_name(&self, offset: usize) -> Option<(Entry, usize)> {
+    fn with_shorter_name(&self, offset: usize) -> Option<(Entry<'b>, usize)> {
         let (raw, rest) = RawDirent::ref_from_prefix(self.bytes.get(offset..self.end)?).ok()?;
         let len = rec_len_decode(raw.rec_len.get(), self.bytes.len());
         let next = offset.checked_add(len).filter(|next| *next <= self.end)?;
@@ -146,28 +160,28 @@ impl Reader<'_> {
         let name = rest.get(..most)?;
         let name = name.split(|byte| *byte == 0).next()?;
         let short = name.len() < usize::from(raw.name_len) && !self.format.opaque_names;
-        let mut entry = Entry {
+        // A name of a multiple of four bytes may be followed by another's remains.
+        let kept = &name[..name.len().min(extant_ondisk::dirent::NAME_MAX)];
+        let entry = Entry {
             offset,
             ino: raw.inode.get(),
             kind: raw.file_type,
-            name: name.to_vec(),
+            name: Cow::Borrowed(kept),
             hash: None,
         };
-        // A name of a multiple of four bytes may be followed by another's remains.
-        entry.name.truncate(extant_ondisk::dirent::NAME_MAX);
         (leads_on && short && entry.ino != 0 && !name.is_empty() && self.is_plausible(&entry))
             .then_some((entry, next))
     }
 
     /// Bytes that the entry takes.
-    fn need(&self, entry: &Entry) -> usize {
+    fn need(&self, entry: &Entry<'_>) -> usize {
         match entry.ino {
             0 => HEAD_LEN,
             _ => self.format.need(&entry.name),
         }
     }
 
-    fn is_plausible(&self, entry: &Entry) -> bool {
+    fn is_plausible(&self, entry: &Entry<'_>) -> bool {
         entry.ino <= self.format.inodes_count
             && entry.kind < TAIL_TYPE
             && self.format.admits(&entry.name)
@@ -175,7 +189,7 @@ impl Reader<'_> {
             && (self.lives)(entry.ino, if self.format.filetype { entry.kind } else { 0 })
     }
 
-    fn slack(&self, from: usize, to: usize, found: &mut Vec<Entry>) {
+    fn slack(&self, from: usize, to: usize, found: &mut Vec<Entry<'b>>) {
         let mut at = from.next_multiple_of(4);
         while at + HEAD_LEN + TAIL_LEN / 3 <= to {
             match self.without_length(at).filter(|entry| entry.ino != 0 && self.is_plausible(entry))
@@ -215,7 +229,7 @@ mod tests {
         bytes
     }
 
-    fn names(parsed: &Parsed) -> Vec<&str> {
+    fn names<'p>(parsed: &'p Parsed<'_>) -> Vec<&'p str> {
         parsed.entries.iter().map(|entry| std::str::from_utf8(&entry.name).unwrap()).collect()
     }
 
@@ -235,7 +249,7 @@ mod tests {
         let parsed = parse(&bytes, &FORMAT, true, &lives);
         assert_eq!(names(&parsed), ["first", "third"]);
         assert_eq!(parsed.slack.len(), 1);
-        assert_eq!(parsed.slack[0].name, b"second");
+        assert_eq!(*parsed.slack[0].name, *b"second");
     }
 
     #[test]

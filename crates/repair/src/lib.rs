@@ -21,7 +21,7 @@
 //!   replay, map, dir_block    journal; block maps; entries of directory blocks
 //!   volume, usage             superblock, descriptors, slots; clusters in use
 //!   older                     copies of blocks that the log still holds
-//!   disk, report              the overlay; what was found
+//!   disk, report, hints       the overlay; what is repaired; what the check before found
 //! ```
 //!
 //! # Examples
@@ -50,6 +50,7 @@ mod claims;
 mod counts;
 mod dir_block;
 mod disk;
+mod hints;
 mod map;
 mod names;
 mod older;

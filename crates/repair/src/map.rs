@@ -7,7 +7,7 @@
 
 use crate::usage::Usage;
 use crate::volume::Volume;
-use extant_base::narrow::{fits_u32, fits_usize, len_u16};
+use extant_base::narrow::{fits_u32, fits_usize, len_u16, low_u16};
 use extant_base::{BlockNr, Error, LogicalBlock, Result};
 use extant_ondisk::block_map::{self, DIRECT, pointers, pointers_per_block, set_pointer};
 use extant_ondisk::extent::{
@@ -15,7 +15,7 @@ use extant_ondisk::extent::{
     RawExtentHeader, RawExtentIndex, capacity,
 };
 use extant_ondisk::features::Incompat;
-use extant_ondisk::inode::Inode;
+use extant_ondisk::inode::{FileKind, Inode, InodeFlags};
 use hashbrown::HashSet;
 use std::ops::Range;
 use zerocopy::FromBytes;
@@ -211,7 +211,11 @@ impl Mapping {
                 continue;
             }
             end = run.end();
-            let parts = if own { vec![run.blocks()] } else { volume.usable(run.blocks()) };
+            if own || volume.are_usable(run.blocks()) {
+                push(&mut settled, run);
+                continue;
+            }
+            let parts = volume.usable(run.blocks());
             let mut next = run.physical;
             for part in parts {
                 if part.start > next {
@@ -364,6 +368,61 @@ pub(crate) fn read(
         map.runs.clear();
     }
     Ok(map)
+}
+
+/// The runs of a map of up to four legal extents, which are all in the inode.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ShortMap {
+    runs: [Run; ROOT_MAX],
+    len: usize,
+}
+
+impl ShortMap {
+    /// The map of the file or directory in a slot; `None` for any other, which [`read`] reads. Most
+    /// maps are short, and this takes no memory.
+    pub(crate) fn of(volume: &Volume, slot: &[u8]) -> Option<ShortMap> {
+        let flags = InodeFlags::from_bits_retain(word(slot, 0x20));
+        let is_plain = matches!(
+            FileKind::from_mode(low_u16(word(slot, 0))),
+            Some(FileKind::Regular | FileKind::Directory)
+        );
+        if !is_plain
+            || !volume.has_incompat(Incompat::EXTENTS)
+            || !flags.contains(InodeFlags::EXTENTS)
+            || flags.contains(InodeFlags::INLINE_DATA)
+        {
+            return None;
+        }
+        let root = slot.get(0x28..)?.get(..block_map::I_BLOCK_SIZE)?;
+        let (header, rest) = RawExtentHeader::ref_from_prefix(root).ok()?;
+        let len = usize::from(header.eh_entries.get());
+        if !root_looks_right(root) || header.eh_depth.get() != 0 {
+            return None;
+        }
+        let none = Run { logical: 0, physical: 0, len: 0, written: false };
+        let mut map = ShortMap { runs: [none; ROOT_MAX], len };
+        let mut end = 0;
+        for (run, entry) in map.runs[..len].iter_mut().zip(rest.chunks_exact(ENTRY_SIZE)) {
+            *run = stored_run(entry)?;
+            let is_legal = run.len > 0
+                && run.logical >= end
+                && run.logical.checked_add(run.len).is_some()
+                && volume.are_usable(run.blocks());
+            if !is_legal {
+                return None;
+            }
+            end = run.end();
+        }
+        Some(map)
+    }
+
+    pub(crate) fn runs(&self) -> &[Run] {
+        &self.runs[..self.len]
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |word| u32::from_le_bytes(*word))
 }
 
 /// Whether `i_block` starts like the root of an extent tree.
@@ -700,11 +759,11 @@ pub(crate) fn write(
     let mut nodes = Nodes { usage, pool, used: Vec::new(), within, goal };
     let written = match map.extents {
         true => {
-            inode.flags.insert(extant_ondisk::inode::InodeFlags::EXTENTS);
+            inode.flags.insert(InodeFlags::EXTENTS);
             write_extents(volume, &mut nodes, volume.seed(ino, inode), inode, &map.runs)
         }
         false => {
-            inode.flags.remove(extant_ondisk::inode::InodeFlags::EXTENTS);
+            inode.flags.remove(InodeFlags::EXTENTS);
             write_pointers(volume, &mut nodes, inode, map)
         }
     };

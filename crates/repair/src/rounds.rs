@@ -1,6 +1,6 @@
 //! The order of a repair: rounds on an overlay, each judged by a check.
 
-use crate::names::Hints;
+use crate::hints::Hints;
 use crate::older::Older;
 use crate::plan::Plan;
 use crate::report::{Class, Report};
@@ -67,7 +67,7 @@ pub fn plan(
     replay::run(&mut volume)?;
     let older = older_of(&volume)?;
     let mut report = std::mem::take(&mut volume.report);
-    let mut hints = first.map_or_else(Hints::default, |found| Hints::of(&found.findings));
+    let mut hints = first.as_ref().map_or_else(Hints::default, Hints::of_first);
     let mut left = Vec::new();
     for _ in 0..ROUNDS_MAX {
         report = round(&overlay, options, report, &hints, older.clone())?;
@@ -106,7 +106,8 @@ fn round(
     let mut volume = Volume::open(overlay, None, options.now, report)?;
     volume.older = older;
     volume.load_groups()?;
-    let mut table = scan::run(&mut volume)?;
+    let faulty = hints.faulty.as_ref().filter(|_| is_as_checked(&volume));
+    let mut table = scan::run(&mut volume, faulty)?;
     own::forget_broken(&mut volume, &mut table)?;
     values::run(&mut volume, &mut table)?;
     let mut usage = claims::run(&mut volume, &mut table)?;
@@ -121,8 +122,17 @@ fn round(
     counts::run(&mut volume, &table, &usage)?;
     let mut report = std::mem::take(&mut volume.report);
     (0..volume.blocks_from_log()).for_each(|_| report.add(Class::FromJournal));
-    report.set_paths(|ino| names.path(ino));
+    let inos: Vec<u32> = report.files().map(|(ino, _)| ino).collect();
+    let mut paths = names::paths(&volume, &mut table, &names, &inos)?;
+    report.set_paths(|ino| paths.remove(&ino));
     Ok(report)
+}
+
+/// Whether the check has read the inodes where the repair reads them, each with a map of its own.
+fn is_as_checked(volume: &Volume) -> bool {
+    let expected = [Class::JournalReplayed, Class::Orphans];
+    volume.report.counts().all(|(class, _)| expected.contains(&class))
+        && !volume.has_ro_compat(RoCompat::SHARED_BLOCKS)
 }
 
 /// A check of the overlay; `None` if it could not run.

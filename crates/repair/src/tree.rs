@@ -24,7 +24,7 @@ const LOST_AND_FOUND: &[u8] = b"lost+found";
 
 /// Makes sure that there is a root directory, before names are read.
 pub(crate) fn root(volume: &mut Volume, table: &mut Table, usage: &mut Usage) -> Result<()> {
-    if table.nodes.get(&ROOT).is_some_and(Node::is_dir) {
+    if table.nodes.has_dir(ROOT) {
         return Ok(());
     }
     volume.report.note("the root directory is lost: a new one was made");
@@ -68,7 +68,6 @@ fn new_directory(
             mode: inode.mode,
             links: 2,
             flags: inode.flags,
-            generation: 0,
             hidden: false,
             suspect: false,
             has_content: true,
@@ -89,7 +88,7 @@ pub(crate) fn run(
     unattached(volume, table, usage, names)?;
     // As e2fsck does; but nothing is added to a volume that lost nothing.
     let there = names::find(volume, table, ROOT, LOST_AND_FOUND)?;
-    let is_dir = there.is_some_and(|ino| table.nodes.get(&ino).is_some_and(Node::is_dir));
+    let is_dir = there.is_some_and(|ino| table.nodes.has_dir(ino));
     if volume.report.has_loss() && !is_dir {
         match lost_and_found(volume, table, usage, names) {
             Ok(_) | Err(Error::NoSpace) => {}
@@ -107,9 +106,8 @@ fn second_names(volume: &mut Volume, table: &mut Table, names: &mut Names) -> Re
         let first = names.parents.get(&child).copied().unwrap_or(0);
         let gone = match says == dir && first != dir {
             true => {
-                let gone = names.places.insert(child, (dir, name));
                 names.parents.insert(child, dir);
-                gone
+                names::name_in(volume, table, first, child)?.map(|name| (first, name))
             }
             false => Some((dir, name)),
         };
@@ -143,12 +141,13 @@ fn loops(volume: &mut Volume, table: &mut Table, names: &mut Names) -> Result<()
             && names.parents.contains_key(&at)
         {
             // The path came back to `at`.
-            if let Some((dir, name)) = names.places.remove(&at) {
+            if let Some(dir) = names.dir_of(at)
+                && let Some(name) = names::name_in(volume, table, dir, at)?
+            {
                 names::remove_entry(volume, table, dir, &name, at)?;
                 volume.report.add_file(Class::NameField, dir);
             }
-            names.parents.remove(&at);
-            names.links.insert(at, 0);
+            names.forget_dir(at);
         }
         good.extend(path);
     }
@@ -166,12 +165,8 @@ fn unattached(
         .nodes
         .iter()
         .filter(|(ino, node)| {
-            **ino != ROOT
-                && !node.hidden
-                && !node.is_value()
-                && names.links.get(*ino).copied().unwrap_or(0) == 0
+            *ino != ROOT && !node.hidden && !node.is_value() && names.count(*ino) == 0
         })
-        .map(|(ino, node)| (*ino, *node))
         .collect();
     // Directories first: what hangs below them needs no place of its own.
     let (dirs, files): (Vec<_>, Vec<_>) = nameless.into_iter().partition(|(_, node)| node.is_dir());
@@ -261,7 +256,7 @@ fn is_below(names: &Names, dir: u32, top: u32) -> bool {
 
 /// Whether a directory is there and has no such name.
 fn is_free_in(volume: &Volume, table: &mut Table, dir: u32, name: &[u8]) -> Result<bool> {
-    if !table.nodes.get(&dir).is_some_and(Node::is_dir) {
+    if !table.nodes.has_dir(dir) {
         return Ok(false);
     }
     Ok(names::find(volume, table, dir, name)?.is_none())
@@ -278,7 +273,7 @@ fn lost_and_found(
     if let Some(ino) = there {
         let usable = table
             .nodes
-            .get(&ino)
+            .get(ino)
             .is_some_and(|node| node.is_dir() && !node.flags.contains(InodeFlags::ENCRYPT));
         if usable {
             return Ok(ino);
@@ -293,7 +288,6 @@ fn lost_and_found(
             names::insert(volume, table, usage, ROOT, LOST_AND_FOUND, ino)?;
             return Err(error);
         }
-        names.places.insert(ino, (ROOT, other));
         volume.report.add_file(Class::NameChanged, ino);
     }
     let ino = free_inode(volume, table)?;
@@ -315,7 +309,7 @@ fn free_inode(volume: &mut Volume, table: &mut Table) -> Result<u32> {
     let first = volume.sb().first_ino;
     for ino in first..=volume.geometry.inodes_count() {
         let group = ((ino - 1) / per_group) as usize;
-        if table.nodes.contains_key(&ino) || volume.role(ino) != Role::Ordinary {
+        if table.nodes.has(ino) || volume.role(ino) != Role::Ordinary {
             continue;
         }
         if volume.groups.get(group).is_some_and(|group| !group.table_lost) {
@@ -343,25 +337,26 @@ fn parents(volume: &mut Volume, table: &mut Table, names: &mut Names) -> Result<
 }
 
 /// Sets link counts to the number of names.
-fn links(volume: &mut Volume, table: &mut Table, names: &Names) -> Result<()> {
+fn links(volume: &mut Volume, table: &Table, names: &Names) -> Result<()> {
     let mut children: HashMap<u32, u32> = HashMap::new();
     for parent in names.parents.values() {
         *children.entry(*parent).or_default() += 1;
     }
     let most = u32::from(LINK_MAX);
-    let nodes: Vec<(u32, Node)> = table.nodes.iter().map(|(ino, node)| (*ino, *node)).collect();
-    for (ino, node) in nodes {
+    for (ino, node) in table.nodes.iter() {
         if node.hidden || node.is_value() {
             continue;
         }
         let right = match node.is_dir() {
             true => 2 + children.get(&ino).copied().unwrap_or(0),
-            false => names.links.get(&ino).copied().unwrap_or(0),
+            false => names.count(ino),
         };
         let many = node.is_dir() && right > most;
         let right = if many { 1 } else { right.min(most) };
-        let Some(mut inode) = volume.inode(ino)? else { continue };
-        if u32::from(inode.links) != right {
+        if u32::from(node.links) == right {
+            continue;
+        }
+        if let Some(mut inode) = volume.inode(ino)? {
             inode.links = extant_base::narrow::low_u16(right);
             volume.report.add_file(Class::Links, ino);
             volume.put_inode(ino, &inode)?;

@@ -4,7 +4,7 @@
 use crate::claims::drop_attributes;
 use crate::report::Class;
 use crate::scan::attributes::{self, Area, Value};
-use crate::scan::{Table, attributes_of, judge_sectors, remove_inode};
+use crate::scan::{Node, Table, attributes_of, judge_sectors, remove_inode};
 use crate::volume::Volume;
 use extant_base::Result;
 use extant_crc32c::crc32c;
@@ -35,8 +35,7 @@ pub(crate) fn run(volume: &mut Volume, table: &mut Table) -> Result<()> {
 }
 
 fn read(volume: &Volume, table: &mut Table) -> Result<HashMap<u32, Found>> {
-    let inos: Vec<u32> =
-        table.nodes.iter().filter(|(_, node)| node.is_value()).map(|(ino, _)| *ino).collect();
+    let inos = table.nodes.inos(Node::is_value);
     let mut values = HashMap::new();
     for ino in inos {
         let Some(inode) = volume.inode(ino)? else { continue };
@@ -78,7 +77,7 @@ fn keep(area: &mut Area, owner: u32, values: &mut HashMap<u32, Found>) -> bool {
 }
 
 fn owners(volume: &mut Volume, table: &mut Table, values: &mut HashMap<u32, Found>) -> Result<()> {
-    let inos: Vec<u32> = table.nodes.keys().copied().collect();
+    let inos = table.nodes.inos(|_| true);
     for ino in inos {
         let (Some(inode), Some(mut slot)) = (volume.inode(ino)?, volume.slot(ino)?) else {
             continue;
@@ -125,8 +124,7 @@ fn owners(volume: &mut Volume, table: &mut Table, values: &mut HashMap<u32, Foun
 }
 
 fn counts(volume: &mut Volume, table: &mut Table, values: &HashMap<u32, Found>) -> Result<()> {
-    let inos: Vec<u32> =
-        table.nodes.iter().filter(|(_, node)| node.is_value()).map(|(ino, _)| *ino).collect();
+    let inos = table.nodes.inos(Node::is_value);
     for ino in inos {
         let Some(found) = values.get(&ino).filter(|found| found.uses > 0) else {
             volume.report.add(Class::OwnFiles);

@@ -8,59 +8,17 @@
 //! ```
 
 use super::Names;
+use super::seen::Seen;
 use crate::dir_block::{Entry, parse};
+use crate::hints::Hints;
 use crate::report::Class;
 use crate::scan::Table;
 use crate::volume::Volume;
-use extant::check::Finding;
-use extant_base::{Ino, Result, Site, What};
+use extant_base::{Ino, Result, Site};
 use extant_ondisk::casefold::{CaseFold, fold};
 use extant_ondisk::dirent::{DirBlock, DirBlockMut, DirFormat, DirPacker, EntryKind, NAME_MAX};
 use extant_ondisk::inode::{Inode, InodeFlags};
-use hashbrown::HashSet;
-
-/// What a check found that the repair does not find itself.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Hints {
-    /// Directories whose index is not sound.
-    pub(crate) htree: HashSet<u32>,
-    /// Entries that must go: directory, block, offset.
-    pub(crate) entries: HashSet<(u32, u64, usize)>,
-    /// Quota files that differ from the usage.
-    pub(crate) quota: bool,
-    /// The resize inode is not right.
-    pub(crate) resize: bool,
-}
-
-impl Hints {
-    /// The hints in the findings of a check.
-    pub(crate) fn of(findings: &[Finding]) -> Hints {
-        let mut hints = Hints::default();
-        for finding in findings {
-            let ino = finding.at.ino.map_or(0, Ino::get);
-            hints.resize |= ino == Ino::RESIZE.get();
-            match finding.what {
-                What::HtreeRoot
-                | What::HtreeDepth
-                | What::HtreeNode
-                | What::HtreeChecksum
-                | What::HtreeLeaf
-                | What::HtreeHash => {
-                    hints.htree.insert(ino);
-                }
-                What::DirentEncryption => {
-                    let block = finding.at.block.map_or(0, |block| block.0);
-                    let offset = finding.at.offset.unwrap_or(0) as usize;
-                    hints.entries.insert((ino, block, offset));
-                }
-                What::QuotaFile | What::QuotaUsage => hints.quota = true,
-                What::ResizeInode => hints.resize = true,
-                _ => {}
-            }
-        }
-        hints
-    }
-}
+use std::borrow::Cow;
 
 /// A block of a directory, or an area of an inline one.
 #[derive(Clone, Copy)]
@@ -85,10 +43,10 @@ pub(super) struct Mend<'m> {
     dir: u32,
     encrypted: bool,
     folds: Option<CaseFold>,
-    seen: HashSet<Vec<u8>>,
+    seen: Seen,
     /// The last number that was added to a name that many files have.
     renamed: u32,
-    overflow: Vec<Entry>,
+    overflow: Vec<Entry<'static>>,
 }
 
 /// What happens to an entry.
@@ -112,12 +70,12 @@ impl<'m> Mend<'m> {
             true => CaseFold::new(sb.encoding, sb.encoding_flags).ok(),
             false => None,
         };
-        let (seen, overflow) = (HashSet::new(), Vec::new());
+        let (seen, overflow) = (Seen::default(), Vec::new());
         Mend { volume, table, names, hints, dir, encrypted, folds, seen, renamed: 0, overflow }
     }
 
     /// Entries that found no place.
-    pub(super) fn take_overflow(&mut self) -> Vec<Entry> {
+    pub(super) fn take_overflow(&mut self) -> Vec<Entry<'static>> {
         std::mem::take(&mut self.overflow)
     }
 
@@ -126,10 +84,10 @@ impl<'m> Mend<'m> {
         let Region { format, seed, dots, block, is_index } = *region;
         let before = bytes.to_vec();
         let table = self.table;
-        let parsed = parse(bytes, &format, !is_index, &|ino, kind| table.lives(ino, kind));
+        let parsed = parse(&before, &format, !is_index, &|ino, kind| table.lives(ino, kind));
         for entry in &parsed.slack {
-            if entry.name != b"." && entry.name != b".." {
-                let place = || (self.dir, entry.name.clone());
+            if !entry.is_dots() {
+                let place = || (self.dir, entry.name.to_vec());
                 self.names.slack.entry(entry.ino).or_insert_with(place);
             }
         }
@@ -139,15 +97,15 @@ impl<'m> Mend<'m> {
             pack |= !self.dots(bytes, &format, &mut entries, own);
         }
         let head = if dots.is_some() { 2.min(entries.len()) } else { 0 };
-        let mut kept: Vec<Entry> = entries.drain(..head).collect();
+        let mut kept: Vec<Entry<'_>> = entries.drain(..head).collect();
         for mut entry in entries {
-            let stored = entry.clone();
+            let len = entry.name.len();
             match self.judge(&mut entry, &format, block) {
                 Fate::Goes => set_ino(bytes, entry.offset, 0),
                 Fate::Stays => {
-                    if entry.name.len() != stored.name.len() {
+                    if entry.name.len() != len {
                         pack = true;
-                    } else if entry.name != stored.name {
+                    } else if let Cow::Owned(_) = entry.name {
                         let at = entry.offset + 8;
                         bytes[at..at + entry.name.len()].copy_from_slice(&entry.name);
                     }
@@ -180,18 +138,18 @@ impl<'m> Mend<'m> {
         &mut self,
         bytes: &mut [u8],
         format: &DirFormat,
-        entries: &mut Vec<Entry>,
+        entries: &mut Vec<Entry<'_>>,
         own: u32,
     ) -> bool {
-        let is = |n: usize, name: &[u8]| entries.get(n).is_some_and(|entry| entry.name == name);
+        let is = |n: usize, name: &[u8]| entries.get(n).is_some_and(|entry| *entry.name == *name);
         let in_place = is(0, b".")
             && entries[0].offset == 0
             && is(1, b"..")
             && entries[1].offset == 12
             && bytes[9..12] == [0; 3]
             && bytes[22] == 0;
-        let found = entries.iter().find(|entry| entry.name == b"..").map(|entry| entry.ino);
-        let parent = found.filter(|ino| self.table.nodes.get(ino).is_some_and(|n| n.is_dir()));
+        let found = entries.iter().find(|entry| *entry.name == *b"..").map(|entry| entry.ino);
+        let parent = found.filter(|ino| self.table.nodes.has_dir(*ino));
         let parent = parent.unwrap_or(if own == 2 { 2 } else { 0 });
         self.names.dotdots.insert(own, if own == 2 { 2 } else { parent });
         let kind = if format.filetype { EntryKind::Directory.code() } else { 0 };
@@ -203,20 +161,22 @@ impl<'m> Mend<'m> {
             (bytes[7], bytes[19]) = (kind, kind);
             return true;
         }
-        entries.retain(|entry| entry.name != b"." && entry.name != b"..");
-        let dot =
-            |ino, name: &[u8]| Entry { offset: 0, ino, kind, name: name.to_vec(), hash: None };
+        entries.retain(|entry| !entry.is_dots());
+        let dot = |ino, name: &'static [u8]| {
+            let name = Cow::Borrowed(name);
+            Entry { offset: 0, ino, kind, name, hash: None }
+        };
         entries.insert(0, dot(own, b"."));
         entries.insert(1, dot(parent, b".."));
         false
     }
 
     /// Judges an entry other than "." and "..", which may be changed.
-    fn judge(&mut self, entry: &mut Entry, format: &DirFormat, block: u64) -> Fate {
-        if entry.name == b"." || entry.name == b".." {
+    fn judge(&mut self, entry: &mut Entry<'_>, format: &DirFormat, block: u64) -> Fate {
+        if entry.is_dots() {
             return Fate::Goes;
         }
-        let node = self.table.nodes.get(&entry.ino).copied();
+        let node = self.table.nodes.get(entry.ino);
         let Some(node) = node.filter(|node| {
             !node.hidden && !node.is_value() && ![Ino::ROOT.get(), self.dir].contains(&entry.ino)
         }) else {
@@ -231,15 +191,14 @@ impl<'m> Mend<'m> {
         self.settle_name(entry);
         let stored = entry.name.clone();
         let mut tries = 0;
-        while !self.seen.insert(self.key(&entry.name)) {
-            let same = self.names.places.get(&entry.ino);
-            if tries == 0 && same.is_some_and(|(dir, name)| *dir == self.dir && *name == entry.name)
-            {
+        while let Err(other) = self.seen.add(&self.key(&entry.name), entry.ino) {
+            if tries == 0 && other == entry.ino {
                 return Fate::Goes;
             }
             // After a few tries, numbers are not tried twice: many names may be equal.
             self.renamed += u32::from(tries >= 8);
-            entry.name = renamed(&stored, if tries < 8 { tries } else { 8 + self.renamed });
+            let n = if tries < 8 { tries } else { 8 + self.renamed };
+            entry.name = Cow::Owned(renamed(&stored, n));
             tries += 1;
             self.volume.report.add_file(Class::NameChanged, entry.ino);
         }
@@ -253,48 +212,52 @@ impl<'m> Mend<'m> {
     }
 
     /// Makes a name legal.
-    fn settle_name(&mut self, entry: &mut Entry) {
-        if self.encrypted {
+    fn settle_name(&mut self, entry: &mut Entry<'_>) {
+        let has_illegal = entry.name.iter().any(|byte| matches!(byte, 0 | b'/'));
+        if self.encrypted || !has_illegal && self.folds.is_none() {
             return;
         }
-        let before = entry.name.clone();
-        for byte in &mut entry.name {
+        let mut name = entry.name.to_vec();
+        for byte in &mut name {
             if *byte == 0 || *byte == b'/' {
                 *byte = b'.';
             }
         }
         if let Some(folds) = &self.folds
-            && folds.check_new(&entry.name).is_err()
+            && folds.check_new(&name).is_err()
         {
-            for byte in &mut entry.name {
+            for byte in &mut name {
                 if !byte.is_ascii() {
                     *byte = b'.';
                 }
             }
         }
-        if entry.name == b"." || entry.name == b".." {
-            entry.name.fill(b'_');
+        if name == b"." || name == b".." {
+            name.fill(b'_');
         }
-        if entry.name != before {
+        if name != *entry.name {
+            entry.name = Cow::Owned(name);
             self.volume.report.add_file(Class::NameChanged, entry.ino);
         }
     }
 
-    fn key(&self, name: &[u8]) -> Vec<u8> {
+    fn key<'n>(&self, name: &'n [u8]) -> Cow<'n, [u8]> {
         match &self.folds {
-            Some(_) => fold(name).map_or_else(|| name.to_vec(), |folded| folded[..].to_vec()),
-            None => name.to_vec(),
+            Some(_) => {
+                fold(name).map_or(Cow::Borrowed(name), |folded| Cow::Owned(folded[..].to_vec()))
+            }
+            None => Cow::Borrowed(name),
         }
     }
 
     /// Packs a region from its start.
-    fn pack(&mut self, bytes: &mut [u8], format: &DirFormat, seed: u32, kept: Vec<Entry>) {
+    fn pack(&mut self, bytes: &mut [u8], format: &DirFormat, seed: u32, kept: Vec<Entry<'_>>) {
         let mut packer = DirPacker::new(DirBlockMut::new(bytes, *format, seed, Site::NOWHERE));
         for entry in kept {
             let Some(ino) = Ino::new(entry.ino) else { continue };
             let kind = EntryKind::from_code(entry.kind);
             if !format.admits(&entry.name) || !packer.push(&entry.name, ino, kind, entry.hash) {
-                self.overflow.push(entry);
+                self.overflow.push(entry.into_owned());
             }
         }
         packer.finish();

@@ -1,6 +1,7 @@
 //! Single names: added, removed, and the parent of a directory.
 
 use super::drop_index;
+use crate::dir_block::Entry;
 use crate::map::{Mapping, Run, nodes_needed};
 use crate::scan::{Table, attributes_of};
 use crate::usage::Usage;
@@ -21,7 +22,7 @@ pub(crate) fn insert(
     name: &[u8],
     ino: u32,
 ) -> Result<()> {
-    let mode = table.nodes.get(&ino).map_or(0, |node| node.mode);
+    let mode = table.nodes.get(ino).map_or(0, |node| node.mode);
     insert_entry(volume, table, usage, dir, name, ino, EntryKind::from_mode(mode), None)
 }
 
@@ -163,7 +164,8 @@ fn expand(
     let mut entries = Vec::new();
     for bytes in [&inode.i_block[PARENT_LEN..], &value] {
         let any = |_: u32, _: u8| true;
-        entries.extend(crate::dir_block::parse(bytes, &format, false, &any).entries);
+        let parsed = crate::dir_block::parse(bytes, &format, false, &any);
+        entries.extend(parsed.entries.into_iter().map(Entry::into_owned));
     }
     area.attributes.retain(|one| !one.is_inline());
     let range = inode.xattr_area(&volume.format);

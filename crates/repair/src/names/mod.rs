@@ -9,13 +9,16 @@
 
 mod area;
 mod edit;
+mod paths;
+mod seen;
 
-pub(crate) use area::Hints;
 pub(crate) use edit::{insert, remove_entry, set_parent};
+pub(crate) use paths::{name_in, paths};
 
+use crate::hints::Hints;
 use crate::map::Mapping;
 use crate::report::Class;
-use crate::scan::{Table, inline_attribute, starts_like_directory};
+use crate::scan::{Node, Table, inline_attribute, starts_like_directory};
 use crate::usage::Usage;
 use crate::volume::Volume;
 use area::{Mend, Region};
@@ -28,14 +31,19 @@ use extant_ondisk::inode::{Inode, InodeFlags};
 use hashbrown::{HashMap, HashSet};
 use zerocopy::FromBytes;
 
-/// How many names are remembered for paths in the report.
-const PATHS_MAX: usize = 1 << 21;
+/// The names of an inode.
+#[derive(Clone, Copy, Debug)]
+struct Named {
+    /// How many lead to it, "." and ".." not counted.
+    count: u32,
+    /// The directory that has the first one.
+    dir: u32,
+}
 
 /// What directories say.
 #[derive(Default)]
 pub(crate) struct Names {
-    /// How many names lead to an inode, "." and ".." not counted.
-    pub(crate) links: HashMap<u32, u32>,
+    named: HashMap<u32, Named>,
     /// The directory in which a directory has its name.
     pub(crate) parents: HashMap<u32, u32>,
     /// What ".." says.
@@ -44,8 +52,6 @@ pub(crate) struct Names {
     pub(crate) second: Vec<(u32, Vec<u8>, u32)>,
     /// Names in the slack of directory blocks, for inodes without another.
     pub(crate) slack: HashMap<u32, (u32, Vec<u8>)>,
-    /// A name of each inode and its directory, for paths.
-    pub(crate) places: HashMap<u32, (u32, Vec<u8>)>,
 }
 
 impl Names {
@@ -58,36 +64,31 @@ impl Names {
             }
             self.parents.insert(ino, dir);
         }
-        *self.links.entry(ino).or_default() += 1;
-        if self.places.len() < PATHS_MAX {
-            self.places.entry(ino).or_insert_with(|| (dir, name.to_vec()));
-        }
+        self.named.entry(ino).or_insert(Named { count: 0, dir }).count += 1;
+    }
+
+    /// How many names lead to an inode, "." and ".." not counted.
+    pub(crate) fn count(&self, ino: u32) -> u32 {
+        self.named.get(&ino).map_or(0, |named| named.count)
+    }
+
+    /// The directory in which an inode has a name, if it has one.
+    pub(crate) fn dir_of(&self, ino: u32) -> Option<u32> {
+        let parent = self.parents.get(&ino).copied();
+        parent
+            .or_else(|| self.named.get(&ino).filter(|named| named.count > 0).map(|named| named.dir))
     }
 
     /// Forgets a name that was counted, but found no place.
     fn forget(&mut self, ino: u32) {
-        self.links.entry(ino).and_modify(|count| *count = count.saturating_sub(1));
+        self.named.entry(ino).and_modify(|named| named.count = named.count.saturating_sub(1));
         self.parents.remove(&ino);
     }
 
-    /// The path of an inode, if it is known.
-    pub(crate) fn path(&self, ino: u32) -> Option<Vec<u8>> {
-        let mut parts: Vec<&[u8]> = Vec::new();
-        let mut at = ino;
-        while at != Ino::ROOT.get() {
-            let (dir, name) = self.places.get(&at)?;
-            parts.push(name);
-            at = *dir;
-            if parts.len() > 4096 {
-                return None;
-            }
-        }
-        let mut path = Vec::new();
-        for part in parts.iter().rev() {
-            path.push(b'/');
-            path.extend_from_slice(part);
-        }
-        Some(if path.is_empty() { b"/".to_vec() } else { path })
+    /// Forgets the name of a directory.
+    pub(crate) fn forget_dir(&mut self, ino: u32) {
+        self.parents.remove(&ino);
+        self.named.remove(&ino);
     }
 }
 
@@ -99,9 +100,7 @@ pub(crate) fn run(
     hints: &Hints,
 ) -> Result<Names> {
     let mut names = Names::default();
-    let dirs: Vec<u32> =
-        table.nodes.iter().filter(|(_, node)| node.is_dir()).map(|(ino, _)| *ino).collect();
-    for dir in dirs {
+    for dir in table.nodes.inos(Node::is_dir) {
         let Some(inode) = volume.inode(dir)? else { continue };
         match inode.has_inline_data() {
             true => inline(volume, table, &mut names, hints, dir, inode)?,
@@ -324,7 +323,7 @@ pub(crate) fn find(
     let any = |_: u32, _: u8| true;
     Ok(regions.iter().find_map(|bytes| {
         let parsed = crate::dir_block::parse(bytes, &format, false, &any);
-        parsed.entries.iter().find(|entry| entry.name == name).map(|entry| entry.ino)
+        parsed.entries.iter().find(|entry| *entry.name == *name).map(|entry| entry.ino)
     }))
 }
 

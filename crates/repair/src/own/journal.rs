@@ -79,7 +79,7 @@ pub(super) fn run(volume: &mut Volume, table: &mut Table, usage: &mut Usage) -> 
         return Ok(());
     }
     let ino = sb.journal_inum;
-    let broken = table.broken_own.contains(&ino) || !table.nodes.contains_key(&ino);
+    let broken = table.broken_own.contains(&ino) || !table.nodes.has(ino);
     let usable = if broken { None } else { runs(volume)? };
     match usable.filter(|(_, blocks)| *blocks >= BLOCKS_MIN) {
         Some((runs, blocks)) => superblock(volume, runs[0].physical, blocks),
@@ -158,7 +158,7 @@ fn again(volume: &mut Volume, table: &mut Table, usage: &mut Usage, ino: u32) ->
         .into_iter()
         .find(|blocks| (BLOCKS_MIN..=BLOCKS_MAX).contains(blocks))
         .unwrap_or(usual);
-    if table.nodes.contains_key(&ino) {
+    if table.nodes.has(ino) {
         crate::claims::release(volume, table, usage, ino)?;
     }
     volume.report.add(Class::JournalReset);
@@ -241,7 +241,6 @@ fn put(
             mode: inode.mode,
             links: 1,
             flags: inode.flags,
-            generation: 0,
             hidden: true,
             suspect: false,
             has_content: true,

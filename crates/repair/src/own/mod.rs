@@ -9,8 +9,8 @@ pub(crate) use journal::restore as restore_journal;
 pub(crate) use journal::runs as journal_runs;
 pub(crate) use quota::run as quota;
 
+use crate::hints::Hints;
 use crate::map::Mapping;
-use crate::names::Hints;
 use crate::report::Class;
 use crate::scan::Table;
 use crate::usage::Usage;
@@ -47,7 +47,7 @@ pub(crate) fn forget_broken(volume: &mut Volume, table: &mut Table) -> Result<()
         broken.push(sb.orphan_file_inum);
     }
     for ino in broken {
-        if volume.role(ino) == Role::Own && table.nodes.remove(&ino).is_some() {
+        if volume.role(ino) == Role::Own && table.nodes.remove(ino).is_some() {
             table.maps.remove(&ino);
             table.broken_own.push(ino);
         }
@@ -86,7 +86,7 @@ fn orphans(volume: &mut Volume, table: &mut Table, usage: &mut Usage) -> Result<
     let Some((inode, map)) = whole_orphan_file(volume, table)? else {
         volume.report.add(Class::OwnFiles);
         volume.report.note("the orphan file is lost: the volume works without one");
-        if table.nodes.contains_key(&ino) {
+        if table.nodes.has(ino) {
             crate::claims::release(volume, table, usage, ino)?;
         }
         volume.put_slot(ino, &vec![0; volume.geometry.inode_size()])?;
@@ -113,7 +113,7 @@ fn orphans(volume: &mut Volume, table: &mut Table, usage: &mut Usage) -> Result<
 /// The inode and the map of the orphan file; `None` if it is not whole.
 fn whole_orphan_file(volume: &Volume, table: &mut Table) -> Result<Option<(Inode, Mapping)>> {
     let ino = volume.sb().orphan_file_inum;
-    if table.broken_own.contains(&ino) || !table.nodes.contains_key(&ino) {
+    if table.broken_own.contains(&ino) || !table.nodes.has(ino) {
         return Ok(None);
     }
     let Some(inode) = volume.inode(ino)? else { return Ok(None) };

@@ -36,11 +36,7 @@ pub(crate) fn run(volume: &mut Volume, table: &mut Table, usage: &mut Usage) -> 
 
 fn count(volume: &Volume, table: &mut Table) -> Result<[Totals; 3]> {
     let mut all: [Totals; 3] = Default::default();
-    let nodes: Vec<(u32, Node)> = table.nodes.iter().map(|(ino, node)| (*ino, *node)).collect();
-    for (ino, node) in nodes {
-        if node.hidden || node.is_value() {
-            continue;
-        }
+    for ino in table.nodes.inos(|node| !node.hidden && !node.is_value()) {
         let Some(inode) = volume.inode(ino)? else { continue };
         let space = judge_sectors(volume, table, ino, &inode)? << 9;
         let slot = volume.slot(ino)?.unwrap_or_default();
@@ -65,7 +61,7 @@ fn file(
     kind: QuotaKind,
     totals: &Totals,
 ) -> Result<()> {
-    let known = table.nodes.contains_key(&ino) && !table.broken_own.contains(&ino);
+    let known = table.nodes.has(ino) && !table.broken_own.contains(&ino);
     let inode = volume.inode(ino)?.filter(|_| known);
     let mut map = if known { table.map_of(volume, ino)? } else { Mapping::default() };
     let mut old = match &inode {
@@ -106,7 +102,7 @@ fn file(
             volume.report.note("there is no space for a quota file: its quota is turned off");
             map.each().for_each(|(_, block)| usage.remove(block));
             map.nodes.iter().for_each(|block| usage.remove(*block));
-            table.nodes.remove(&ino);
+            table.nodes.remove(ino);
             table.maps.remove(&ino);
             volume.put_slot(ino, &vec![0; volume.geometry.inode_size()])?;
             volume.change_superblock(|sb| match kind {
@@ -214,7 +210,6 @@ fn put(
             mode: inode.mode,
             links: 1,
             flags: inode.flags,
-            generation: inode.generation,
             hidden: true,
             suspect: false,
             has_content: true,

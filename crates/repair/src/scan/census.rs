@@ -5,8 +5,8 @@
 //!   orphan list and file  ──► inodes that recovery frees or truncates
 //! ```
 
-use super::Table;
 use super::judge;
+use super::{Node, Table};
 use crate::dir_block;
 use crate::map;
 use crate::volume::Volume;
@@ -52,15 +52,14 @@ pub(super) fn gather(
         let looks = looks_like_directory(volume, table, *ino)?;
         evidence.entry(*ino).or_default().looks_like_directory = looks;
     }
-    let mut dirs: Vec<u32> =
-        table.nodes.iter().filter(|(_, node)| node.is_dir()).map(|(ino, _)| *ino).collect();
+    let mut dirs = table.nodes.inos(Node::is_dir);
     dirs.extend(doubtful.iter().filter(|ino| evidence[*ino].looks_like_directory));
     for dir in dirs {
         each_entry(volume, table, dir, &mut |entry| {
             if let Some(one) = evidence.get_mut(&entry.ino)
-                && entry.name != b"."
+                && *entry.name != *b"."
             {
-                match entry.name == b".." {
+                match *entry.name == *b".." {
                     true => one.add(2),
                     false => one.add(entry.kind),
                 }
@@ -77,10 +76,8 @@ pub(super) fn raise(volume: &Volume, table: &mut Table) -> Result<Vec<(usize, Ra
         return Ok(Vec::new());
     }
     let mut raised: HashMap<usize, Range<u32>> = HashMap::new();
-    let dirs: Vec<u32> =
-        table.nodes.iter().filter(|(_, node)| node.is_dir()).map(|(ino, _)| *ino).collect();
     let marks = table.marks.clone();
-    for dir in dirs {
+    for dir in table.nodes.inos(Node::is_dir) {
         each_entry(volume, table, dir, &mut |entry| {
             let place = Ino::new(entry.ino).and_then(|ino| volume.geometry.inode_place(ino));
             if let Some(place) = place {
@@ -118,11 +115,11 @@ pub(crate) fn starts_like_directory(bytes: &[u8], ino: u32) -> bool {
 }
 
 /// Calls `each` with every entry of a directory that can be read.
-fn each_entry(
+pub(crate) fn each_entry(
     volume: &Volume,
     table: &mut Table,
     dir: u32,
-    each: &mut dyn FnMut(&dir_block::Entry),
+    each: &mut dyn FnMut(&dir_block::Entry<'_>),
 ) -> Result<()> {
     let Some(inode) = volume.inode(dir)? else { return Ok(()) };
     let format = volume.dir_format(&inode);

@@ -93,6 +93,33 @@ pub(super) fn first_look(
     Ok(false)
 }
 
+/// Takes an inode with which a check found no fault. Returns whether it could be read.
+pub(super) fn accept(volume: &Volume, table: &mut Table, ino: u32, slot: &[u8]) -> bool {
+    if half(slot, 0x1A) == 0 {
+        return true;
+    }
+    let parsed = Ino::new(ino).map(|nr| Inode::parse_unverified(slot, nr, &volume.format));
+    let Some(Ok(inode)) = parsed else { return false };
+    if let Some(block) = inode.file_acl {
+        table.blocks.entry(block.0).or_default().push(ino);
+    }
+    table.nodes.insert(ino, node_of(&inode, Role::Ordinary, false));
+    true
+}
+
+/// What later steps need to know of an inode.
+fn node_of(inode: &Inode, role: Role, suspect: bool) -> Node {
+    let is_file = inode.kind() == Some(FileKind::Regular);
+    Node {
+        mode: inode.mode,
+        links: inode.links,
+        flags: inode.flags,
+        hidden: role != Role::Ordinary,
+        suspect,
+        has_content: inode.size > 0 || inode.sectors > 0 || !is_file,
+    }
+}
+
 /// Whether the content of an inode contradicts its type.
 fn does_not_fit(volume: &Volume, table: &mut Table, ino: u32, inode: &Inode) -> Result<bool> {
     let acl = if inode.file_acl.is_some() { volume.cluster_sectors() } else { 0 };
@@ -199,7 +226,7 @@ fn free(volume: &mut Volume, ino: u32, slot: &[u8]) -> Result<()> {
 
 /// Frees an inode in use.
 pub(crate) fn remove(volume: &mut Volume, table: &mut Table, ino: u32) -> Result<()> {
-    table.nodes.remove(&ino);
+    table.nodes.remove(ino);
     table.maps.remove(&ino);
     for users in table.blocks.values_mut() {
         users.retain(|user| *user != ino);
@@ -296,7 +323,6 @@ fn used(
         links => links,
     };
     inode.dtime = 0;
-    let kind = inode.kind();
     settle_flags(volume, &mut inode, role);
     let mut subject = Subject { ino, role, suspect, slot };
     let charged = subject.attributes(volume, table, &mut inode)?;
@@ -335,16 +361,7 @@ fn used(
         volume.report.add_file(Class::InodeField, ino);
     }
     volume.put_slot(ino, slot)?;
-    let node = Node {
-        mode: inode.mode,
-        links: inode.links,
-        flags: inode.flags,
-        generation: inode.generation,
-        hidden: role != Role::Ordinary,
-        suspect,
-        has_content: inode.size > 0 || inode.sectors > 0 || kind != Some(FileKind::Regular),
-    };
-    table.nodes.insert(ino, node);
+    table.nodes.insert(ino, node_of(&inode, role, suspect));
     Ok(())
 }
 

@@ -11,6 +11,7 @@
 pub(crate) mod attributes;
 mod census;
 mod judge;
+mod nodes;
 
 use crate::map::{Budget, Mapping};
 use crate::report::Class;
@@ -18,11 +19,12 @@ use crate::volume::{Role, Volume};
 use attributes::Area;
 pub(crate) use attributes::inline_attribute;
 use census::Evidence;
-pub(crate) use census::starts_like_directory;
+pub(crate) use census::{each_entry, starts_like_directory};
 use extant_base::Result;
-use extant_ondisk::inode::{FileKind, InodeFlags, is_zero_slot};
+use extant_ondisk::inode::is_zero_slot;
 use hashbrown::{HashMap, HashSet};
 pub(crate) use judge::{remove as remove_inode, sectors as judge_sectors};
+pub(crate) use nodes::{Node, Nodes};
 use std::collections::BTreeMap;
 
 /// Bytes of a table that are read at a time.
@@ -32,39 +34,9 @@ const AREAS_MAX: usize = 1 << 16;
 /// How often marks of unused inodes may rise.
 const RAISES_MAX: usize = 64;
 
-/// An inode in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Node {
-    pub(crate) mode: u16,
-    pub(crate) links: u16,
-    pub(crate) flags: InodeFlags,
-    pub(crate) generation: u32,
-    /// It has no name: a reserved number, or an internal file.
-    pub(crate) hidden: bool,
-    /// Its checksum was wrong.
-    pub(crate) suspect: bool,
-    /// It has content, attributes or a map.
-    pub(crate) has_content: bool,
-}
-
-impl Node {
-    pub(crate) fn kind(&self) -> Option<FileKind> {
-        FileKind::from_mode(self.mode)
-    }
-
-    pub(crate) fn is_dir(&self) -> bool {
-        self.kind() == Some(FileKind::Directory) && !self.hidden
-    }
-
-    /// Whether it holds the value of an attribute.
-    pub(crate) fn is_value(&self) -> bool {
-        self.flags.contains(InodeFlags::EA_INODE)
-    }
-}
-
 /// What the scan has found.
 pub(crate) struct Table {
-    pub(crate) nodes: BTreeMap<u32, Node>,
+    pub(crate) nodes: Nodes,
     /// Maps that have to be written.
     pub(crate) maps: HashMap<u32, Mapping>,
     /// Attribute blocks, and the inodes that use them.
@@ -90,7 +62,7 @@ impl Table {
             false => all,
         };
         Table {
-            nodes: BTreeMap::new(),
+            nodes: Nodes::default(),
             maps: HashMap::new(),
             blocks: BTreeMap::new(),
             areas: HashMap::new(),
@@ -117,7 +89,7 @@ impl Table {
 
     /// Whether an entry of this type may lead to `ino`.
     pub(crate) fn lives(&self, ino: u32, kind: u8) -> bool {
-        self.nodes.get(&ino).is_some_and(|node| {
+        self.nodes.get(ino).is_some_and(|node| {
             let own = node.mode >> 12;
             let stored = extant_ondisk::dirent::EntryKind::from_mode(own << 12).code();
             !node.hidden && !node.is_value() && (kind == 0 || kind == stored)
@@ -143,21 +115,22 @@ impl Table {
     }
 }
 
-/// Reads and judges every inode.
-pub(crate) fn run(volume: &mut Volume) -> Result<Table> {
+/// Reads every inode, and judges those that are in `faulty`: all if it is `None`.
+pub(crate) fn run(volume: &mut Volume, faulty: Option<&HashSet<u32>>) -> Result<Table> {
     let mut table = Table::new(volume);
-    read(volume, &mut table)?;
+    read(volume, &mut table, faulty)?;
     table.budget.end_scan();
     Ok(table)
 }
 
-fn read(volume: &mut Volume, table: &mut Table) -> Result<()> {
-    let orphans = census::orphans(volume)?;
-    let mut doubtful = Vec::new();
+fn read(volume: &mut Volume, table: &mut Table, faulty: Option<&HashSet<u32>>) -> Result<()> {
+    let mut scan = Scan { faulty, orphans: census::orphans(volume)?, doubtful: Vec::new() };
     for group in 0..volume.groups.len() {
         let mark = table.marks[group];
-        slots(volume, table, group, 0..mark, &mut doubtful, &orphans)?;
+        scan.slots(volume, table, group, 0..mark)?;
     }
+    // The check did not look past the marks.
+    scan.faulty = None;
     for _ in 0..RAISES_MAX {
         let raised = census::raise(volume, table)?;
         if raised.is_empty() {
@@ -167,9 +140,10 @@ fn read(volume: &mut Volume, table: &mut Table) -> Result<()> {
             let start = slots_to_read.start;
             table.marks[group] = slots_to_read.end;
             volume.report.add(Class::Counts);
-            slots(volume, table, group, start..slots_to_read.end, &mut doubtful, &orphans)?;
+            scan.slots(volume, table, group, start..slots_to_read.end)?;
         }
     }
+    let doubtful = scan.doubtful;
     if doubtful.is_empty() {
         return Ok(());
     }
@@ -190,50 +164,76 @@ fn read(volume: &mut Volume, table: &mut Table) -> Result<()> {
     Ok(())
 }
 
-/// Judges the sound inodes among slots of a group and notes the doubtful ones.
-fn slots(
-    volume: &mut Volume,
-    table: &mut Table,
-    group: usize,
-    range: std::ops::Range<u32>,
-    doubtful: &mut Vec<u32>,
-    orphans: &HashSet<u32>,
-) -> Result<()> {
-    if volume.groups[group].table_lost || range.is_empty() {
-        return Ok(());
-    }
-    let size = volume.geometry.inode_size();
-    let start = volume.geometry.block_size().start_of(volume.groups[group].desc.inode_table).0;
-    let per_piece = extant_base::narrow::len_u32(PIECE / size).max(1);
-    let mut slot = range.start;
-    while slot < range.end {
-        let count = per_piece.min(range.end - slot);
-        let mut bytes = vec![0; count as usize * size];
-        let at = extant_base::ByteOffset(start + u64::from(slot) * size as u64);
-        volume.disk.read_bytes(at, &mut bytes)?;
-        for (n, one) in bytes.chunks_exact(size).enumerate() {
-            let number = slot + extant_base::narrow::len_u32(n);
-            let nr = extant_base::GroupNr(extant_base::narrow::len_u32(group));
-            let Some(ino) = volume.geometry.ino_of_slot(nr, number) else { continue };
-            let ino = ino.get();
-            let restored = match volume.role(ino) {
-                Role::Ordinary => volume.restored_slot(ino, one)?,
-                _ => None,
-            };
-            if restored.is_some() {
-                volume.report.add_file(Class::FromJournal, ino);
-            }
-            let one = restored.as_deref().unwrap_or(one);
-            if is_zero_slot(one) && volume.role(ino) == Role::Ordinary {
-                continue;
-            }
-            if judge::first_look(volume, table, ino, one, orphans)? {
-                doubtful.push(ino);
-            }
+/// A reading of inode tables.
+struct Scan<'s> {
+    /// The inodes that are judged; all if it is `None`.
+    faulty: Option<&'s HashSet<u32>>,
+    /// Inodes with orphan records.
+    orphans: HashSet<u32>,
+    doubtful: Vec<u32>,
+}
+
+impl Scan<'_> {
+    /// Judges the sound inodes among slots of a group and notes the doubtful ones.
+    fn slots(
+        &mut self,
+        volume: &mut Volume,
+        table: &mut Table,
+        group: usize,
+        range: std::ops::Range<u32>,
+    ) -> Result<()> {
+        if volume.groups[group].table_lost || range.is_empty() {
+            return Ok(());
         }
-        slot += count;
+        let size = volume.geometry.inode_size();
+        let start = volume.geometry.block_size().start_of(volume.groups[group].desc.inode_table).0;
+        let per_piece = extant_base::narrow::len_u32(PIECE / size).max(1);
+        let nr = extant_base::GroupNr(extant_base::narrow::len_u32(group));
+        let mut bytes = vec![0; per_piece.min(range.end - range.start) as usize * size];
+        let mut slot = range.start;
+        while slot < range.end {
+            let count = per_piece.min(range.end - slot);
+            let piece = &mut bytes[..count as usize * size];
+            let at = extant_base::ByteOffset(start + u64::from(slot) * size as u64);
+            volume.disk.read_bytes(at, piece)?;
+            for (number, one) in (slot..).zip(piece.chunks_exact(size)) {
+                if let Some(ino) = volume.geometry.ino_of_slot(nr, number) {
+                    self.slot(volume, table, ino.get(), one)?;
+                }
+            }
+            slot += count;
+        }
+        Ok(())
     }
-    Ok(())
+
+    fn slot(&mut self, volume: &mut Volume, table: &mut Table, ino: u32, one: &[u8]) -> Result<()> {
+        let role = volume.role(ino);
+        let is_empty = is_zero_slot(one);
+        let known = self.faulty.is_some_and(|faulty| !faulty.contains(&ino));
+        if known
+            && role == Role::Ordinary
+            && !is_empty
+            && !self.orphans.contains(&ino)
+            && judge::accept(volume, table, ino, one)
+        {
+            return Ok(());
+        }
+        let restored = match role {
+            Role::Ordinary => volume.restored_slot(ino, one)?,
+            _ => None,
+        };
+        if restored.is_some() {
+            volume.report.add_file(Class::FromJournal, ino);
+        }
+        if is_empty && restored.is_none() && role == Role::Ordinary {
+            return Ok(());
+        }
+        let one = restored.as_deref().unwrap_or(one);
+        if judge::first_look(volume, table, ino, one, &self.orphans)? {
+            self.doubtful.push(ino);
+        }
+        Ok(())
+    }
 }
 
 /// The attributes in an inode's slot.

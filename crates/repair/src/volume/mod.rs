@@ -161,7 +161,16 @@ impl Volume {
 
     /// Whether a file may use this block.
     pub(crate) fn is_usable(&self, block: u64) -> bool {
-        self.usable(block..block.saturating_add(1)).len() == 1
+        self.are_usable(block..block.saturating_add(1))
+    }
+
+    /// Whether a file may use all of these blocks, of which there is one at least.
+    pub(crate) fn are_usable(&self, blocks: Range<u64>) -> bool {
+        let all = self.geometry.block_range();
+        let next = self.fixed.partition_point(|run| run.end <= blocks.start);
+        blocks.start >= all.start
+            && blocks.end <= all.end
+            && self.fixed.get(next).is_none_or(|run| run.start >= blocks.end)
     }
 
     /// The superblock.
@@ -274,6 +283,12 @@ impl Volume {
         let mut bytes = vec![0; self.geometry.inode_size()];
         self.disk.read_bytes(at, &mut bytes)?;
         Ok(Some(bytes))
+    }
+
+    /// Reads the slot of `ino` into `buf`, which is as long. Returns false if its table is lost.
+    pub(crate) fn read_slot(&self, ino: u32, buf: &mut [u8]) -> Result<bool> {
+        let Some(at) = self.slot_at(ino) else { return Ok(false) };
+        self.disk.read_bytes(at, buf).map(|()| true)
     }
 
     /// Writes the slot of `ino`.
