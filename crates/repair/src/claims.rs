@@ -10,7 +10,8 @@
 //! names its owner; a map that was sound; neighbours that continue it. Unwritten blocks and blocks
 //! past the end lose nothing. All others get copies, and their ranges are reported.
 
-use crate::map::{self, Mapping, Run, ShortMap};
+use crate::claimed::{Claimed, each_cluster};
+use crate::map::{self, Mapping};
 use crate::report::Class;
 use crate::scan::attributes::put_block;
 use crate::scan::{Table, attributes_of, judge_sectors, remove_inode, starts_like_directory};
@@ -51,10 +52,9 @@ struct Claim {
 
 /// Finds what is in use, and resolves conflicts. Allocates places for lost bitmaps and tables.
 pub(crate) fn run(volume: &mut Volume, table: &mut Table) -> Result<Usage> {
-    let (mut usage, shared) = collect(volume, table)?;
+    let Claimed { mut usage, shared } = collect(volume, table)?;
     let shares = volume.has_ro_compat(RoCompat::SHARED_BLOCKS);
-    let changed = !shared.is_empty() && !shares;
-    if changed {
+    if !shared.is_empty() && !shares {
         resolve(volume, table, &mut usage, &shared)?;
     }
     if volume.geometry.cluster_ratio() > 1 {
@@ -64,84 +64,41 @@ pub(crate) fn run(volume: &mut Volume, table: &mut Table) -> Result<Usage> {
     copy_occupied(volume, table, &mut usage)?;
     long_links(volume, table, &mut usage)?;
     write_maps(volume, table, &mut usage)?;
-    if changed {
-        usage = collect(volume, table)?.0;
+    // What one claimant gave back may be another's.
+    if !shared.is_empty() && !shares && usage.was_reduced() {
+        usage = collect(volume, table)?.usage;
     }
     Ok(usage)
 }
 
 /// What is in use, and what several claim.
-pub(crate) fn collect(volume: &Volume, table: &mut Table) -> Result<(Usage, Usage)> {
-    let mut usage = Usage::new(&volume.geometry);
-    let mut shared = Usage::new(&volume.geometry);
-    for run in volume.fixed() {
-        let first = volume.geometry.first_data_block().0;
-        usage.add_blocks(run.start.max(first)..run.end.max(first));
+pub(crate) fn collect(volume: &Volume, table: &mut Table) -> Result<Claimed> {
+    let mut claimed = match table.claimed.take() {
+        Some(claimed) => claimed,
+        None => of_maps(volume, table)?,
+    };
+    if let Some(block) = resize_block(volume)? {
+        claimed.add_block(block);
     }
+    let used = table.blocks.iter().filter(|(_, users)| !users.is_empty());
+    used.for_each(|(block, _)| claimed.add_block(*block));
+    Ok(claimed)
+}
+
+/// What all maps claim.
+fn of_maps(volume: &Volume, table: &mut Table) -> Result<Claimed> {
+    let mut claimed = Claimed::of_fixed(volume);
     let mut slot = vec![0; volume.geometry.inode_size()];
     for ino in table.nodes.inos(|_| true) {
-        let is_short = !table.maps.contains_key(&ino) && volume.read_slot(ino, &mut slot)?;
-        match ShortMap::of(volume, &slot).filter(|_| is_short) {
-            Some(map) => add(map.runs(), &[], &mut usage, &mut shared),
+        match table.short_map(volume, ino, &mut slot)? {
+            Some(map) => claimed.add(volume, map.runs(), &[]),
             None => {
                 let map = table.map_of(volume, ino)?;
-                add(&map.runs, &map.nodes, &mut usage, &mut shared);
+                claimed.add(volume, &map.runs, &map.nodes);
             }
         }
     }
-    if let Some(block) = resize_block(volume)? {
-        let cluster = usage.cluster(block);
-        claim(&mut usage, &mut shared, cluster);
-    }
-    for (block, users) in &table.blocks {
-        if !users.is_empty() {
-            let cluster = usage.cluster(*block);
-            claim(&mut usage, &mut shared, cluster);
-        }
-    }
-    Ok((usage, shared))
-}
-
-fn claim(usage: &mut Usage, shared: &mut Usage, cluster: u64) {
-    if !usage.add_cluster(cluster) {
-        shared.add_cluster(cluster);
-    }
-}
-
-fn add(runs: &[Run], nodes: &[u64], usage: &mut Usage, shared: &mut Usage) {
-    each_cluster(runs, usage, &mut |usage, cluster, _| claim(usage, shared, cluster));
-    for node in nodes {
-        let cluster = usage.cluster(*node);
-        claim(usage, shared, cluster);
-    }
-}
-
-/// Calls `each` with every cluster of data, once for each logical cluster that it holds, and with
-/// what claims it.
-fn each_cluster(runs: &[Run], usage: &mut Usage, each: &mut dyn FnMut(&mut Usage, u64, Part)) {
-    let ratio = fits(usage.block(1) - usage.block(0));
-    let mut last = None;
-    for run in runs {
-        let mut n = 0;
-        while n < run.len {
-            let logical = run.logical + n;
-            let cluster = usage.cluster(run.physical + u64::from(n));
-            let this = (cluster, logical / ratio);
-            if last != Some(this) {
-                let part =
-                    Part::Data { logical: logical / ratio, written: run.written, len: run.len };
-                each(usage, cluster, part);
-            }
-            last = Some(this);
-            // To the start of the next cluster on the volume.
-            let next = usage.block(cluster + 1);
-            n += fits(next - (run.physical + u64::from(n))).max(1);
-        }
-    }
-}
-
-fn fits(n: u64) -> u32 {
-    u32::try_from(n).unwrap_or(u32::MAX)
+    Ok(claimed)
 }
 
 /// The double-indirect block of the resize inode, if it may be one.
@@ -164,12 +121,18 @@ fn resolve(
     let mut claims: BTreeMap<u64, Vec<Claim>> = BTreeMap::new();
     let mut count = 0;
     let mut dropped: BTreeSet<u32> = BTreeSet::new();
+    let mut slot = vec![0; volume.geometry.inode_size()];
     for ino in table.nodes.inos(|_| true) {
+        let short = table.short_map(volume, ino, &mut slot)?;
+        if short.is_some_and(|map| !map.runs().iter().any(|run| shared.has_any(run.blocks()))) {
+            continue;
+        }
         let map = table.map_of(volume, ino)?;
-        each_cluster(&map.runs, usage, &mut |_, cluster, part| {
+        each_cluster(volume, &map.runs, &mut |cluster, logical, run| {
             if !shared.has_cluster(cluster) {
                 return;
             }
+            let part = Part::Data { logical, written: run.written, len: run.len };
             count += 1;
             match (count <= CLAIMS_MAX, part) {
                 (true, _) => claims.entry(cluster).or_default().push(Claim { ino, part }),

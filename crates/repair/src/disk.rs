@@ -6,8 +6,8 @@
 //!                                            └─ no ──► overlay         the plan is the overlay
 //! ```
 //!
-//! Most reads are of one slot of an inode table, and the next one is of a slot near it. Without
-//! the lines, each was a call of the system.
+//! Most short reads are of one slot of an inode table, and the next one is of a slot near it.
+//! Without the lines, each was a call of the system. Long reads are of blocks that lie apart.
 
 use extant_base::narrow::fits_usize;
 use extant_base::{BlockNr, BlockSize, ByteOffset, Error, Result};
@@ -20,8 +20,10 @@ use std::sync::Arc;
 const CHANGES_MAX: u64 = 1 << 30;
 /// Bytes of a line; a power of two.
 const LINE: u64 = 16 << 10;
-/// How many lines are kept: 4 MiB.
-const LINES: usize = 256;
+/// How many lines are kept: 1 MiB.
+const LINES: usize = 64;
+/// Reads of so many bytes or more do not go through a line.
+const LONG: usize = 4096;
 
 /// Reads and writes in blocks of the volume.
 pub(crate) struct Disk {
@@ -51,8 +53,8 @@ impl Disk {
 
     /// Fills `buf` from `at` on.
     pub(crate) fn read_bytes(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {
-        let len = buf.len() as u64;
-        if len > LINE || at.0.checked_add(len).is_none_or(|end| end > self.overlay.len()) {
+        let end = at.0.checked_add(buf.len() as u64);
+        if buf.len() >= LONG || end.is_none_or(|end| end > self.overlay.len()) {
             return self.overlay.read_at(at, buf);
         }
         let mut at = at.0;

@@ -18,10 +18,12 @@
 //!   counts, own, tree         what follows from the rest; internal files; connectivity
 //!   names, claims, values     directories; owners of blocks; values of attributes
 //!   scan                      inodes, judged one by one
+//!   claimed                   clusters that maps claim
 //!   replay, map, dir_block    journal; block maps; entries of directory blocks
 //!   volume, usage             superblock, descriptors, slots; clusters in use
 //!   older                     copies of blocks that the log still holds
 //!   disk, report, hints       the overlay; what is repaired; what the check before found
+//!   by_ino                    something about each of many inodes
 //! ```
 //!
 //! # Examples
@@ -46,6 +48,8 @@
     warn(clippy::cast_possible_truncation, clippy::cast_possible_wrap, clippy::cast_sign_loss)
 )]
 
+mod by_ino;
+mod claimed;
 mod claims;
 mod counts;
 mod dir_block;

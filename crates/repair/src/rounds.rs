@@ -118,7 +118,7 @@ fn round(
     own::quota(&mut volume, &mut table, &mut usage)?;
     claims::write_maps(&mut volume, &mut table, &mut usage)?;
     // What was in use may have been given up meanwhile.
-    let (usage, _) = claims::collect(&volume, &mut table)?;
+    let usage = claims::collect(&volume, &mut table)?.usage;
     counts::run(&mut volume, &table, &usage)?;
     let mut report = std::mem::take(&mut volume.report);
     (0..volume.blocks_from_log()).for_each(|_| report.add(Class::FromJournal));
@@ -145,6 +145,9 @@ fn check_of(
     let mut settings = check::Options { recover, ..check::Options::default() };
     if options.threads > 0 {
         settings.threads = options.threads;
+    } else if !recover {
+        // What it reads was read before: no thread waits for the device.
+        settings.threads = std::thread::available_parallelism().map_or(1, usize::from);
     }
     let device = Arc::clone(overlay) as Arc<dyn BlockDevice>;
     let report = check_device(device, &settings, progress)?;

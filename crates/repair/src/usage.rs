@@ -21,6 +21,7 @@ pub(crate) struct Usage {
     first: u64,
     log_ratio: u32,
     clusters: u64,
+    was_reduced: bool,
 }
 
 impl Usage {
@@ -31,6 +32,7 @@ impl Usage {
             first: geometry.first_data_block().0,
             log_ratio: geometry.log_cluster_ratio(),
             clusters: geometry.clusters_count(),
+            was_reduced: false,
         }
     }
 
@@ -69,11 +71,23 @@ impl Usage {
 
     /// Removes the cluster of `block`.
     pub(crate) fn remove(&mut self, block: u64) {
+        self.was_reduced = true;
         let cluster = self.cluster(block);
         let bit = fits_usize(cluster % CHUNK);
         if let Some(chunk) = self.chunks.get_mut(&(cluster / CHUNK)) {
             chunk[bit / 64] &= !(1 << (bit % 64));
         }
+    }
+
+    /// Whether anything was ever removed.
+    pub(crate) fn was_reduced(&self) -> bool {
+        self.was_reduced
+    }
+
+    /// Whether any cluster of a range of blocks is in the set.
+    pub(crate) fn has_any(&self, blocks: Range<u64>) -> bool {
+        let Some(last) = blocks.end.checked_sub(1) else { return false };
+        self.next_used(self.cluster(blocks.start)..self.cluster(last) + 1).is_some()
     }
 
     /// Adds all clusters of a range of blocks.
@@ -174,7 +188,7 @@ mod tests {
     use super::*;
 
     fn usage(clusters: u64) -> Usage {
-        Usage { chunks: HashMap::new(), first: 1, log_ratio: 0, clusters }
+        Usage { chunks: HashMap::new(), first: 1, log_ratio: 0, clusters, was_reduced: false }
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod seen;
 pub(crate) use edit::{insert, remove_entry, set_parent};
 pub(crate) use paths::{name_in, paths};
 
+use crate::by_ino::ByIno;
 use crate::hints::Hints;
 use crate::map::Mapping;
 use crate::report::Class;
@@ -43,7 +44,7 @@ struct Named {
 /// What directories say.
 #[derive(Default)]
 pub(crate) struct Names {
-    named: HashMap<u32, Named>,
+    named: ByIno<Named>,
     /// The directory in which a directory has its name.
     pub(crate) parents: HashMap<u32, u32>,
     /// What ".." says.
@@ -64,31 +65,33 @@ impl Names {
             }
             self.parents.insert(ino, dir);
         }
-        self.named.entry(ino).or_insert(Named { count: 0, dir }).count += 1;
+        self.named.place(ino).get_or_insert(Named { count: 0, dir }).count += 1;
     }
 
     /// How many names lead to an inode, "." and ".." not counted.
     pub(crate) fn count(&self, ino: u32) -> u32 {
-        self.named.get(&ino).map_or(0, |named| named.count)
+        self.named.get(ino).map_or(0, |named| named.count)
     }
 
     /// The directory in which an inode has a name, if it has one.
     pub(crate) fn dir_of(&self, ino: u32) -> Option<u32> {
         let parent = self.parents.get(&ino).copied();
         parent
-            .or_else(|| self.named.get(&ino).filter(|named| named.count > 0).map(|named| named.dir))
+            .or_else(|| self.named.get(ino).filter(|named| named.count > 0).map(|named| named.dir))
     }
 
     /// Forgets a name that was counted, but found no place.
     fn forget(&mut self, ino: u32) {
-        self.named.entry(ino).and_modify(|named| named.count = named.count.saturating_sub(1));
+        if let Some(named) = self.named.place(ino) {
+            named.count = named.count.saturating_sub(1);
+        }
         self.parents.remove(&ino);
     }
 
     /// Forgets the name of a directory.
     pub(crate) fn forget_dir(&mut self, ino: u32) {
         self.parents.remove(&ino);
-        self.named.remove(&ino);
+        self.named.remove(ino);
     }
 }
 

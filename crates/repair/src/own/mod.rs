@@ -49,6 +49,7 @@ pub(crate) fn forget_broken(volume: &mut Volume, table: &mut Table) -> Result<()
     for ino in broken {
         if volume.role(ino) == Role::Own && table.nodes.remove(ino).is_some() {
             table.maps.remove(&ino);
+            table.claimed = None;
             table.broken_own.push(ino);
         }
     }

@@ -40,57 +40,69 @@ impl Evidence {
     }
 }
 
-/// Asks all directories about these inodes.
-pub(super) fn gather(
-    volume: &Volume,
-    table: &mut Table,
-    doubtful: &[u32],
-) -> Result<HashMap<u32, Evidence>> {
-    let mut evidence: HashMap<u32, Evidence> =
-        doubtful.iter().map(|ino| (*ino, Evidence::default())).collect();
-    for ino in doubtful {
-        let looks = looks_like_directory(volume, table, *ino)?;
-        evidence.entry(*ino).or_default().looks_like_directory = looks;
-    }
-    let mut dirs = table.nodes.inos(Node::is_dir);
-    dirs.extend(doubtful.iter().filter(|ino| evidence[*ino].looks_like_directory));
-    for dir in dirs {
-        each_entry(volume, table, dir, &mut |entry| {
-            if let Some(one) = evidence.get_mut(&entry.ino)
-                && *entry.name != *b"."
-            {
-                match *entry.name == *b".." {
-                    true => one.add(2),
-                    false => one.add(entry.kind),
-                }
-            }
-        })?;
-    }
-    Ok(evidence)
+/// What directories say.
+pub(super) struct Census {
+    /// About the inodes that were asked for.
+    evidence: HashMap<u32, Evidence>,
+    /// Groups in which names lead to inodes past the mark of unused ones, with the slots to read.
+    pub(super) raised: HashMap<usize, Range<u32>>,
 }
 
-/// Groups in which names lead to inodes past the mark of unused ones, with the slots to read.
-pub(super) fn raise(volume: &Volume, table: &mut Table) -> Result<Vec<(usize, Range<u32>)>> {
-    let all = volume.geometry.inodes_per_group();
-    if table.marks.iter().all(|mark| *mark == all) {
-        return Ok(Vec::new());
+/// Asks the directories among the sound inodes about the doubtful ones.
+pub(super) fn take(volume: &Volume, table: &mut Table, doubtful: &[u32]) -> Result<Census> {
+    let mut census = Census {
+        evidence: doubtful.iter().map(|ino| (*ino, Evidence::default())).collect(),
+        raised: HashMap::new(),
+    };
+    for ino in doubtful {
+        let looks = looks_like_directory(volume, table, *ino)?;
+        census.evidence.entry(*ino).or_default().looks_like_directory = looks;
     }
-    let mut raised: HashMap<usize, Range<u32>> = HashMap::new();
     let marks = table.marks.clone();
     for dir in table.nodes.inos(Node::is_dir) {
         each_entry(volume, table, dir, &mut |entry| {
+            count(&mut census.evidence, entry);
             let place = Ino::new(entry.ino).and_then(|ino| volume.geometry.inode_place(ino));
             if let Some(place) = place {
                 let group = place.group.0 as usize;
                 let mark = marks[group];
                 if place.slot >= mark {
-                    let range = raised.entry(group).or_insert(mark..mark);
+                    let range = census.raised.entry(group).or_insert(mark..mark);
                     range.end = range.end.max(place.slot + 1);
                 }
             }
         })?;
     }
-    Ok(raised.into_iter().collect())
+    Ok(census)
+}
+
+impl Census {
+    /// What is known when `dirs` are asked, too.
+    pub(super) fn with(
+        &self,
+        volume: &Volume,
+        table: &mut Table,
+        dirs: &[u32],
+    ) -> Result<HashMap<u32, Evidence>> {
+        let mut evidence = self.evidence.clone();
+        for dir in dirs {
+            each_entry(volume, table, *dir, &mut |entry| count(&mut evidence, entry))?;
+        }
+        Ok(evidence)
+    }
+
+    /// Whether the first block of a doubtful inode begins like a directory's.
+    pub(super) fn is_like_directory(&self, ino: u32) -> bool {
+        self.evidence.get(&ino).is_some_and(|one| one.looks_like_directory)
+    }
+}
+
+fn count(evidence: &mut HashMap<u32, Evidence>, entry: &dir_block::Entry<'_>) {
+    if let Some(one) = evidence.get_mut(&entry.ino)
+        && *entry.name != *b"."
+    {
+        one.add(if entry.is_dots() { 2 } else { entry.kind });
+    }
 }
 
 /// Whether the first block of an inode begins with "." that names it.

@@ -9,7 +9,7 @@
 use super::attributes;
 use super::census::Evidence;
 use super::{Node, Table};
-use crate::map::{self, Mapping};
+use crate::map::{self, Mapping, ShortMap};
 use crate::report::Class;
 use crate::volume::{Role, Volume};
 use extant_base::{Ino, Result};
@@ -94,17 +94,27 @@ pub(super) fn first_look(
 }
 
 /// Takes an inode with which a check found no fault. Returns whether it could be read.
-pub(super) fn accept(volume: &Volume, table: &mut Table, ino: u32, slot: &[u8]) -> bool {
+///
+/// Errors: `Device`.
+pub(super) fn accept(volume: &Volume, table: &mut Table, ino: u32, slot: &[u8]) -> Result<bool> {
     if half(slot, 0x1A) == 0 {
-        return true;
+        return Ok(true);
     }
     let parsed = Ino::new(ino).map(|nr| Inode::parse_unverified(slot, nr, &volume.format));
-    let Some(Ok(inode)) = parsed else { return false };
+    let Some(Ok(inode)) = parsed else { return Ok(false) };
+    match ShortMap::of(volume, slot) {
+        Some(map) => table.claim(volume, map.runs(), &[]),
+        None if has_map(&inode, &volume.format) => {
+            let map = map::read(volume, ino, &inode, &mut table.budget, false)?;
+            table.claim(volume, &map.runs, &map.nodes);
+        }
+        None => {}
+    }
     if let Some(block) = inode.file_acl {
         table.blocks.entry(block.0).or_default().push(ino);
     }
     table.nodes.insert(ino, node_of(&inode, Role::Ordinary, false));
-    true
+    Ok(true)
 }
 
 /// What later steps need to know of an inode.
@@ -228,6 +238,7 @@ fn free(volume: &mut Volume, ino: u32, slot: &[u8]) -> Result<()> {
 pub(crate) fn remove(volume: &mut Volume, table: &mut Table, ino: u32) -> Result<()> {
     table.nodes.remove(ino);
     table.maps.remove(&ino);
+    table.claimed = None;
     for users in table.blocks.values_mut() {
         users.retain(|user| *user != ino);
     }
@@ -647,6 +658,7 @@ impl Subject {
             _ if self.role != Role::BadBlocks => self.file_size(volume, inode, &map),
             _ => {}
         }
+        table.claim(volume, &map.runs, &map.nodes);
         let log = volume.geometry.log_cluster_ratio();
         let clusters = map.clusters(log) + map.nodes.len() as u64;
         if rewrite {

@@ -13,7 +13,8 @@ mod census;
 mod judge;
 mod nodes;
 
-use crate::map::{Budget, Mapping};
+use crate::claimed::Claimed;
+use crate::map::{Budget, Mapping, Run, ShortMap};
 use crate::report::Class;
 use crate::volume::{Role, Volume};
 use attributes::Area;
@@ -52,6 +53,8 @@ pub(crate) struct Table {
     /// Inodes that recovery would truncate.
     pub(crate) truncate: HashSet<u32>,
     pub(crate) budget: Budget,
+    /// What all maps claim; `None` after a map was forgotten.
+    pub(crate) claimed: Option<Claimed>,
 }
 
 impl Table {
@@ -71,6 +74,7 @@ impl Table {
             charged_links: Vec::new(),
             truncate: HashSet::new(),
             budget: Budget::of(volume),
+            claimed: Some(Claimed::of_fixed(volume)),
         }
     }
 
@@ -84,6 +88,24 @@ impl Table {
                 crate::map::read(volume, ino, &inode, &mut self.budget, false)
             }
             _ => Ok(Mapping::default()),
+        }
+    }
+
+    /// The map of an inode if it is a short one that is stored. `slot` is as long as a slot.
+    pub(crate) fn short_map(
+        &self,
+        volume: &Volume,
+        ino: u32,
+        slot: &mut [u8],
+    ) -> Result<Option<ShortMap>> {
+        let is_stored = !self.maps.contains_key(&ino) && volume.read_slot(ino, slot)?;
+        Ok(if is_stored { ShortMap::of(volume, slot) } else { None })
+    }
+
+    /// Claims the blocks of a map.
+    fn claim(&mut self, volume: &Volume, runs: &[Run], nodes: &[u64]) {
+        if let Some(claimed) = &mut self.claimed {
+            claimed.add(volume, runs, nodes);
         }
     }
 
@@ -131,33 +153,38 @@ fn read(volume: &mut Volume, table: &mut Table, faulty: Option<&HashSet<u32>>) -
     }
     // The check did not look past the marks.
     scan.faulty = None;
+    let mut census = census::take(volume, table, &scan.doubtful)?;
     for _ in 0..RAISES_MAX {
-        let raised = census::raise(volume, table)?;
-        if raised.is_empty() {
+        if census.raised.is_empty() {
             break;
         }
-        for (group, slots_to_read) in raised {
+        for (group, slots_to_read) in census.raised {
             let start = slots_to_read.start;
             table.marks[group] = slots_to_read.end;
             volume.report.add(Class::Counts);
             scan.slots(volume, table, group, start..slots_to_read.end)?;
         }
+        census = census::take(volume, table, &scan.doubtful)?;
     }
-    let doubtful = scan.doubtful;
-    if doubtful.is_empty() {
-        return Ok(());
-    }
-    // Directories first: their names are evidence about the others.
-    let evidence = census::gather(volume, table, &doubtful)?;
-    let (dirs, others): (Vec<u32>, Vec<u32>) = doubtful
-        .into_iter()
-        .partition(|ino| evidence.get(ino).is_some_and(|one| one.looks_like_directory));
-    let more = !dirs.is_empty();
+    settle(volume, table, &census, &scan.doubtful)
+}
+
+/// Judges the doubtful inodes. Directories first: their names are evidence about the others.
+fn settle(
+    volume: &mut Volume,
+    table: &mut Table,
+    census: &census::Census,
+    doubtful: &[u32],
+) -> Result<()> {
+    let (dirs, others): (Vec<u32>, Vec<u32>) =
+        doubtful.iter().partition(|ino| census.is_like_directory(**ino));
     let nothing = Evidence::default();
+    let evidence = census.with(volume, table, &dirs)?;
     for ino in &dirs {
         judge::doubtful(volume, table, *ino, evidence.get(ino).unwrap_or(&nothing))?;
     }
-    let evidence = if more { census::gather(volume, table, &others)? } else { evidence };
+    let kept: Vec<u32> = dirs.iter().copied().filter(|ino| table.nodes.has_dir(*ino)).collect();
+    let evidence = census.with(volume, table, &kept)?;
     for ino in &others {
         judge::doubtful(volume, table, *ino, evidence.get(ino).unwrap_or(&nothing))?;
     }
@@ -214,7 +241,7 @@ impl Scan<'_> {
             && role == Role::Ordinary
             && !is_empty
             && !self.orphans.contains(&ino)
-            && judge::accept(volume, table, ino, one)
+            && judge::accept(volume, table, ino, one)?
         {
             return Ok(());
         }
