@@ -441,7 +441,7 @@ fn the_checksum_of_a_deleted_inode_counts() {
 }
 
 #[test]
-fn sizes_and_deletion_times_have_the_rules_of_e2fsck() {
+fn sizes_deletion_times_and_unused_fields_have_the_rules_of_e2fsck() {
     require!(E2fsprogs);
     const INLINE: &str = "-b 1024 -I 512 -O inline_data";
     let scratch = Scratch::new();
@@ -450,7 +450,7 @@ fn sizes_and_deletion_times_have_the_rules_of_e2fsck() {
         number_after(&debugfs(&img, "stat /file").unwrap(), "Inode: ")
     };
     // The map of /sparse ends with block 152 and has a leaf of its own.
-    let table: [(&str, &str, Option<What>); 12] = [
+    let table: [(&str, &str, Option<What>); 14] = [
         ("-b 1024", "sif /sparse size 155649", None),
         ("-b 1024", "sif /sparse size 155648", Some(What::SizeBelowBlocks)),
         ("-b 1024 -O verity", "sif /sparse size 155648; sif /sparse flags 0x180000", None),
@@ -463,6 +463,8 @@ fn sizes_and_deletion_times_have_the_rules_of_e2fsck() {
         ("-b 1024 -N 2048", "rm /file; sif FREED dtime 2048", None),
         ("-b 1024", "rm /file; sif FREED dtime 12; ssv mkfs_time 19700101000500", None),
         ("-b 1024", "feature lazy_bg", Some(What::SuperblockFeatures)),
+        ("-b 1024 -O ^64bit", "ssv desc_size 2048", Some(What::SuperblockDescSize)),
+        ("-b 1024 -O ^64bit", "ssv desc_size 16", None),
     ];
     let mut bad = Vec::new();
     for (options, requests, what) in table {

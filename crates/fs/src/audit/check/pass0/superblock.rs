@@ -54,6 +54,7 @@ pub(in crate::audit::check) fn find(
                     &format!("the superblock counts {blocks} blocks, the device has {there}"),
                 );
             }
+            check_unused_desc_size(&raw, &superblock, findings);
             return Ok(Some(superblock));
         }
         Err(error) => error,
@@ -76,6 +77,16 @@ pub(in crate::audit::check) fn find(
         return Ok(Some(superblock));
     }
     Ok(copy)
+}
+
+/// Without 64bit, the size of descriptors has no meaning, but e2fsprogs checks the field.
+fn check_unused_desc_size(raw: &RawSuperblock, superblock: &Superblock, findings: &Findings) {
+    let size = raw.s_desc_size.get();
+    let is_accepted = size == 0 || size.is_power_of_two() && size <= 1024;
+    if !superblock.features.incompat.contains(Incompat::IS_64BIT) && !is_accepted {
+        let at = Site::NOWHERE.offset(0xFE);
+        findings.error_with(What::SuperblockDescSize, at, format!("{size} bytes without 64bit"));
+    }
 }
 
 /// A valid backup.
