@@ -19,9 +19,9 @@ use crate::usage::Usage;
 use crate::volume::{Role, Volume};
 use extant_base::{BlockNr, Error, Result};
 use extant_ondisk::extent;
-use extant_ondisk::features::RoCompat;
+use extant_ondisk::features::{Incompat, RoCompat};
 use extant_ondisk::group_desc::GroupFlags;
-use extant_ondisk::inode::Inode;
+use extant_ondisk::inode::{Inode, InodeFlags};
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,7 +62,7 @@ pub(crate) fn run(volume: &mut Volume, table: &mut Table) -> Result<Usage> {
     }
     place_lost(volume, &mut usage)?;
     copy_occupied(volume, table, &mut usage)?;
-    long_links(volume, table, &mut usage)?;
+    move_links(volume, table, &mut usage)?;
     write_maps(volume, table, &mut usage)?;
     // What one claimant gave back may be another's.
     if !shared.is_empty() && !shares && usage.was_reduced() {
@@ -449,28 +449,73 @@ fn copy_occupied(volume: &mut Volume, table: &mut Table, usage: &mut Usage) -> R
     Ok(())
 }
 
-/// Moves attributes of short symlinks to blocks of their own where e2fsprogs would otherwise take
-/// the target for a map: it counts the blocks.
-fn long_links(volume: &mut Volume, table: &mut Table, usage: &mut Usage) -> Result<()> {
-    for ino in std::mem::take(&mut table.charged_links) {
-        let (Some(mut inode), Some(mut slot)) = (volume.inode(ino)?, volume.slot(ino)?) else {
+/// Moves what e2fsprogs misreads in symlinks to blocks of their own: the attributes of short ones,
+/// or the target of inline ones.
+fn move_links(volume: &mut Volume, table: &mut Table, usage: &mut Usage) -> Result<()> {
+    for ino in std::mem::take(&mut table.links_to_move) {
+        let (Some(inode), Some(slot)) = (volume.inode(ino)?, volume.slot(ino)?) else {
             continue;
         };
-        let mut area = attributes_of(volume, &inode, &slot);
-        let within = volume.geometry.block_range();
-        let (Some(bytes), Some(at)) = (area.fitted_block(volume), usage.take(0, &within)) else {
-            continue;
-        };
-        put_block(volume, at, bytes, 1)?;
-        slot[inode.xattr_area(&volume.format)].fill(0);
-        volume.put_slot(ino, &slot)?;
-        inode.file_acl = Some(BlockNr(at));
-        inode.sectors += volume.cluster_sectors();
-        table.blocks.insert(at, vec![ino]);
-        volume.report.add_file(Class::AttributesRebuilt, ino);
-        volume.put_inode(ino, &inode)?;
+        match inode.has_inline_data() {
+            true => move_target(volume, table, usage, ino, inode, slot)?,
+            false => move_attributes(volume, table, usage, ino, inode, slot)?,
+        }
     }
     Ok(())
+}
+
+fn move_attributes(
+    volume: &mut Volume,
+    table: &mut Table,
+    usage: &mut Usage,
+    ino: u32,
+    mut inode: Inode,
+    mut slot: Vec<u8>,
+) -> Result<()> {
+    let mut area = attributes_of(volume, &inode, &slot);
+    let within = volume.geometry.block_range();
+    let (Some(bytes), Some(at)) = (area.fitted_block(volume), usage.take(0, &within)) else {
+        return Ok(());
+    };
+    put_block(volume, at, bytes, 1)?;
+    slot[inode.xattr_area(&volume.format)].fill(0);
+    volume.put_slot(ino, &slot)?;
+    inode.file_acl = Some(BlockNr(at));
+    inode.sectors += volume.cluster_sectors();
+    table.blocks.insert(at, vec![ino]);
+    volume.report.add_file(Class::AttributesRebuilt, ino);
+    volume.put_inode(ino, &inode)
+}
+
+fn move_target(
+    volume: &mut Volume,
+    table: &mut Table,
+    usage: &mut Usage,
+    ino: u32,
+    mut inode: Inode,
+    mut slot: Vec<u8>,
+) -> Result<()> {
+    let mut area = attributes_of(volume, &inode, &slot);
+    let mut target = inode.i_block.to_vec();
+    target.extend_from_slice(area.inline_value().unwrap_or_default());
+    let extents = volume.has_incompat(Incompat::EXTENTS);
+    let mut map = Mapping { extents, ..Mapping::default() };
+    if target.len() >= volume.block_bytes() {
+        return Ok(());
+    }
+    let Some(at) = usage.take(0, &map.node_range(volume)) else { return Ok(()) };
+    target.resize(volume.block_bytes(), 0);
+    volume.disk.put(at, &target)?;
+    area.attributes.retain(|one| !one.is_inline());
+    area.put_in_inode(&mut slot[inode.xattr_area(&volume.format)]);
+    volume.put_slot(ino, &slot)?;
+    inode.flags.remove(InodeFlags::INLINE_DATA);
+    map.set(0, at);
+    map::write(volume, usage, ino, &mut inode, &mut map)?;
+    volume.put_inode(ino, &inode)?;
+    inode.sectors = judge_sectors(volume, table, ino, &inode)?;
+    volume.report.add_file(Class::MapRebuilt, ino);
+    volume.put_inode(ino, &inode)
 }
 
 /// Removes the attribute block of an inode.

@@ -222,6 +222,12 @@ impl Report {
         }
     }
 
+    /// Whether the file `ino` was changed in one of these ways.
+    pub(crate) fn has_any(&self, ino: u32, classes: &[Class]) -> bool {
+        let of_file = self.files.get(&ino).map(|file| &file.classes);
+        of_file.is_some_and(|known| known.iter().any(|class| classes.contains(class)))
+    }
+
     /// Adds a sentence for people.
     pub(crate) fn note(&mut self, text: impl Into<String>) {
         let text = text.into();

@@ -86,9 +86,12 @@ pub(crate) fn run(
     second_names(volume, table, names)?;
     loops(volume, table, names)?;
     unattached(volume, table, usage, names)?;
-    // As e2fsck does; but nothing is added to a volume that lost nothing.
     let there = names::find(volume, table, ROOT, LOST_AND_FOUND)?;
     let is_dir = there.is_some_and(|ino| table.nodes.has_dir(ino));
+    if let Some(ino) = there {
+        restore_owner(volume, table, ino)?;
+    }
+    // As e2fsck does; but nothing is added to a volume that lost nothing.
     if volume.report.has_loss() && !is_dir {
         match lost_and_found(volume, table, usage, names) {
             Ok(_) | Err(Error::NoSpace) => {}
@@ -301,6 +304,19 @@ fn lost_and_found(
     names.dotdots.insert(ino, ROOT);
     volume.report.note("lost+found was made again");
     Ok(ino)
+}
+
+/// Gives lost+found the owner and the mode with which it is made, if its inode was damaged: what it
+/// has may be anything.
+fn restore_owner(volume: &mut Volume, table: &Table, ino: u32) -> Result<()> {
+    let damaged = [Class::InodeField, Class::InodeChecksum, Class::InodeRevived];
+    if !table.nodes.has_dir(ino) || !volume.report.has_any(ino, &damaged) {
+        return Ok(());
+    }
+    let Some(mut inode) = volume.inode(ino)? else { return Ok(()) };
+    (inode.uid, inode.gid) = (0, 0);
+    inode.mode = FileKind::Directory.mode_bits() | 0o700;
+    volume.put_inode(ino, &inode)
 }
 
 /// A free inode number.

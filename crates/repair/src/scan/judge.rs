@@ -13,7 +13,7 @@ use crate::map::{self, Mapping, ShortMap};
 use crate::report::Class;
 use crate::volume::{Role, Volume};
 use extant_base::{Ino, Result};
-use extant_ondisk::features::{Compat, Incompat};
+use extant_ondisk::features::{Compat, Incompat, RoCompat};
 use extant_ondisk::inode::{
     EXTRA_ISIZE, FileKind, I_BLOCK_SIZE, Inode, InodeFlags, InodeFormat, checksum_is_right,
     is_zero_slot, set_checksum,
@@ -351,14 +351,6 @@ fn used(
     };
     let acl = if inode.file_acl.is_some() { volume.cluster_sectors() } else { 0 };
     let all = own + acl + charged;
-    if inode.is_symlink()
-        && charged > 0
-        && acl == 0
-        && !has_map(&inode, &volume.format)
-        && !inode.has_inline_data()
-    {
-        table.charged_links.push(ino);
-    }
     // Values of the old style are not charged to their owners.
     if inode.sectors != all && (charged == 0 || inode.sectors != own + acl) {
         inode.sectors = all;
@@ -371,9 +363,22 @@ fn used(
     if *slot != before && !suspect {
         volume.report.add_file(Class::InodeField, ino);
     }
+    let has_changed = suspect || *slot != before;
+    if inode.is_symlink() && is_misread(volume, &inode, charged > 0 && acl == 0, has_changed) {
+        table.links_to_move.push(ino);
+    }
     volume.put_slot(ino, slot)?;
     table.nodes.insert(ino, node_of(&inode, role, suspect));
     Ok(())
+}
+
+/// Whether e2fsprogs misreads a symlink: it takes a short target for a map if blocks of attributes
+/// are charged to it, and does not count an inline target in the quota. A sound symlink stays.
+fn is_misread(volume: &Volume, inode: &Inode, is_charged: bool, has_changed: bool) -> bool {
+    match inode.has_inline_data() {
+        true => has_changed && volume.has_ro_compat(RoCompat::QUOTA),
+        false => is_charged && !has_map(inode, &volume.format),
+    }
 }
 
 /// Fields that the decoded inode does not show.

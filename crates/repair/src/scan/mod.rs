@@ -48,8 +48,8 @@ pub(crate) struct Table {
     pub(crate) marks: Vec<u32>,
     /// Internal files that have to be made again.
     pub(crate) broken_own: Vec<u32>,
-    /// Short symlinks with large attributes that need an attribute block.
-    pub(crate) charged_links: Vec<u32>,
+    /// Symlinks that e2fsprogs misreads until their target or their attributes are in a block.
+    pub(crate) links_to_move: Vec<u32>,
     /// Inodes that recovery would truncate.
     pub(crate) truncate: HashSet<u32>,
     pub(crate) budget: Budget,
@@ -71,7 +71,7 @@ impl Table {
             areas: HashMap::new(),
             marks: volume.groups.iter().map(mark).collect(),
             broken_own: Vec::new(),
-            charged_links: Vec::new(),
+            links_to_move: Vec::new(),
             truncate: HashSet::new(),
             budget: Budget::of(volume),
             claimed: Some(Claimed::of_fixed(volume)),
