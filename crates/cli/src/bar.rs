@@ -98,7 +98,7 @@ impl Progress for Bar {
                 self.bar.set_style(style("laying out {bar:30} {human_pos} of {human_len} entries"));
                 return;
             }
-            Phase::BuildCopy => {
+            Phase::BuildCopy | Phase::RepairCopy => {
                 self.bar.set_length(total);
                 self.bar.set_style(style(
                     "copying    {bar:30} {binary_bytes} of {binary_total_bytes}  \

@@ -152,6 +152,11 @@ impl Image {
         Image { offset: 0, backup: None, ..self.clone() }
     }
 
+    /// A copy of the volume, in the file `path`.
+    pub(crate) fn copied_to(&self, path: &Path) -> Image {
+        Image { name: path.into(), path: path.into(), offset: 0, ..self.clone() }
+    }
+
     /// Prints that the volume is used without this member, if that was not printed before.
     pub(crate) fn report_member(&self, member: &MemberError) {
         if self.reported.lock().is_ok_and(|mut reported| reported.insert(member.clone())) {

@@ -39,6 +39,8 @@ pub enum Phase {
     ScrubCompare,
     /// A scrub checks the volume, as often as necessary. No unit.
     ScrubJudge,
+    /// A device that fails is copied before the copy is repaired, in bytes.
+    RepairCopy,
     /// A resize moves blocks and inodes out of the part that is removed, in block groups.
     ResizeMove,
     /// A resize adds space, in blocks.

@@ -24,6 +24,7 @@
 //!   older                     copies of blocks that the log still holds
 //!   disk, report, hints       the overlay; what is repaired; what the check before found
 //!   by_ino                    something about each of many inodes
+//!   copy                      a copy of a device that fails
 //! ```
 //!
 //! # Examples
@@ -51,6 +52,7 @@
 mod by_ino;
 mod claimed;
 mod claims;
+mod copy;
 mod counts;
 mod dir_block;
 mod disk;
@@ -70,6 +72,7 @@ mod usage;
 mod values;
 mod volume;
 
+pub use copy::copy;
 pub use plan::{Change, Plan};
 pub use report::{Class, FileVerdict, Report};
 pub use rounds::{Options, plan};

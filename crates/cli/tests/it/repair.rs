@@ -143,3 +143,26 @@ fn a_damaged_volume_is_read_as_a_repair_would_leave_it() {
     assert_eq!(fs::read_to_string(path.join("copy/hostname")).unwrap(), "host\n");
     assert!(bytes(path) == before);
 }
+
+#[test]
+fn a_copy_is_repaired_and_the_volume_is_not_touched() {
+    extant_testkit::require!(E2fsprogs);
+    let dir = lossy();
+    let path = dir.path();
+    let before = bytes(path);
+    let shown = exits(path, 1, &["repair", "--yes", "--copy-to", "copy.img", "a.img"]);
+    assert!(shown.contains("copy.img: repaired"), "{shown}");
+    assert!(bytes(path) == before && !path.join("a.img.repair").exists());
+    assert!(!path.join("copy.img.partial").exists());
+    assert_clean(&path.join("copy.img"));
+
+    // An existing file is never replaced.
+    let copied = fs::read(path.join("copy.img")).unwrap();
+    let (code, _, err) = run(path, &["repair", "--yes", "--copy-to", "copy.img", "a.img"]);
+    assert_eq!((code, err.contains("exists")), (16, true), "{err}");
+    assert!(fs::read(path.join("copy.img")).unwrap() == copied);
+
+    // Without --yes the copy stays as the volume was.
+    exits(path, 4, &["repair", "--copy-to", "other.img", "a.img"]);
+    assert!(fs::read(path.join("other.img")).unwrap() == before);
+}

@@ -1,5 +1,6 @@
 //! `extant repair`: makes a damaged volume consistent.
 
+mod copied;
 mod side_place;
 
 use crate::failure::{Failure, explained, print_message};
@@ -15,6 +16,7 @@ use serde::Serialize;
 use side_place::SidePlace;
 use std::ffi::OsString;
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,6 +42,7 @@ const FILES_SHOWN: usize = 200;
   extant repair --yes --side-file /var/tmp/side disk.img
   extant repair --undo disk.img.repair disk.img         the volume as it was before
   extant repair --preen /dev/sdb1                       as at boot: safe repairs only
+  extant repair --yes --copy-to sdb1.img /dev/sdb1      a disk that fails: repair a copy
 
 Exit status: 0 clean, 1 repaired, 4 damage is left or was not repaired, 8 the repair failed,
 16 wrong usage.")]
@@ -66,6 +69,10 @@ pub(crate) struct Args {
     /// Take the repair with this side file back
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dry_run", "preen", "backup"])]
     undo: Option<PathBuf>,
+    /// Copy the volume to this new file, and repair the copy. What cannot be read is zeros in it,
+    /// and listed, with the files that it belongs to
+    #[arg(long, value_name = "OUT", conflicts_with_all = ["dry_run", "undo"])]
+    copy_to: Option<PathBuf>,
     /// Print one JSON object per class, file and place, then one with totals (docs/JSON.md)
     #[arg(long)]
     json: bool,
@@ -93,6 +100,13 @@ struct FileLine {
 #[derive(Serialize)]
 struct PlaceLine {
     at: u64,
+    length: u64,
+}
+
+/// A place of the device that could not be read.
+#[derive(Serialize)]
+struct UnreadableLine {
+    unreadable_at: u64,
     length: u64,
 }
 
@@ -125,7 +139,13 @@ impl End {
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let mut out = Out::of_report();
-        let done = Image::parse(&self.image).and_then(|image| self.repair(&image, &mut out));
+        let done = Image::parse(&self.image).and_then(|image| match &self.copy_to {
+            None => self.repair(&image, &[], &mut out),
+            Some(to) => {
+                let copied = copied::copy(&image, to)?;
+                self.repair(&copied.image, &copied.unreadable, &mut out)
+            }
+        });
         match done {
             Ok(code) => {
                 out.finish()?;
@@ -147,7 +167,13 @@ impl Args {
         }
     }
 
-    fn repair(&self, image: &Image, out: &mut Out) -> Result<u8, Failure> {
+    /// Repairs the volume, of which `unreadable` was lost when it was copied.
+    fn repair(
+        &self,
+        image: &Image,
+        unreadable: &[Range<u64>],
+        out: &mut Out,
+    ) -> Result<u8, Failure> {
         if let Some(path) = self.side_file.as_ref().or(self.undo.as_ref())
             && is_same_file(path, &image.path)
         {
@@ -162,9 +188,11 @@ impl Args {
             true => None,
             false => complete(image, &home, &place)?,
         };
+        self.show_unreadable(unreadable, out)?;
         let planned = plan_of(image, &home, self.backup.or(image.backup))?;
         let places = planned.places().map_err(|error| Failure::of_image(&image.name, &error))?;
         self.show(&planned, &places, out)?;
+        self.show_unread_files(image, &planned, unreadable, out)?;
         let mut end = self.decide(image, &home, &planned, &places, &place, out)?;
         if let (CLEAN, Some(path)) = (end.code, completed) {
             let text = format!("repaired; --undo {} takes it back", Shown::path(&path));
@@ -250,6 +278,59 @@ impl Args {
             for (at, length) in places {
                 out.text(format_args!("write: {length} bytes at {at}\n"))?;
             }
+        }
+        Ok(())
+    }
+
+    /// Prints what of the device could not be read.
+    fn show_unreadable(&self, ranges: &[Range<u64>], out: &mut Out) -> Result<(), Failure> {
+        for range in ranges.iter().take(if self.json { usize::MAX } else { FILES_SHOWN }) {
+            let length = range.end - range.start;
+            match self.json {
+                true => out.json(&UnreadableLine { unreadable_at: range.start, length })?,
+                false => {
+                    out.text(format_args!("unreadable: {length} bytes at {}\n", range.start))?
+                }
+            }
+        }
+        if ranges.len() > FILES_SHOWN && !self.json {
+            let more = ranges.len() - FILES_SHOWN;
+            out.text(format_args!("unreadable: {more} more places\n"))?;
+        }
+        Ok(())
+    }
+
+    /// Prints the files of which content could not be read, as they are after the repair.
+    fn show_unread_files(
+        &self,
+        image: &Image,
+        planned: &Plan,
+        unreadable: &[Range<u64>],
+        out: &mut Out,
+    ) -> Result<(), Failure> {
+        if unreadable.is_empty() || !planned.is_clean() {
+            return Ok(());
+        }
+        let opened = image.whole_device().options().open_device(planned.device());
+        let fs = opened.map_err(|error| Failure::of_image(&image.name, &error))?;
+        let files = copied::unread_files(image, &fs, unreadable)?;
+        for file in files.iter().take(if self.json { usize::MAX } else { FILES_SHOWN }) {
+            match self.json {
+                true => out.json(&FileLine {
+                    ino: file.ino.get(),
+                    path: Some(encoded(&file.path)),
+                    state: "unread",
+                    changes: Vec::new(),
+                    ranges: file.ranges.iter().map(|range| [range.start, range.end]).collect(),
+                })?,
+                false => {
+                    let ranges = ranges_text(&file.ranges);
+                    out.text(format_args!("file: {}: unread{ranges}\n", Shown(&file.path)))?;
+                }
+            }
+        }
+        if files.len() > FILES_SHOWN && !self.json {
+            out.text(format_args!("file: {} more with unread bytes\n", files.len() - FILES_SHOWN))?;
         }
         Ok(())
     }
@@ -413,12 +494,17 @@ fn file_text(ino: u32, file: &FileVerdict) -> String {
         Some(path) => Shown(path).to_string(),
         None => format!("inode {ino}"),
     };
-    let mut text = format!("{name}: {}", file.state());
-    for range in file.ranges.iter().take(4) {
+    format!("{name}: {}{}", file.state(), ranges_text(&file.ranges))
+}
+
+/// The first ranges of a file, after its state.
+fn ranges_text(ranges: &[Range<u64>]) -> String {
+    let mut text = String::new();
+    for range in ranges.iter().take(4) {
         text += &format!(", bytes {} to {}", range.start, range.end);
     }
-    if file.ranges.len() > 4 {
-        text += &format!(", {} more ranges", file.ranges.len() - 4);
+    if ranges.len() > 4 {
+        text += &format!(", {} more ranges", ranges.len() - 4);
     }
     text
 }
