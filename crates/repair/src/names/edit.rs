@@ -156,7 +156,9 @@ fn expand(
     if !usage.can_take(2, &empty.node_range(volume)) {
         return Err(Error::NoSpace);
     }
-    let parent = u32::from_le_bytes(inode.i_block[..4].try_into().unwrap_or_default());
+    let stored = u32::from_le_bytes(inode.i_block[..4].try_into().unwrap_or_default());
+    // Any directory will do: the right one is set later.
+    let parent = if table.nodes.has_dir(stored) { stored } else { Ino::ROOT.get() };
     let mut slot = volume.slot(dir)?.unwrap_or_default();
     let mut area = attributes_of(volume, inode, &slot);
     let value = area.inline_value().map(<[u8]>::to_vec).unwrap_or_default();

@@ -276,7 +276,8 @@ fn drop_index(volume: &mut Volume, dir: u32, inode: &mut Inode, map: &Mapping) -
         let mut bytes = volume.disk.read(block)?;
         if logical == 0 && is_root_shaped(&bytes, dir) {
             let parent = u32::from_le_bytes(bytes[12..16].try_into().unwrap_or_default());
-            let parent = Ino::new(parent).unwrap_or(Ino::ROOT);
+            let parent = Ino::new(parent).filter(|_| parent <= format.inodes_count);
+            let parent = parent.unwrap_or(Ino::ROOT);
             let mut block = DirBlockMut::new(&mut bytes, format, seed, Site::NOWHERE);
             block.init_first(nr, parent);
         } else if logical != 0 && is_node(&format, &bytes) {

@@ -266,6 +266,7 @@ fn internal(
     let Some(nr) = Ino::new(ino) else { return Ok(()) };
     let parsed = Inode::parse_unverified(slot, nr, &volume.format).ok();
     let is_file = parsed.as_ref().is_some_and(|inode| inode.is_file() && inode.links > 0);
+    let is_idle = half(slot, 0) == 0 && half(slot, 0x1A) == 0 && slot[0x1C..0x64] == [0; 0x48];
     let clear = match role {
         Role::Own | Role::Resize if !is_file => {
             table.broken_own.push(ino);
@@ -280,7 +281,7 @@ fn internal(
                 _ => half(slot, 0) != 0 || mapped,
             }
         }
-        Role::BootLoader => parsed.is_none() || (half(slot, 0) != 0 || !right) && !is_file,
+        Role::BootLoader => parsed.is_none() || !is_file && !(right && is_idle),
         Role::BadBlocks => parsed.is_none(),
         _ => false,
     };
@@ -288,9 +289,7 @@ fn internal(
         volume.report.add(Class::OwnFiles);
         return volume.put_slot(ino, &vec![0; slot.len()]);
     }
-    let is_idle = half(slot, 0) == 0 && half(slot, 0x1A) == 0 && slot[0x1C..0x64] == [0; 0x48];
     match role {
-        Role::BootLoader if right && is_idle => Ok(()),
         Role::Resize => {
             if !right {
                 table.broken_own.push(ino);
