@@ -208,6 +208,7 @@ struct Loss {
 
 /// Takes all shared clusters from a file with more claims than are compared.
 fn give_up(volume: &mut Volume, table: &mut Table, shared: &Usage, ino: u32) -> Result<()> {
+    table.gave_up = true;
     let mut map = table.map_of(volume, ino)?;
     let changes: Vec<(u32, Option<u64>)> = map
         .each()
@@ -520,6 +521,7 @@ fn move_target(
 
 /// Removes the attribute block of an inode.
 pub(crate) fn drop_attributes(volume: &mut Volume, table: &mut Table, ino: u32) -> Result<()> {
+    table.gave_up = true;
     let Some(mut inode) = volume.inode(ino)? else { return Ok(()) };
     inode.file_acl = None;
     volume.report.add_file(Class::AttributesLost, ino);

@@ -18,6 +18,9 @@ use std::sync::Arc;
 /// How many rounds a repair takes at most.
 const ROUNDS_MAX: usize = 5;
 
+/// The most threads of the first check; each takes about 0.5 MiB.
+const FIRST_THREADS_MAX: usize = 4;
+
 /// Options of a repair.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -25,7 +28,8 @@ pub struct Options {
     pub backup: Option<u32>,
     /// The time for deletion times and new inodes, seconds since 1970.
     pub now: u32,
-    /// Worker threads of the checks; 0: as many as a check takes by itself.
+    /// Worker threads of the checks; 0: up to four before the repair, and one for each processor
+    /// after it.
     pub threads: usize,
 }
 
@@ -117,8 +121,9 @@ fn round(
     own::run(&mut volume, &mut table, &mut usage, hints)?;
     own::quota(&mut volume, &mut table, &mut usage)?;
     claims::write_maps(&mut volume, &mut table, &mut usage)?;
-    // What was in use may have been given up meanwhile.
-    let usage = claims::collect(&volume, &mut table)?.usage;
+    if usage.was_reduced() || table.gave_up {
+        usage = claims::collect(&volume, &mut table)?.usage;
+    }
     counts::run(&mut volume, &table, &usage)?;
     let mut report = std::mem::take(&mut volume.report);
     (0..volume.blocks_from_log()).for_each(|_| report.add(Class::FromJournal));
@@ -143,12 +148,12 @@ fn check_of(
     progress: &dyn Progress,
 ) -> Result<Option<check::Report>> {
     let mut settings = check::Options { recover, ..check::Options::default() };
-    if options.threads > 0 {
-        settings.threads = options.threads;
-    } else if !recover {
+    settings.threads = match options.threads {
+        0 if recover => settings.threads.min(FIRST_THREADS_MAX),
         // What it reads was read before: no thread waits for the device.
-        settings.threads = std::thread::available_parallelism().map_or(1, usize::from);
-    }
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    };
     let device = Arc::clone(overlay) as Arc<dyn BlockDevice>;
     let report = check_device(device, &settings, progress)?;
     Ok(report.ran.then_some(report))

@@ -30,6 +30,7 @@ pub(crate) fn root(volume: &mut Volume, table: &mut Table, usage: &mut Usage) ->
     volume.report.note("the root directory is lost: a new one was made");
     volume.report.add_file(Class::InodeLost, ROOT);
     table.maps.remove(&ROOT);
+    table.gave_up = true;
     new_directory(volume, table, usage, ROOT, 0o755, ROOT)
 }
 

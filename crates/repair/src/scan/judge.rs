@@ -239,6 +239,7 @@ pub(crate) fn remove(volume: &mut Volume, table: &mut Table, ino: u32) -> Result
     table.nodes.remove(ino);
     table.maps.remove(&ino);
     table.claimed = None;
+    table.gave_up = true;
     for users in table.blocks.values_mut() {
         users.retain(|user| *user != ino);
     }

@@ -55,6 +55,9 @@ pub(crate) struct Table {
     pub(crate) budget: Budget,
     /// What all maps claim; `None` after a map was forgotten.
     pub(crate) claimed: Option<Claimed>,
+    /// An inode, a part of a map or an attribute block was dropped, and its blocks may still count
+    /// as used.
+    pub(crate) gave_up: bool,
 }
 
 impl Table {
@@ -75,6 +78,7 @@ impl Table {
             truncate: HashSet::new(),
             budget: Budget::of(volume),
             claimed: Some(Claimed::of_fixed(volume)),
+            gave_up: false,
         }
     }
 
