@@ -122,6 +122,7 @@ impl Progress for Bar {
             Phase::SurveyNames => "files",
             Phase::UndeleteLog => "journal",
             Phase::UndeleteTables => "inodes",
+            Phase::Dump => "copying",
             Phase::ScrubResync => "resync",
             Phase::ScrubCompare => "comparing",
             Phase::ScrubJudge => "checking",

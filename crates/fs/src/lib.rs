@@ -26,6 +26,7 @@
 //! | recover a volume | opening it does; [`recover`] without opening it |
 //! | check it, report on it | [`check`], [`survey`] |
 //! | find deleted files | [`undelete`] |
+//! | copy its metadata for a report of a bug | [`dump`] |
 //! | change its size, its features | [`resize`], [`tune`] |
 //! | mirrors and stripes | [`raid`], [`scrub`] |
 //! | past the page cache, without copies | [`direct`], [`File::borrow`] |
@@ -84,7 +85,7 @@ mod tests;
 mod tree;
 mod volume;
 
-pub use audit::{check, scrub, survey, undelete};
+pub use audit::{check, dump, scrub, survey, undelete};
 pub use offline::{bulk, mkfs, resize, tune};
 
 pub use api::file::{File, FileExtent};

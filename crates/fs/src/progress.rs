@@ -33,6 +33,8 @@ pub enum Phase {
     UndeleteLog,
     /// An undelete reads inode tables, in block groups.
     UndeleteTables,
+    /// A dump copies metadata, in blocks.
+    Dump,
     /// A scrub makes members equal where a crash left them different, in bytes.
     ScrubResync,
     /// A scrub compares all members, in bytes.

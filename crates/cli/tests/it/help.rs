@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-const VERBS: [&str; 29] = [
+const VERBS: [&str; 30] = [
     "mkfs",
     "build",
     "ls",
@@ -28,6 +28,7 @@ const VERBS: [&str; 29] = [
     "repair",
     "replay",
     "undelete",
+    "dump",
     "scrub",
     "rebuild",
     "trim",

@@ -15,6 +15,7 @@ mod check_damaged;
 mod common;
 mod data_csum;
 mod direct;
+mod dump;
 mod fast_commit_random;
 mod fast_commits;
 mod file_calls;

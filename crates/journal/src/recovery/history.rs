@@ -35,6 +35,13 @@ pub struct OldCopy {
     tag: Tag,
 }
 
+impl OldCopy {
+    /// The log block that holds the copy, from the log's start.
+    pub fn place(&self) -> u32 {
+        self.at
+    }
+}
+
 /// The transaction of a commit block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OldCommit {

@@ -77,7 +77,7 @@ fn add_bits(words: &mut [u64], bits: Range<u32>, mut again: impl FnMut(Range<u32
 }
 
 /// The clusters in use.
-pub(super) struct Usage {
+pub(in crate::audit) struct Usage {
     geometry: Geometry,
     claimed: Box<[Mutex<Claimed>]>,
     /// Bits of groups in which clusters were claimed again.
@@ -88,7 +88,7 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    pub(super) fn new(geometry: Geometry) -> Usage {
+    pub(in crate::audit) fn new(geometry: Geometry) -> Usage {
         let none = |_| Mutex::new(Rank::Group, Claimed::Runs(Vec::new()));
         Usage {
             geometry,
@@ -121,7 +121,7 @@ impl Usage {
     }
 
     /// Claims the clusters of `blocks`. Returns how many were claimed before.
-    pub(super) fn claim(&self, blocks: Range<u64>) -> u64 {
+    pub(in crate::audit) fn claim(&self, blocks: Range<u64>) -> u64 {
         let mut count = 0;
         for (group, bits) in self.parts(blocks) {
             let again = self.add(group, bits);
@@ -135,7 +135,7 @@ impl Usage {
 
     /// Claims clusters that may be claimed already, because metadata of one group may share a
     /// cluster.
-    pub(super) fn mark(&self, blocks: Range<u64>) {
+    pub(in crate::audit) fn mark(&self, blocks: Range<u64>) {
         for (group, bits) in self.parts(blocks) {
             self.add(group, bits);
         }
@@ -176,12 +176,12 @@ impl Usage {
     }
 
     /// Clusters claimed more than once.
-    pub(super) fn shared_clusters(&self) -> u64 {
+    pub(in crate::audit) fn shared_clusters(&self) -> u64 {
         self.shared_clusters.load(Ordering::Relaxed)
     }
 
     /// The runs of `blocks` that were claimed more than once, in blocks.
-    pub(super) fn shared_in(&self, blocks: Range<u64>) -> Vec<Range<u64>> {
+    pub(in crate::audit) fn shared_in(&self, blocks: Range<u64>) -> Vec<Range<u64>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
         let shared = self.shared.lock();
         for (group, bits) in self.parts(blocks.clone()) {
@@ -207,8 +207,23 @@ impl Usage {
         runs
     }
 
+    /// Whether the cluster of `block` was claimed.
+    pub(in crate::audit) fn holds(&self, block: u64) -> bool {
+        self.parts(block..block + 1).any(|(group, bits)| {
+            match &*self.claimed[group as usize].lock() {
+                Claimed::Runs(runs) => {
+                    let n = runs.partition_point(|run| run.end <= bits.start);
+                    runs.get(n).is_some_and(|run| run.start <= bits.start)
+                }
+                Claimed::Bits(words) => {
+                    words[bits.start as usize / 64] >> (bits.start % 64) & 1 != 0
+                }
+            }
+        })
+    }
+
     /// Sets the bits of one group's claimed clusters in `map`, which has one bit per cluster.
-    pub(super) fn fill(&self, group: GroupNr, map: &mut [u8]) {
+    pub(in crate::audit) fn fill(&self, group: GroupNr, map: &mut [u8]) {
         match &*self.claimed[group.0 as usize].lock() {
             Claimed::Runs(runs) => {
                 for run in runs {
@@ -238,7 +253,7 @@ impl Usage {
 const BUDGET_STEP: u64 = 1 << 12;
 
 /// The claims of one thread. They are in the [`Usage`] at the latest when this is dropped.
-pub(super) struct Claims<'u> {
+pub(in crate::audit) struct Claims<'u> {
     usage: &'u Usage,
     /// A run that is not claimed yet.
     collected: Range<u64>,
@@ -247,13 +262,13 @@ pub(super) struct Claims<'u> {
 }
 
 impl<'u> Claims<'u> {
-    pub(super) fn new(usage: &'u Usage) -> Claims<'u> {
+    pub(in crate::audit) fn new(usage: &'u Usage) -> Claims<'u> {
         Claims { usage, collected: 0..0, budget: 0 }
     }
 
     /// Claims `blocks`, which are in `clusters` clusters. False, without a claim, if the budget is
     /// used up.
-    pub(super) fn data(&mut self, blocks: Range<u64>, clusters: u64) -> bool {
+    pub(in crate::audit) fn data(&mut self, blocks: Range<u64>, clusters: u64) -> bool {
         if !self.spend(clusters) {
             return false;
         }
@@ -270,7 +285,7 @@ impl<'u> Claims<'u> {
     }
 
     /// Claims the block of a map's node. False if the budget is used up or the block was claimed.
-    pub(super) fn node(&mut self, block: u64) -> bool {
+    pub(in crate::audit) fn node(&mut self, block: u64) -> bool {
         self.flush();
         self.spend(1) && self.usage.claim(block..block + 1) == 0
     }

@@ -18,15 +18,15 @@ use extant_ondisk::inode::I_BLOCK_SIZE;
 
 /// Blocks that are adjacent in the file and on the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
-    pub(super) logical: u32,
-    pub(super) physical: u64,
-    pub(super) len: u32,
-    pub(super) written: bool,
+pub(in crate::audit) struct Run {
+    pub(in crate::audit) logical: u32,
+    pub(in crate::audit) physical: u64,
+    pub(in crate::audit) len: u32,
+    pub(in crate::audit) written: bool,
 }
 
 /// Receives what a walk finds.
-pub(super) trait Sink {
+pub(in crate::audit) trait Sink {
     /// A run of data, in logical order. Returning false ends the walk.
     fn data(&mut self, run: Run) -> bool;
     /// A block with more of the map, `level` levels above the data. If this returns false, it is
@@ -38,7 +38,7 @@ pub(super) trait Sink {
 
 /// Buffers for nodes, one per level, reused by later walks.
 #[derive(Default)]
-pub(super) struct Buffers(Vec<Vec<u8>>);
+pub(in crate::audit) struct Buffers(Vec<Vec<u8>>);
 
 impl Buffers {
     fn take(&mut self, len: usize) -> Vec<u8> {
@@ -49,16 +49,21 @@ impl Buffers {
 }
 
 /// An inode's map as stored in its slot.
-pub(super) struct Map<'a> {
-    pub(super) ino: Ino,
-    pub(super) extents: bool,
-    pub(super) i_block: &'a [u8; I_BLOCK_SIZE],
+pub(in crate::audit) struct Map<'a> {
+    pub(in crate::audit) ino: Ino,
+    pub(in crate::audit) extents: bool,
+    pub(in crate::audit) i_block: &'a [u8; I_BLOCK_SIZE],
     /// The inode's seed; `None` without `metadata_csum`.
-    pub(super) seed: Option<u32>,
+    pub(in crate::audit) seed: Option<u32>,
 }
 
 /// Walks all of a map.
-pub(super) fn walk(view: &View<'_>, map: &Map<'_>, buffers: &mut Buffers, sink: &mut dyn Sink) {
+pub(in crate::audit) fn walk(
+    view: &View<'_>,
+    map: &Map<'_>,
+    buffers: &mut Buffers,
+    sink: &mut dyn Sink,
+) {
     let mut walk = Walk { view, map, buffers, sink };
     if map.extents {
         let rules = NodeRules::root(&view.geometry);
@@ -191,21 +196,21 @@ impl Walk<'_, '_> {
 }
 
 /// Collects the runs of a map, for a file that the check itself reads: the journal, a quota file.
-pub(super) struct Gather {
-    pub(super) runs: Vec<Run>,
-    pub(super) whole: bool,
+pub(in crate::audit) struct Gather {
+    pub(in crate::audit) runs: Vec<Run>,
+    pub(in crate::audit) whole: bool,
     limit: usize,
     nodes: hashbrown::HashSet<u64>,
 }
 
 impl Gather {
     /// Collects at most `limit` runs.
-    pub(super) fn new(limit: usize) -> Gather {
+    pub(in crate::audit) fn new(limit: usize) -> Gather {
         Gather { runs: Vec::new(), whole: true, limit, nodes: hashbrown::HashSet::new() }
     }
 
     /// The block of logical block `block`, if it is written.
-    pub(super) fn locate(&self, block: u32) -> Option<BlockNr> {
+    pub(in crate::audit) fn locate(&self, block: u32) -> Option<BlockNr> {
         let n = self.runs.partition_point(|run| run.logical <= block).checked_sub(1)?;
         let run = self.runs[n];
         let within = block - run.logical;
@@ -213,7 +218,7 @@ impl Gather {
     }
 
     /// Whether the blocks `0..blocks` all exist and are written.
-    pub(super) fn has_no_hole(&self, blocks: u32) -> bool {
+    pub(in crate::audit) fn has_no_hole(&self, blocks: u32) -> bool {
         let mut next = 0u32;
         for run in &self.runs {
             if next >= blocks {

@@ -17,19 +17,19 @@
 //! bytes per inode in the used parts of the volume, 16 bytes per directory block, and 16 bytes per
 //! name of the directories in progress.
 
-mod claim;
+pub(super) mod claim;
 mod data;
 mod inodes;
-mod map;
-mod pass0;
-mod pass1;
+pub(super) mod map;
+pub(super) mod pass0;
+pub(super) mod pass1;
 mod pass2;
 mod pass3;
 mod pass4;
 mod pass5;
-mod report;
-mod scatter;
-mod view;
+pub(super) mod report;
+pub(super) mod scatter;
+pub(super) mod view;
 
 pub use report::{Finding, Report, Severity, Stats};
 
@@ -167,7 +167,7 @@ fn run(mut view: View<'_>, data: bool, within: Option<&[Range<u64>]>) -> Result<
 }
 
 /// The volume after recovery of its journal, in memory over `device`.
-fn recovered(
+pub(super) fn recovered(
     device: &Arc<dyn BlockDevice>,
     options: &Options,
     findings: &Findings,

@@ -123,13 +123,13 @@ struct Kept {
 }
 
 /// Collects findings from any thread.
-pub(super) struct Findings {
+pub(in crate::audit) struct Findings {
     limit: usize,
     kept: Mutex<Kept>,
 }
 
 impl Findings {
-    pub(super) fn new(limit: usize) -> Findings {
+    pub(in crate::audit) fn new(limit: usize) -> Findings {
         Findings { limit, kept: Mutex::new(Rank::Leaf, Kept::default()) }
     }
 
@@ -169,7 +169,7 @@ impl Findings {
     }
 
     /// Makes the report. `stats` is `None` if the volume could not be checked.
-    pub(super) fn into_report(self, stats: Option<Stats>) -> Report {
+    pub(in crate::audit) fn into_report(self, stats: Option<Stats>) -> Report {
         let Kept { mut findings, errors, notes, omitted } = self.kept.into_inner();
         // Threads report in any order; the report is sorted.
         findings.sort_by_cached_key(|f| {

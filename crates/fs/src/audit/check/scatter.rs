@@ -73,7 +73,7 @@ pub(super) fn each_block<T: Sync, S: Send>(
 
 /// Reads a run of blocks. If that fails, it reads each block alone, so that one bad block affects
 /// only itself.
-pub(super) fn read_run(view: &View<'_>, first: u64, bytes: &mut [u8]) {
+pub(in crate::audit) fn read_run(view: &View<'_>, first: u64, bytes: &mut [u8]) {
     let start = view.geometry.block_size().start_of(BlockNr(first));
     if view.device.read_at(start, bytes).is_ok() {
         return;

@@ -19,37 +19,37 @@ const GROUPS_MAX: u32 = 1 << 22;
 
 /// A group as its descriptor describes it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Group {
+pub(in crate::audit) struct Group {
     /// The descriptor's fields, on which the other passes rely.
-    pub(super) desc: GroupDesc,
+    pub(in crate::audit) desc: GroupDesc,
     /// Whether the descriptor's checksum is right.
-    pub(super) csum_ok: bool,
+    pub(in crate::audit) csum_ok: bool,
     /// Whether the block bitmap is on the volume and does not overlap other metadata.
-    pub(super) block_bitmap_ok: bool,
+    pub(in crate::audit) block_bitmap_ok: bool,
     /// The same for the inode bitmap.
-    pub(super) inode_bitmap_ok: bool,
+    pub(in crate::audit) inode_bitmap_ok: bool,
     /// The same for the inode table.
-    pub(super) itable_ok: bool,
+    pub(in crate::audit) itable_ok: bool,
 }
 
 /// The volume under check.
-pub(super) struct View<'a> {
-    pub(super) device: Arc<dyn BlockDevice>,
-    pub(super) sb: Superblock,
-    pub(super) geometry: Geometry,
-    pub(super) csum: Checksums,
-    pub(super) format: InodeFormat,
+pub(in crate::audit) struct View<'a> {
+    pub(in crate::audit) device: Arc<dyn BlockDevice>,
+    pub(in crate::audit) sb: Superblock,
+    pub(in crate::audit) geometry: Geometry,
+    pub(in crate::audit) csum: Checksums,
+    pub(in crate::audit) format: InodeFormat,
     /// The filesystem seed, which `ea_inode` needs even without `metadata_csum`.
-    pub(super) csum_seed: u32,
-    pub(super) groups: Vec<Group>,
-    pub(super) findings: &'a Findings,
-    pub(super) progress: &'a dyn Progress,
-    pub(super) threads: usize,
-    pub(super) backups: bool,
+    pub(in crate::audit) csum_seed: u32,
+    pub(in crate::audit) groups: Vec<Group>,
+    pub(in crate::audit) findings: &'a Findings,
+    pub(in crate::audit) progress: &'a dyn Progress,
+    pub(in crate::audit) threads: usize,
+    pub(in crate::audit) backups: bool,
     /// The journal was just replayed, so the superblock's counters may be out of date.
-    pub(super) recovered: bool,
+    pub(in crate::audit) recovered: bool,
     /// The device of an external journal.
-    pub(super) journal: Option<Arc<dyn BlockDevice>>,
+    pub(in crate::audit) journal: Option<Arc<dyn BlockDevice>>,
 }
 
 impl Deref for View<'_> {
@@ -62,7 +62,7 @@ impl Deref for View<'_> {
 impl<'a> View<'a> {
     /// A view without groups. `None`, with a finding, if the volume has more groups than memory can
     /// hold.
-    pub(super) fn new(
+    pub(in crate::audit) fn new(
         device: Arc<dyn BlockDevice>,
         sb: Superblock,
         findings: &'a Findings,
@@ -98,40 +98,40 @@ impl<'a> View<'a> {
         })
     }
 
-    pub(super) fn has_compat(&self, feature: Compat) -> bool {
+    pub(in crate::audit) fn has_compat(&self, feature: Compat) -> bool {
         self.sb.features.compat.contains(feature)
     }
 
-    pub(super) fn has_incompat(&self, feature: Incompat) -> bool {
+    pub(in crate::audit) fn has_incompat(&self, feature: Incompat) -> bool {
         self.sb.features.incompat.contains(feature)
     }
 
-    pub(super) fn has_ro_compat(&self, feature: RoCompat) -> bool {
+    pub(in crate::audit) fn has_ro_compat(&self, feature: RoCompat) -> bool {
         self.sb.features.ro_compat.contains(feature)
     }
 
     /// Bytes of a block.
-    pub(super) fn block_bytes(&self) -> usize {
+    pub(in crate::audit) fn block_bytes(&self) -> usize {
         self.geometry.block_size().bytes()
     }
 
     /// 512-byte sectors of a cluster.
-    pub(super) fn cluster_sectors(&self) -> u64 {
+    pub(in crate::audit) fn cluster_sectors(&self) -> u64 {
         1 << (self.geometry.block_size().log2() + self.geometry.log_cluster_ratio() - 9)
     }
 
-    pub(super) fn group(&self, group: GroupNr) -> &Group {
+    pub(in crate::audit) fn group(&self, group: GroupNr) -> &Group {
         &self.groups[group.0 as usize]
     }
 
     /// Whether `ino` is a number that the volume gives to no ordinary file.
-    pub(super) fn is_reserved(&self, ino: u32) -> bool {
+    pub(in crate::audit) fn is_reserved(&self, ino: u32) -> bool {
         ino < self.sb.first_ino
     }
 
     /// Whether `ino` must not have a name: a reserved number except the root's, a quota file, or
     /// the orphan file.
-    pub(super) fn is_hidden(&self, ino: u32) -> bool {
+    pub(in crate::audit) fn is_hidden(&self, ino: u32) -> bool {
         if self.is_reserved(ino) {
             return ino != Ino::ROOT.get();
         }
@@ -141,13 +141,13 @@ impl<'a> View<'a> {
     }
 
     /// Reads whole blocks from `first` on. Blocks that cannot be read are reported and zeroed.
-    pub(super) fn read_blocks(&self, first: BlockNr, buf: &mut [u8], at: Site) -> bool {
+    pub(in crate::audit) fn read_blocks(&self, first: BlockNr, buf: &mut [u8], at: Site) -> bool {
         let start = self.geometry.block_size().start_of(first);
         self.read_bytes(start, buf, at.block(first))
     }
 
     /// Reads bytes. Bytes that cannot be read are reported and zeroed.
-    pub(super) fn read_bytes(&self, at: ByteOffset, buf: &mut [u8], site: Site) -> bool {
+    pub(in crate::audit) fn read_bytes(&self, at: ByteOffset, buf: &mut [u8], site: Site) -> bool {
         match self.device.read_at(at, buf) {
             Ok(()) => true,
             Err(error) => {

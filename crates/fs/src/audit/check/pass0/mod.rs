@@ -9,12 +9,12 @@
 mod backups;
 mod descriptors;
 mod fields;
-pub(super) mod superblock;
+pub(in crate::audit) mod superblock;
 
 use super::view::View;
 
 /// Checks the superblock and the descriptors, and fills in the groups.
-pub(super) fn run(view: &mut View<'_>) {
+pub(in crate::audit) fn run(view: &mut View<'_>) {
     fields::check(view);
     if view.backups {
         backups::check(view);

@@ -21,7 +21,7 @@ const BACKUPS: [u32; 10] = [1, 3, 5, 7, 9, 25, 27, 49, 81, 125];
 /// The superblock for the check; damage found on the way is reported. `None` if there is none.
 ///
 /// Errors: `Unsupported` for a volume with an unknown incompatible feature; `Device`.
-pub(in crate::audit::check) fn find(
+pub(in crate::audit) fn find(
     device: &dyn BlockDevice,
     findings: &Findings,
 ) -> Result<Option<Superblock>> {

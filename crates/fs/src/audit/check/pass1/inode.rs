@@ -18,7 +18,7 @@ use extant_ondisk::inode::{
 
 /// What an inode's number means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(in crate::audit) enum Role {
     /// A user's file or directory, or the root.
     Ordinary,
     /// The list of bad blocks.
@@ -34,7 +34,7 @@ pub(super) enum Role {
 }
 
 /// The role of `ino` on this volume.
-pub(super) fn role(view: &View<'_>, ino: Ino) -> Role {
+pub(in crate::audit) fn role(view: &View<'_>, ino: Ino) -> Role {
     let sb = &view.sb;
     let number = ino.get();
     let quota = view.has_ro_compat(RoCompat::QUOTA);

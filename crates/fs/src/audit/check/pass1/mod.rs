@@ -11,14 +11,14 @@
 mod attributes;
 mod blocks;
 mod encryption;
-mod inode;
+pub(in crate::audit) mod inode;
 mod journal;
 mod orphans;
-mod own;
+pub(in crate::audit) mod own;
 mod quota;
 mod shared;
 mod symlinks;
-mod tables;
+pub(in crate::audit) mod tables;
 mod values;
 
 use super::claim::Usage;

@@ -34,7 +34,7 @@ pub(super) fn read_inode(view: &View<'_>, ino: Ino) -> Option<(DiskInode, Vec<u8
 }
 
 /// The inode `ino` and the runs of its blocks.
-pub(super) fn open(view: &View<'_>, ino: Ino) -> Option<(DiskInode, Gather)> {
+pub(in crate::audit) fn open(view: &View<'_>, ino: Ino) -> Option<(DiskInode, Gather)> {
     let (inode, _) = read_inode(view, ino)?;
     let map = Map {
         ino,

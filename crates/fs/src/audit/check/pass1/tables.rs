@@ -113,7 +113,7 @@ fn pieces(view: &View<'_>) -> Vec<Piece> {
 }
 
 /// Calls `visit` with every slot that may be in use: its number and its bytes.
-pub(super) fn each_slot<S: Send>(
+pub(in crate::audit) fn each_slot<S: Send>(
     view: &View<'_>,
     make: impl Fn() -> S + Sync,
     visit: impl Fn(&mut S, Ino, &[u8]) + Sync,
