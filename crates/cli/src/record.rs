@@ -208,6 +208,8 @@ pub(crate) fn flag_letters(flags: InodeFlags) -> String {
         (InodeFlags::INLINE_DATA, 'N'),
         (InodeFlags::PROJINHERIT, 'P'),
         (InodeFlags::CASEFOLD, 'F'),
+        (InodeFlags::NOCOMPR, 'm'),
+        (InodeFlags::DAX, 'x'),
     ];
     letters.into_iter().filter(|(flag, _)| flags.contains(*flag)).map(|(_, c)| c).collect()
 }

@@ -728,3 +728,51 @@ fn an_archive_of_a_deep_tree_needs_no_deep_stack() {
     let tree = succeed(path, &["tree", "a.img"]);
     assert!(tree.ends_with(&format!("\n{} directories, 0 files\n", LEVELS + 1)));
 }
+
+/// The flags as debugfs shows them.
+fn flags(dir: &Path, path: &str) -> u32 {
+    let shown = std::process::Command::new("debugfs")
+        .args(["-R", &format!("stat {path}"), "a.img"])
+        .current_dir(dir)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(shown.stdout).unwrap();
+    let flags = text.split("Flags: 0x").nth(1).expect("debugfs shows flags");
+    u32::from_str_radix(flags.split_whitespace().next().unwrap(), 16).unwrap()
+}
+
+#[test]
+fn chattr_changes_flags_and_projects_as_linux_does() {
+    let dir = built();
+    let at = dir.path();
+    succeed(at, &["tune", "-q", "-O", "project,quota", "a.img"]);
+    succeed(at, &["chattr", "a.img", "+dA", "/big"]);
+    assert_eq!(flags(at, "/big"), 0x8_00C0);
+    succeed(at, &["chattr", "a.img", "-d", "+S", "big"]);
+    assert_eq!(flags(at, "/big"), 0x8_0088);
+    // The flags may be before the image, as for chattr.
+    succeed(at, &["chattr", "=i", "a.img", "/big"]);
+    assert_eq!(flags(at, "/big"), 0x8_0010);
+    let why = fail(at, 1, &["chattr", "a.img", "+d", "/big"]);
+    assert!(why.contains("/big: the file is immutable (chattr +i)"), "{why}");
+    succeed(at, &["chattr", "a.img", "-i", "/big"]);
+    succeed(at, &["chattr", "-R", "a.img", "+P", "-p", "7", "/etc"]);
+    assert_eq!(flags(at, "/etc") & 0x2000_0000, 0x2000_0000);
+    assert_eq!(flags(at, "/etc/hostname"), 0x8_0000, "a flag of directories");
+    assert!(stat(at, "/etc/hostname").contains("Project: 7"));
+    succeed(at, &["mkdir", "a.img", "/etc/new"]);
+    assert!(stat(at, "/etc/new").contains("Project: 7"), "it is inherited");
+    // The map becomes another one, and back.
+    succeed(at, &["chattr", "a.img", "-e", "/etc/hostname"]);
+    assert_eq!(flags(at, "/etc/hostname"), 0);
+    succeed(at, &["chattr", "a.img", "+e", "/etc/hostname"]);
+    for wrong in [&["+q", "/big"][..], &["/big"], &["+i"], &["-p", "x", "/big"], &["--no", "/big"]]
+    {
+        fail(at, 2, &[&["chattr", "a.img"], wrong].concat());
+    }
+    let before = content(at, "a.img");
+    fail(at, 1, &["chattr", "-R", "a.img", "+F", "/etc"]);
+    fail(at, 1, &["chattr", "a.img", "-v", "9", "/big"]);
+    assert_eq!(content(at, "a.img"), before, "a change that fails changes nothing");
+    assert_clean(&at.join("a.img"));
+}

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-const VERBS: [&str; 30] = [
+const VERBS: [&str; 31] = [
     "mkfs",
     "build",
     "ls",
@@ -18,6 +18,7 @@ const VERBS: [&str; 30] = [
     "ln",
     "chmod",
     "chown",
+    "chattr",
     "xattr",
     "apply-tar",
     "resize",

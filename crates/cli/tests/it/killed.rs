@@ -160,6 +160,7 @@ verbs! {
     ln_symbolic: ["ln", "-sf", "cut.img", "elsewhere", "/link"];
     chmod: ["chmod", "-R", "cut.img", "u=rwX,go=", "/tree"];
     chown: ["chown", "-R", "cut.img", "100:200", "/tree"];
+    chattr: ["chattr", "-R", "cut.img", "+dA", "/tree"];
     xattr: ["xattr", "-n", "user.a", "-v", "value", "cut.img", "/big", "/etc", "/tree/1/1"];
     apply_tar: ["apply-tar", "cut.img", "more.tar"];
 }
