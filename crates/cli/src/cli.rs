@@ -62,6 +62,7 @@ enum Verb {
     Scrub(verb::scrub::Args),
     Rebuild(verb::rebuild::Args),
     Trim(verb::trim::Args),
+    Defrag(verb::defrag::Args),
     Mount(verb::mount::Args),
     #[command(alias = "umount")]
     Unmount(verb::unmount::Args),
@@ -121,6 +122,7 @@ impl Cli {
             Verb::Scrub(args) => args.run(),
             Verb::Rebuild(args) => args.run(),
             Verb::Trim(args) => args.run(),
+            Verb::Defrag(args) => args.run(),
             Verb::Mount(args) => args.run(),
             Verb::Unmount(args) => args.run(),
             Verb::Completions(args) => args.run(&Cli::command()),

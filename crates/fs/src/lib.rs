@@ -102,7 +102,7 @@ pub use extant_ondisk::time::Timestamp;
 /// Volumes on several devices.
 pub use extant_raid as raid;
 pub use files::attributes::SetAttributes;
-pub use files::file::FallocateMode;
+pub use files::file::{Defragmented, FallocateMode};
 pub use inodes::metadata::{Metadata, system_time};
 pub use inodes::statfs::SpaceInfo;
 pub use open::{OpenOptions, recover};

@@ -8,6 +8,7 @@ pub(crate) mod check;
 pub(crate) mod chmod;
 pub(crate) mod chown;
 pub(crate) mod completions;
+pub(crate) mod defrag;
 pub(crate) mod dump;
 pub(crate) mod get;
 pub(crate) mod info;

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-const VERBS: [&str; 31] = [
+const VERBS: [&str; 32] = [
     "mkfs",
     "build",
     "ls",
@@ -33,6 +33,7 @@ const VERBS: [&str; 31] = [
     "scrub",
     "rebuild",
     "trim",
+    "defrag",
     "mount",
     "unmount",
 ];

@@ -14,6 +14,7 @@ mod check_clean;
 mod check_damaged;
 mod common;
 mod data_csum;
+mod defragment;
 mod direct;
 mod dump;
 mod fast_commit_random;

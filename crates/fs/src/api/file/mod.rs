@@ -15,8 +15,8 @@ mod sync;
 
 use crate::api::inode_hold::InodeHold;
 use crate::files::attributes::SetAttributes;
-use crate::files::file::FallocateMode;
 use crate::files::file::write::Place;
+use crate::files::file::{Defragmented, FallocateMode};
 use crate::inodes::map::{LOGICAL_END, Target};
 use crate::inodes::metadata::Metadata;
 use crate::state::inode::Inode;
@@ -292,6 +292,21 @@ impl File {
             self.volume().io(&self.inode).fallocate(mode, offset, len)?;
             self.volume().io(&self.inode).sync_if_flagged()
         })
+    }
+
+    /// Moves the file's blocks to fewer runs, if there are such free blocks. Content, times, holes
+    /// and unwritten blocks stay as they are, also after a crash at any time. An immutable or
+    /// append-only file moves, too.
+    ///
+    /// Needs free space for a part of the file of at most 256 MiB. While that part is copied, no
+    /// other thread can read or write the file.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `NotPermitted` for an internal file; `NotSupported` for a file without extents,
+    /// with clusters (bigalloc) or journaled data, and for a swap file; `DataChecksum`, `Corrupt`,
+    /// `Device`: parts may have moved by then.
+    pub fn defragment(&self) -> Result<Defragmented> {
+        self.volume().context().recording_errors(|| self.volume().io(&self.inode).defragment())
     }
 
     /// Checks whether [`File::allocate`] accepts this range of this file as long as there is space

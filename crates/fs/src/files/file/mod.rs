@@ -5,6 +5,7 @@
 
 pub(crate) mod allocate;
 mod covered;
+pub(crate) mod defragment;
 pub(crate) mod fresh;
 mod inline;
 mod journaled;
@@ -15,3 +16,4 @@ mod sync;
 pub(crate) mod write;
 
 pub use allocate::FallocateMode;
+pub use defragment::Defragmented;

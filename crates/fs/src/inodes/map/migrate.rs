@@ -1,4 +1,5 @@
-//! Changing the kind of a file's map while its blocks stay in place: `chattr +e` and `chattr -e`.
+//! Building a file's map again while its blocks stay in place: another kind of map (`chattr +e` and
+//! `chattr -e`), or the same kind without gaps.
 //!
 //! ```text
 //!   pointers ──► extents   read the runs ─► build a tree ─► free the pointer blocks ─► store
@@ -9,9 +10,9 @@
 //! chattr(1); the errors are Linux's.
 
 use crate::inodes::file::{FileMut, FileRef};
-use crate::inodes::map::LOGICAL_END;
 use crate::inodes::map::extent::{insert, node, truncate};
 use crate::inodes::map::used::Used;
+use crate::inodes::map::{LOGICAL_END, Target};
 use crate::state::inode::Body;
 use extant_base::narrow::{fits_u32, len_u32};
 use extant_base::{BlockNr, Error, Result};
@@ -47,14 +48,19 @@ impl FileMut<'_> {
 
     fn migrate_to_extents(&mut self) -> Result<()> {
         let (runs, pointers) = self.as_ref().read_pointers()?;
+        self.build_tree(&runs, &pointers)
+    }
+
+    /// Gives the file a new extent tree with `runs`, and frees the blocks of its old map.
+    fn build_tree(&mut self, runs: &[Extent], pointers: &[BlockNr]) -> Result<()> {
         let credits = self.volume.credits().migrate(len_u32(runs.len()), len_u32(pointers.len()));
         let handle = self.volume.journal().start(credits)?;
         self.volume.context().require_full_commit(&handle, Ineligible::Migrate);
         let mut new = self.body.clone();
         self.volume.inodes().init_map(&mut new.disk);
         let made = runs
-            .into_iter()
-            .try_for_each(|run| insert::insert(&mut self.volume.file_mut(&mut new), &handle, run));
+            .iter()
+            .try_for_each(|run| insert::insert(&mut self.volume.file_mut(&mut new), &handle, *run));
         if let Err(error) = made {
             // Free the nodes only: the data still belongs to the file.
             let keep = &mut |_: &mut Body, _: Extent| Ok(());
@@ -71,7 +77,7 @@ impl FileMut<'_> {
         for block in pointers {
             self.volume
                 .context()
-                .skip_damage(self.volume.file_mut(&mut new).free_metadata(&handle, block))?;
+                .skip_damage(self.volume.file_mut(&mut new).free_metadata(&handle, *block))?;
         }
         new.synced.map_changed = true;
         *self.body = new;
@@ -80,7 +86,56 @@ impl FileMut<'_> {
     }
 }
 
+impl FileMut<'_> {
+    /// Builds an extent tree again, without the gaps that changes left in its nodes. Does nothing
+    /// if the root has all extents, or if the journal is too small for the new tree at once.
+    ///
+    /// Errors: `Corrupt`, `Device`. Locks: the inode's is held; takes a handle, then `Group`.
+    pub(crate) fn repack(&mut self) -> Result<()> {
+        if !self.as_ref().has_map()
+            || !self.body.disk.has_extents()
+            || node::depth(&self.body.disk.i_block) == 0
+        {
+            return Ok(());
+        }
+        let Some((runs, nodes)) = self.as_ref().read_extents()? else { return Ok(()) };
+        match self.volume.space().with_space_retry(|| self.build_tree(&runs, &nodes)) {
+            // The tree stays as it is.
+            Err(Error::NoSpace | Error::TransactionTooLarge { .. }) => Ok(()),
+            done => done,
+        }
+    }
+}
+
 impl FileRef<'_> {
+    /// The extents of a file, joined where they continue each other, and the nodes of its tree.
+    /// `None` if there are too many.
+    fn read_extents(self) -> Result<Option<(Vec<Extent>, Vec<BlockNr>)>> {
+        let (mut runs, mut nodes): (Vec<Extent>, Vec<BlockNr>) = Default::default();
+        self.each_block(&mut |used| {
+            if let Used::Node(block) = used {
+                nodes.push(block);
+            }
+            Ok(())
+        })?;
+        for run in self.runs(0..LOGICAL_END) {
+            let run = run?;
+            let (physical, state) = match run.target {
+                Target::Hole => continue,
+                Target::Written(block) => (block, ExtentState::Written),
+                Target::Unwritten(block) => (block, ExtentState::Unwritten),
+            };
+            let next = Extent { logical: run.logical, len: run.len, physical, state };
+            let is_full = runs.len() == RUNS_MAX;
+            match runs.last_mut() {
+                Some(last) if last.can_merge(&next) => last.len += next.len,
+                _ if is_full => return Ok(None),
+                _ => runs.push(next),
+            }
+        }
+        Ok(Some((runs, nodes)))
+    }
+
     /// The runs of a block map, and its pointer blocks.
     fn read_pointers(self) -> Result<(Vec<Extent>, Vec<BlockNr>)> {
         let (mut runs, mut pointers): (Vec<Extent>, Vec<BlockNr>) = Default::default();
