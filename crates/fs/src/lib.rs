@@ -127,6 +127,7 @@ pub mod dax {
 
 /// What implementations of [`BlockDevice`] need, and devices over other devices.
 pub mod device {
+    pub use crate::open::HeldDevice;
     pub use extant_blockdev::{Descriptor, Overlay, ReadOnly, Slice};
 }
 

@@ -19,16 +19,20 @@
 //! undo is completed as an undo, and a flush that failed is not taken for one that succeeded.
 
 use crate::plan::{CHANGE_MAX, Change, Plan, is_superblock};
+use extant::Environment;
+use extant::device::HeldDevice;
 use extant_base::narrow::len_u32;
-use extant_base::{ByteOffset, Error, Result};
+use extant_base::{ByteOffset, Error, Result, Site};
 use extant_blockdev::BlockDevice;
 use extant_crc32c::crc32c;
+use extant_ondisk::superblock::RawSuperblock;
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 
 const MAGIC: &[u8; 8] = b"EXTREPR\x01";
 const VERSION: u32 = 1;
@@ -261,13 +265,15 @@ impl SideFile {
         })
     }
 
-    /// Writes the new bytes to `home`; durable on return. The superblock goes last.
+    /// Writes the new bytes to `home`; durable on return. The superblock goes last. A volume with
+    /// multiple mount protection is held meanwhile; if its last holder did not release it, this
+    /// waits 42 seconds and more.
     ///
     /// # Errors
-    /// `Device`: calling this again continues; `Invalid` if the file's data is damaged, the stage
-    /// cannot be stored, or the device has another length or other bytes than those of the repair:
-    /// nothing was written then.
-    pub fn apply(&self, home: &dyn BlockDevice) -> Result<()> {
+    /// `Held` if another host has the volume; `Device`: calling this again continues; `Invalid` if
+    /// the file's data is damaged, the stage cannot be stored, or the device has another length or
+    /// other bytes than those of the repair: nothing was written then.
+    pub fn apply(&self, home: &Arc<dyn BlockDevice>) -> Result<()> {
         self.put(home, true)
     }
 
@@ -275,16 +281,43 @@ impl SideFile {
     ///
     /// # Errors
     /// As [`SideFile::apply`].
-    pub fn undo(&self, home: &dyn BlockDevice) -> Result<()> {
+    pub fn undo(&self, home: &Arc<dyn BlockDevice>) -> Result<()> {
         self.put(home, false)
     }
 
-    fn put(&self, home: &dyn BlockDevice, new: bool) -> Result<()> {
+    fn put(&self, home: &Arc<dyn BlockDevice>, new: bool) -> Result<()> {
         if let SideState::Foreign { .. } = self.progress(home)? {
             return Err(Error::Invalid(
                 "the device was changed after the repair, or is another one",
             ));
         }
+        match self.hold(home)? {
+            Some(held) => {
+                self.put_held(&**held.device(), new)?;
+                held.release()
+            }
+            None => self.put_held(&**home, new),
+        }
+    }
+
+    /// Holds the volume against other hosts, if it has multiple mount protection. A repair of the
+    /// block of that protection holds nothing: a damaged block refuses every other host.
+    fn hold(&self, home: &Arc<dyn BlockDevice>) -> Result<Option<HeldDevice>> {
+        let Some(row) = self.rows.iter().find(|row| is_superblock(row.at)) else { return Ok(None) };
+        // The superblock of the repaired volume: the one on the device may be damaged.
+        let (_, fresh) = self.data(row)?;
+        let sb = RawSuperblock::from_prefix(&fresh).and_then(|raw| raw.parse(Site::NOWHERE).ok());
+        let Some(sb) = sb else { return Ok(None) };
+        let block = sb.block_size.start_of(sb.mmp_block).0;
+        let end = block + sb.block_size.bytes() as u64;
+        let writes = |row: &Row| row.at < end && row.at + u64::from(row.len) > block;
+        match self.rows.iter().any(writes) {
+            true => Ok(None),
+            false => HeldDevice::take(home, &sb, &Environment::default()),
+        }
+    }
+
+    fn put_held(&self, home: &dyn BlockDevice, new: bool) -> Result<()> {
         let (begun, ended) = match new {
             true => (Stage::Applying, Stage::Applied),
             false => (Stage::Undoing, Stage::Undone),

@@ -9,6 +9,7 @@
 
 mod devices;
 pub(crate) mod exclusive;
+mod held;
 mod options;
 mod recover;
 
@@ -33,6 +34,7 @@ use recover::is_torn;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use held::HeldDevice;
 pub use options::OpenOptions;
 pub use recover::recover;
 

@@ -11,7 +11,7 @@ use crate::context::superblock::{raw_superblock, read_superblock};
 use extant_base::{Error, Result, Site};
 use extant_blockdev::{BlockDevice, Fence, Fenced};
 use extant_ondisk::features::Incompat;
-use extant_ondisk::superblock::SUPERBLOCK_OFFSET;
+use extant_ondisk::superblock::{SUPERBLOCK_OFFSET, Superblock};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -55,11 +55,23 @@ impl Hold {
         if !is_protected || !will_open {
             return Ok(None);
         }
+        Hold::take_block(device, &superblock, name, environment).map(Some)
+    }
+
+    /// Takes the block that `superblock` names, as [`Hold::take`].
+    ///
+    /// Errors: as [`Hold::take`].
+    pub(crate) fn take_block(
+        device: &Arc<dyn BlockDevice>,
+        superblock: &Superblock,
+        name: &[u8],
+        environment: &Environment,
+    ) -> Result<Hold> {
         let node = host_name();
         let holder = (node.as_slice(), name);
-        let mut claim = Claim::new(Arc::clone(device), &superblock, holder, environment.clone())?;
+        let mut claim = Claim::new(Arc::clone(device), superblock, holder, environment.clone())?;
         claim.take(&mut std::thread::sleep)?;
-        Ok(Some(Hold::keep(claim)))
+        Ok(Hold::keep(claim))
     }
 
     /// Starts the heartbeat.
