@@ -236,9 +236,10 @@ impl Report {
         }
     }
 
-    /// Whether content, names or attributes are lost.
-    pub(crate) fn has_loss(&self) -> bool {
-        self.counts.keys().any(|class| class.is_loss())
+    /// Whether content, names or attributes are lost, or may be: what a damaged block of a
+    /// directory held is not known.
+    pub(crate) fn may_have_loss(&self) -> bool {
+        self.counts.keys().any(|class| class.is_loss() || *class == Class::Directory)
     }
 
     /// Sets the paths of the listed files.

@@ -93,7 +93,7 @@ pub(crate) fn run(
         restore_owner(volume, table, ino)?;
     }
     // As e2fsck does; but nothing is added to a volume that lost nothing.
-    if volume.report.has_loss() && !is_dir {
+    if volume.report.may_have_loss() && !is_dir {
         match lost_and_found(volume, table, usage, names) {
             Ok(_) | Err(Error::NoSpace) => {}
             Err(error) => return Err(error),

@@ -170,7 +170,15 @@ fn blocks(
 ) -> Result<()> {
     let map = table.map_of(volume, dir)?;
     if map.runs.is_empty() {
-        return empty(volume, table, usage, names, dir);
+        return match empty(volume, table, usage, names, dir) {
+            // The next round finds what hung below it.
+            Err(Error::NoSpace) if dir != Ino::ROOT.get() => {
+                volume.report.add_file(Class::InodeLost, dir);
+                volume.report.note("there is no space for the first block of a directory");
+                crate::claims::release(volume, table, usage, dir)
+            }
+            other => other,
+        };
     }
     let indexed = inode.flags.contains(InodeFlags::INDEX);
     let keeps = indexed && !hints.htree.contains(&dir) && index_is_sound(volume, &inode, &map)?;

@@ -282,7 +282,7 @@ fn internal(
                 _ => half(slot, 0) != 0 || mapped,
             }
         }
-        Role::BootLoader => parsed.is_none() || !is_file && !(right && is_idle),
+        Role::BootLoader => parsed.is_none() || !(is_file || right && is_idle),
         Role::BadBlocks => parsed.is_none(),
         _ => false,
     };

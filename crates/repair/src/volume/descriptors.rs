@@ -26,6 +26,10 @@ const COPIES_MAX: usize = 6;
 const ROOT_SCORE: i64 = 1 << 40;
 /// How many blocks of a group are searched for its table.
 const SEARCH_BLOCKS: u64 = 65_536;
+/// How many bits of a bitmap that must be set may be damaged, if there are enough of them.
+const WRONG_BITS_MAX: u32 = 8;
+/// How many bits that must be set are enough for that.
+const PROVING_BITS: u32 = 128;
 /// How many blocks of a table are read to judge its place.
 const PROBE_BLOCKS: u64 = 16;
 
@@ -224,7 +228,7 @@ fn is_proven(volume: &Volume, nr: GroupNr, own: &GroupDesc, copies: &[GroupDesc]
 }
 
 /// Whether a block looks like a bitmap of a group: the padding is set, and so are the bits of what
-/// is always in use. A group that has neither shows nothing.
+/// is always in use, all but a few of many. A group that has neither shows nothing.
 fn is_bitmap(volume: &Volume, nr: GroupNr, at: u64, kind: Kind) -> Result<bool> {
     let geometry = &volume.geometry;
     if !geometry.holds(BlockNr(at), 1) {
@@ -236,9 +240,14 @@ fn is_bitmap(volume: &Volume, nr: GroupNr, at: u64, kind: Kind) -> Result<bool> 
         Kind::Inode if nr.0 == 0 => 10,
         Kind::Inode => 0,
     };
+    let bits = kind.used_bits(geometry, nr);
     let used = fits_u32(in_use).div_ceil(geometry.cluster_ratio());
-    let set = bitmap::count_set(&bytes, 0..used.min(kind.used_bits(geometry, nr))) == used;
-    Ok(set && bitmap::padding_is_set(&bytes, kind.used_bits(geometry, nr)))
+    if used > bits {
+        return Ok(false);
+    }
+    let all = extant_base::narrow::len_u32(bytes.len()) * 8;
+    let wrong = bitmap::count_zeros(&bytes, 0..used) + bitmap::count_zeros(&bytes, bits..all);
+    Ok(wrong == 0 || wrong <= WRONG_BITS_MAX && used + (all - bits) >= PROVING_BITS)
 }
 
 /// Whether metadata of a group may lie there.
