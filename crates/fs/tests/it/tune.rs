@@ -1,7 +1,7 @@
 //! Settings of existing volumes: e2fsck finds nothing, dumpe2fs shows the requested settings, and
 //! Linux mounts them.
 
-use extant::tune::{DefaultMountOpts, Tune, tune};
+use extant::tune::{DefaultMountOpts, Tune, mark_checked, tune};
 use extant::{Error, Filesystem};
 use extant_testkit::e2fsprogs::{dumpe2fs, e2fsck, mke2fs};
 use extant_testkit::loop_mount::LoopMount;
@@ -241,4 +241,39 @@ fn changes_that_would_damage_the_volume_are_refused() {
     assert!(matches!(tune(&img, &long), Err(Error::Invalid(_))));
     assert!(Tune::default().features("no_such").is_err());
     assert!(fs::read(&img).unwrap() == before);
+}
+
+#[test]
+fn a_check_is_recorded_and_clears_the_error_state() {
+    require!(E2fsprogs);
+    for options in ["-t ext4", "-t ext4 -O ^has_journal", "-t ext2"] {
+        let scratch = Scratch::new();
+        let img = scratch.file("a.img");
+        mke2fs(&img, BYTES, options, None).unwrap();
+        let changes = Tune {
+            mount_count: Some(7),
+            last_check: Some(1_000_000_000),
+            last_mounted: Some("/there".into()),
+            hash_version: Some(2),
+            ..Tune::default()
+        };
+        let now = tune(&img, &changes).unwrap();
+        assert_eq!((now.mnt_count, now.lastcheck, now.def_hash_version), (7, 1_000_000_000, 2));
+        assert_eq!(shown(&img, "Last mounted on:").unwrap(), "/there");
+        for field in ["state 3", "error_count 2", "first_error_time 20200101"] {
+            let request = format!("set_super_value {field}");
+            let mut command = std::process::Command::new("debugfs");
+            assert!(command.args(["-w", "-R", &request]).arg(&img).status().unwrap().success());
+        }
+        let before = mark_checked(&extant::OpenOptions::new(), &img).unwrap();
+        assert!(before.has_errors() && before.mnt_count == 7);
+        assert_eq!(shown(&img, "Filesystem state:").unwrap(), "clean");
+        assert_eq!(shown(&img, "Mount count:").unwrap(), "0");
+        assert!(!dumpe2fs(&img).unwrap().contains("FS Error count:"));
+        let now = Filesystem::open(&img).unwrap().superblock().clone();
+        assert!(now.lastcheck > 1_000_000_000);
+        e2fsck(&img, None).expect_clean().unwrap();
+        let wrong = Tune { hash_version: Some(3), ..Tune::default() };
+        assert!(matches!(tune(&img, &wrong), Err(Error::Invalid(_))));
+    }
 }

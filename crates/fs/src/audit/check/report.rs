@@ -67,7 +67,7 @@ pub struct Stats {
     pub symlinks: u64,
     /// Devices, pipes and sockets.
     pub special: u64,
-    /// Inodes whose blocks are not in one run.
+    /// Inodes whose blocks are not in one run, except the resize inode.
     pub fragmented: u64,
     /// Names in all directories, without "." and "..".
     pub names: u64,

@@ -17,15 +17,15 @@ mod rewrite;
 mod users;
 
 use crate::context::environment::Environment;
-use crate::context::superblock::read_superblock;
+use crate::context::superblock::{patch_errors, read_superblock};
 use crate::open::OpenOptions;
 use crate::open::exclusive::{Devices, Exclusive};
 use extant_base::{Error, Result};
 use extant_blockdev::BlockDevice;
 use extant_crc32c::crc32c;
 use extant_ondisk::features::{Compat, FeatureBit, Features, Incompat, RoCompat};
-use extant_ondisk::superblock::Superblock;
 pub use extant_ondisk::superblock::{DefaultMountOpts, ErrorPolicy};
+use extant_ondisk::superblock::{ErrorRecord, Superblock, VolumeState};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -65,6 +65,14 @@ pub struct Tune {
     pub max_mounts: Option<i16>,
     /// Seconds between checks; 0 means never.
     pub check_interval: Option<u32>,
+    /// Mounts since the last check.
+    pub mount_count: Option<u16>,
+    /// Time of the last check, in seconds since 1970.
+    pub last_check: Option<u64>,
+    /// Where the volume was last mounted, at most 63 bytes.
+    pub last_mounted: Option<String>,
+    /// Hash of new directories: 0 legacy, 1 half MD4, 2 TEA.
+    pub hash_version: Option<u8>,
     /// RAID stride and stripe width, in blocks.
     pub stride: Option<(u16, u32)>,
     /// Blocks of a journal that is added; `None` means by the volume's size.
@@ -185,6 +193,29 @@ pub fn clear_mmp(open: &OpenOptions, path: impl AsRef<Path>) -> Result<()> {
     open.clear_hold(path.as_ref())
 }
 
+/// Records that a check of the whole volume found nothing: the time, no mounts since then, and that
+/// the volume is valid and has no errors. Returns the superblock as it was before, after a
+/// recovery.
+///
+/// The caller has checked the volume. No power cut leaves a superblock with a wrong checksum.
+///
+/// # Errors
+/// `Busy`; `Unsupported` for a volume that may not be written; `Corrupt`, `Device`.
+pub fn mark_checked(open: &OpenOptions, path: impl AsRef<Path>) -> Result<Superblock> {
+    let now = u64::try_from(open.environment_used().now().sec).unwrap_or(0);
+    open.change_file(path.as_ref(), |_, devices| {
+        let before = read_superblock(&*devices.volume, None)?;
+        patch_errors(&*devices.volume, |sb| {
+            (sb.lastcheck, sb.wtime, sb.mnt_count) = (now, now, 0);
+            sb.state.insert(VolumeState::VALID);
+            sb.state.remove(VolumeState::ERROR);
+            sb.error_count = 0;
+            (sb.first_error, sb.last_error) = (ErrorRecord::default(), ErrorRecord::default());
+        })?;
+        Ok(before)
+    })
+}
+
 fn run(devices: &Devices, changes: &Tune, environment: &Environment) -> Result<Superblock> {
     if data_csum::remove_feature_only(devices, changes)? {
         return read_superblock(&*devices.volume, None);
@@ -300,6 +331,13 @@ fn changed(old: &Superblock, changes: &Tune) -> Result<Superblock> {
     new.default_mount_opts.remove(changes.mount_options_off);
     new.max_mnt_count = changes.max_mounts.unwrap_or(old.max_mnt_count);
     new.checkinterval = changes.check_interval.unwrap_or(old.checkinterval);
+    new.mnt_count = changes.mount_count.unwrap_or(old.mnt_count);
+    new.lastcheck = changes.last_check.unwrap_or(old.lastcheck);
+    if let Some(path) = &changes.last_mounted {
+        let long = Error::Invalid("the path of the last mount has at most 63 bytes");
+        new.last_mounted = padded(path, long, 1)?;
+    }
+    new.def_hash_version = hash_version(changes.hash_version, old)?;
     if let Some((stride, width)) = changes.stride {
         (new.raid_stride, new.raid_stripe_width) = (stride, width);
     }
@@ -349,6 +387,14 @@ fn change_uuid(old: &Superblock, new: &mut Superblock, uuid: Option<[u8; 16]>) -
         new.checksum_seed = 0;
     }
     Ok(())
+}
+
+fn hash_version(version: Option<u8>, old: &Superblock) -> Result<u8> {
+    match version {
+        None => Ok(old.def_hash_version),
+        Some(version @ 0..=2) => Ok(version),
+        Some(_) => Err(Error::Invalid("a directory hash is 0, 1 or 2")),
+    }
 }
 
 fn padded<const N: usize>(text: &str, long: Error, spare: usize) -> Result<[u8; N]> {

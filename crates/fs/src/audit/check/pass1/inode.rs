@@ -198,7 +198,8 @@ impl Scan<'_, '_> {
             let space = sectors << 9;
             self.out.usages.add(&inode, space, 1 + attributes.value_inodes);
         }
-        if blocks.fragments > 1 {
+        // The resize inode maps blocks of every group.
+        if blocks.fragments > 1 && role != Role::Resize {
             self.out.stats.fragmented += 1;
         }
     }
