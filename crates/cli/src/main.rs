@@ -1,22 +1,25 @@
 //! The `extant` command: a thin front end for the engine and the image builder.
 //!
 //! ```text
+//!   named e2fsck, tune2fs, … ──► compat        otherwise:
 //!   arguments ──► cli ──► verb::{mkfs, build, ls, cat, get, put, rm, chmod, resize, check, …}
 //!                            │ calls extant, extant-image
 //!                            ▼
 //!              out (standard output, text or JSON)      failure (standard error, one line)
 //! ```
 
-// Only `verb::get::project` permits it.
+// Only `verb::get::project` and `compat::clock` permit it.
 #![deny(unsafe_code)]
 // Docstrings of options are their help texts, in which [MODE] is not a link.
 #![allow(rustdoc::broken_intra_doc_links)]
 
+mod accounts;
 mod amount;
 mod apply;
 mod bar;
 mod change;
 mod cli;
+mod compat;
 mod failure;
 mod helper;
 mod image;
@@ -42,6 +45,9 @@ use std::process::{Command, ExitCode};
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
+    if let Some(code) = compat::run(&arguments) {
+        return code;
+    }
     if let Some(meant) = helper::translated(&arguments, cli::Cli::has_verb) {
         return match meant.is_empty() {
             true => ExitCode::SUCCESS,

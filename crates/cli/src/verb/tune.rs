@@ -2,6 +2,7 @@
 
 use super::mkfs::format_options::{journal, label, percent};
 use super::mkfs::{of_option, uuid};
+use crate::accounts;
 use crate::failure::{Failure, plain};
 use crate::image::Image;
 use crate::out::Out;
@@ -205,11 +206,11 @@ fn interval(text: &str) -> Result<u32, String> {
 }
 
 fn user(text: &str) -> Result<u32, String> {
-    number_of(text, "/etc/passwd")
+    number_of(text, accounts::USERS)
 }
 
 fn group(text: &str) -> Result<u32, String> {
-    number_of(text, "/etc/group")
+    number_of(text, accounts::GROUPS)
 }
 
 /// A number, or the number of a name in a table of this system.
@@ -217,15 +218,8 @@ fn number_of(text: &str, table: &str) -> Result<u32, String> {
     if let Ok(number) = text.parse() {
         return Ok(number);
     }
-    let lines = std::fs::read(table).map_err(|e| format!("{table}: {}", plain(&e)))?;
-    in_table(text, &String::from_utf8_lossy(&lines))
-        .ok_or_else(|| format!("{table} has no entry '{text}': use a number"))
-}
-
-/// The third field of the line that begins with `name`.
-fn in_table(name: &str, lines: &str) -> Option<u32> {
-    let mut fields = lines.lines().map(|line| line.split(':'));
-    fields.find_map(|mut line| (line.next()? == name).then(|| line.nth(1)?.parse().ok())?)
+    let number = accounts::number(table, text).map_err(|e| format!("{table}: {}", plain(&e)))?;
+    number.ok_or_else(|| format!("{table} has no entry '{text}': use a number"))
 }
 
 fn blocks(bytes: u64, size: BlockSize) -> Result<u32, Failure> {
@@ -245,9 +239,6 @@ mod tests {
         for text in ["", "w", "-1", "1y", "2 w", "99999m", "é"] {
             assert!(interval(text).is_err(), "{text}");
         }
-        let table = "root:x:0:\nadm:x:4:syslog\nbroken\n";
-        assert_eq!((in_table("adm", table), in_table("root", table)), (Some(4), Some(0)));
-        assert_eq!((in_table("broken", table), in_table("syslog", table)), (None, None));
         assert_eq!(number_of("77", "/no/such/table"), Ok(77));
     }
 }

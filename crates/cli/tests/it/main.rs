@@ -4,6 +4,7 @@ mod as_named;
 mod build;
 mod change;
 mod common;
+mod compat;
 mod defrag;
 mod dump;
 mod get;

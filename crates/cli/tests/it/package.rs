@@ -51,6 +51,7 @@ fn the_package_installs_the_command_its_manual_and_completions() {
         " ./usr/bin/extant\n",
         " ./usr/sbin/mount.extant -> ../bin/extant\n",
         " ./usr/sbin/mount.fuse.extant -> ../bin/extant\n",
+        " ./usr/lib/extant/compat/fsck.ext4 -> ../../../bin/extant\n",
         " ./usr/share/man/man1/extant.1.gz\n",
         " ./usr/share/man/man1/extant-build.1.gz\n",
         " ./usr/share/bash-completion/completions/extant\n",

@@ -13,7 +13,7 @@ use extant_repair::{Class, FileVerdict, Plan, SideFile, SideState, Stage};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use serde::Serialize;
-use side_place::SidePlace;
+pub(crate) use side_place::SidePlace;
 use std::ffi::OsString;
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::ops::Range;
@@ -366,22 +366,8 @@ impl Args {
             let text = "nothing was changed: --yes repairs, --dry-run shows the places";
             return Ok(End::new(LEFT, "unchanged", text));
         }
-        let path = place.free()?;
-        let side = SideFile::create(&path, planned)
-            .map_err(|error| Failure::of_file("write the side file", &path, error))?;
-        // A write into a hole of the image must not fail for want of space half-way.
-        if let Err(error) = reserve(image, places) {
-            let _ = std::fs::remove_file(&path);
-            return Err(Failure::of_file("reserve space in", &image.path, error));
-        }
-        side.apply(home).map_err(|error| {
-            Failure::new(format_args!(
-                "{}: {}: repeat the command to continue, or take it back with --undo {}",
-                Shown::path(&image.name),
-                explained(&error),
-                Shown::path(&path)
-            ))
-        })?;
+        let (path, side) = create_side(place, planned)?;
+        apply(image, home, &path, &side, places)?;
         let text = format!("repaired, {size}; --undo {} takes it back", Shown::path(&path));
         Ok(End { side: Some(path), ..End::new(CORRECTED, "repaired", text) })
     }
@@ -412,9 +398,43 @@ impl Args {
     }
 }
 
+/// Writes the side file of a plan.
+pub(crate) fn create_side(
+    place: &SidePlace,
+    planned: &Plan,
+) -> Result<(PathBuf, SideFile), Failure> {
+    let path = place.free()?;
+    let side = SideFile::create(&path, planned)
+        .map_err(|error| Failure::of_file("write the side file", &path, error))?;
+    Ok((path, side))
+}
+
+/// Makes the repair whose side file was written.
+pub(crate) fn apply(
+    image: &Image,
+    home: &Arc<dyn BlockDevice>,
+    path: &Path,
+    side: &SideFile,
+    places: &[(u64, u64)],
+) -> Result<(), Failure> {
+    // A write into a hole of the image must not fail for want of space half-way.
+    if let Err(error) = reserve(image, places) {
+        let _ = std::fs::remove_file(path);
+        return Err(Failure::of_file("reserve space in", &image.path, error));
+    }
+    side.apply(home).map_err(|error| {
+        Failure::new(format_args!(
+            "{}: {}: repeat the command to continue, or take it back with --undo {}",
+            Shown::path(&image.name),
+            explained(&error),
+            Shown::path(path)
+        ))
+    })
+}
+
 /// Completes what the side files of the volume say was interrupted: a repair, or taking one back.
 /// Returns the side file of a completed repair.
-fn complete(
+pub(crate) fn complete(
     image: &Image,
     home: &Arc<dyn BlockDevice>,
     place: &SidePlace,
@@ -489,7 +509,7 @@ fn file_line(ino: u32, file: &FileVerdict) -> FileLine {
     }
 }
 
-fn file_text(ino: u32, file: &FileVerdict) -> String {
+pub(crate) fn file_text(ino: u32, file: &FileVerdict) -> String {
     let name = match &file.path {
         Some(path) => Shown(path).to_string(),
         None => format!("inode {ino}"),

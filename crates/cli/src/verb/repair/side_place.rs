@@ -20,7 +20,7 @@ const DEVICE_DIR: &str = "/var/lib/extant";
 const FILES_MAX: usize = 1000;
 
 /// The names of a volume's side files.
-pub(super) struct SidePlace {
+pub(crate) struct SidePlace {
     first: PathBuf,
     /// The user named it: no other name is used.
     given: bool,
@@ -28,7 +28,7 @@ pub(super) struct SidePlace {
 
 impl SidePlace {
     /// The place for an image; `given` is what the user named.
-    pub(super) fn of(image: &Image, given: Option<&Path>) -> Result<SidePlace, Failure> {
+    pub(crate) fn of(image: &Image, given: Option<&Path>) -> Result<SidePlace, Failure> {
         if let Some(path) = given {
             return Ok(SidePlace { first: path.to_path_buf(), given: true });
         }
