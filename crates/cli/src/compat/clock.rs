@@ -1,4 +1,4 @@
-//! Times in the local time zone, as ctime(3) prints them.
+//! Times in the local time zone, as ctime(3) and debugfs print them.
 
 #![allow(unsafe_code)]
 
@@ -18,6 +18,13 @@ pub(super) fn ctime(sec: i64) -> String {
         time.tm_sec,
         year(&time)
     )
+}
+
+/// ` 7-Nov-2026 09:17`
+pub(super) fn short(sec: i64) -> String {
+    let Some(time) = local(sec) else { return sec.to_string() };
+    let month = name(&MONTHS, time.tm_mon);
+    format!("{:2}-{month}-{} {:02}:{:02}", time.tm_mday, year(&time), time.tm_hour, time.tm_min)
 }
 
 fn year(time: &libc::tm) -> i64 {

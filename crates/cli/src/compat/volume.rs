@@ -6,6 +6,7 @@
 //!                                   └─────► inode table ─► inode ─► map (map.rs)
 //! ```
 
+mod bits;
 mod map;
 
 pub(super) use map::Piece;

@@ -2,6 +2,7 @@
 //! status for the same call on the same volume.
 
 mod check;
+mod debugfs;
 mod links;
 mod print;
 mod resize;
@@ -112,33 +113,45 @@ impl Scene {
 
     /// Runs the original.
     pub fn original(&self, line: &str) -> Answer {
-        let (name, words) = split(line);
-        plain(run(&mut Command::new(name), self.path(), &words))
+        self.words_of_original(&split(line))
     }
 
     /// Runs this program under the name of the original.
     pub fn ours(&self, line: &str) -> Answer {
-        let (name, words) = split(line);
+        self.words_of_ours(&split(line))
+    }
+
+    /// As [`Scene::original`], for words with blanks.
+    pub fn words_of_original(&self, words: &[&str]) -> Answer {
+        plain(run(&mut Command::new(words[0]), self.path(), &words[1..]))
+    }
+
+    /// As [`Scene::ours`], for words with blanks.
+    pub fn words_of_ours(&self, words: &[&str]) -> Answer {
         let mut command = Command::new(cargo_bin("extant"));
-        plain(run(command.arg0(name), self.path(), &words))
+        plain(run(command.arg0(words[0]), self.path(), &words[1..]))
     }
 
     /// Asserts that both answer the same, each on the volume as it was at the start.
     pub fn same(&self, line: &str) -> Answer {
+        self.same_words(&split(line))
+    }
+
+    /// As [`Scene::same`], for words with blanks.
+    pub fn same_words(&self, words: &[&str]) -> Answer {
         self.reset();
-        let original = self.original(line);
+        let original = self.words_of_original(words);
         self.reset();
-        let ours = self.ours(line);
-        assert_eq!(ours.code, original.code, "{line}: {ours:?}, {original:?}");
-        assert_eq!(ours.out, original.out, "{line}");
-        assert_eq!(ours.err, original.err, "{line}");
+        let ours = self.words_of_ours(words);
+        assert_eq!(ours.code, original.code, "{words:?}: {ours:?}, {original:?}");
+        assert_eq!(ours.out, original.out, "{words:?}");
+        assert_eq!(ours.err, original.err, "{words:?}");
         ours
     }
 }
 
-fn split(line: &str) -> (&str, Vec<&str>) {
-    let mut words = line.split(' ');
-    (words.next().unwrap(), words.collect())
+fn split(line: &str) -> Vec<&str> {
+    line.split(' ').collect()
 }
 
 /// The answer with the same version line on both sides.
