@@ -15,7 +15,7 @@
 //! The modules, from the top: a module uses those below it.
 //!
 //! ```text
-//!   e2fsck, tune2fs, e2label, resize2fs, dumpe2fs, debugfs     one tool each
+//!   e2fsck, tune2fs, e2label, resize2fs, dumpe2fs, debugfs, e2undo     one tool each
 //!   opened                       opens the volume, or says why not in the original's words
 //!   superblock                   the superblock as text: dumpe2fs, tune2fs -l, debugfs
 //!   volume                       structures as they are on disk, without recovery
@@ -28,6 +28,7 @@ mod debugfs;
 mod dumpe2fs;
 mod e2fsck;
 mod e2label;
+mod e2undo;
 mod getopt;
 mod opened;
 mod resize2fs;
@@ -57,16 +58,18 @@ struct Tool {
 const E2FSCK: Tool = Tool { run: e2fsck::run, failed: 8, wrong: 16 };
 const RESIZE2FS: Tool = Tool { run: resize2fs::run, failed: 1, wrong: 1 };
 const DEBUGFS: Tool = Tool { run: debugfs::run, failed: 1, wrong: 1 };
+const E2UNDO: Tool = Tool { run: e2undo::run, failed: 1, wrong: 1 };
 const DUMPE2FS: Tool = Tool { run: dumpe2fs::run, failed: 1, wrong: 1 };
 const TUNE2FS: Tool = Tool { run: tune2fs::run, failed: 1, wrong: 1 };
 const E2LABEL: Tool = Tool { run: e2label::run, failed: 1, wrong: 1 };
 
 /// Every name under which this program is another tool.
-const TOOLS: [(&str, Tool); 9] = [
+const TOOLS: [(&str, Tool); 10] = [
     ("debugfs", DEBUGFS),
     ("dumpe2fs", DUMPE2FS),
     ("e2fsck", E2FSCK),
     ("e2label", E2LABEL),
+    ("e2undo", E2UNDO),
     ("fsck.ext2", E2FSCK),
     ("fsck.ext3", E2FSCK),
     ("fsck.ext4", E2FSCK),

@@ -102,9 +102,20 @@ fn an_undo_file_takes_a_repair_back() {
     let before = fs::read(scene.image()).unwrap();
     assert_eq!(scene.ours("e2fsck -fy -z undo v.img").code, 1);
     assert_clean(&scene.image());
-    let code = crate::common::run(scene.path(), &["repair", "--undo", "undo", "v.img"]).0;
-    assert_eq!(code, 0);
+    let repaired = fs::read(scene.image()).unwrap();
+    assert_eq!(scene.ours("e2undo -n undo v.img").code, 0);
+    assert!(fs::read(scene.image()).unwrap() == repaired);
+    for line in ["e2undo none v.img", "e2undo base.img v.img"] {
+        let (ours, original) = (scene.ours(line), scene.original(line));
+        assert_eq!((ours.code, original.code), (1, 1), "{line}");
+        assert_eq!(ours.err.trim(), original.err.trim(), "{line}");
+    }
+    assert_eq!(scene.ours("e2undo -f undo v.img").code, 1);
+    assert_eq!(scene.ours("e2undo undo v.img").code, 0);
     assert!(fs::read(scene.image()).unwrap() == before);
+    // The device has other bytes now.
+    fs::write(scene.image(), vec![1; before.len()]).unwrap();
+    assert_eq!(scene.ours("e2undo undo v.img").code, 1);
 }
 
 #[test]

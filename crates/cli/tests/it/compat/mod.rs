@@ -5,6 +5,7 @@ mod check;
 mod debugfs;
 mod links;
 mod print;
+mod programs;
 mod resize;
 mod settings;
 

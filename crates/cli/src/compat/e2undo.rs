@@ -1,0 +1,61 @@
+//! `e2undo`: takes a repair back, by the side file that `e2fsck -z` or `extant repair` wrote.
+//!
+//! Undo files of e2fsprogs are another format: they are refused.
+
+use super::console::Console;
+use super::getopt::Words;
+use super::{Call, words};
+use crate::failure::{Failure, plain};
+use crate::image::Image;
+use crate::repaired::device_of;
+use extant::Error;
+use extant_repair::{SideFile, SideState};
+use std::io::ErrorKind;
+use std::path::Path;
+
+const USAGE: &str = "Usage: e2undo [-n] [-v] <transaction file> <filesystem>\n";
+
+pub(super) fn run(call: &Call<'_>, console: &mut Console) -> Result<u8, Failure> {
+    let words = Words::read(call.arguments, "nv");
+    let wrong = words.report(console);
+    let [file, device] = &words.operands[..] else {
+        console.error(format_args!("{USAGE}"));
+        return Ok(1);
+    };
+    if wrong {
+        console.error(format_args!("{USAGE}"));
+        return Ok(1);
+    }
+    let dry_run = words.options.iter().any(|(option, _)| *option == 'n');
+    let shown = file.to_string_lossy();
+    let side = match SideFile::open(Path::new(file)) {
+        Ok(side) => side,
+        Err(error) if matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof) => {
+            console.error(format_args!("{shown}: Not an undo file.\n"));
+            return Ok(1);
+        }
+        Err(error) => {
+            console.complain(&format!("{} while opening undo file `{shown}'\n", plain(&error)));
+            return Ok(1);
+        }
+    };
+    let failed = |error: Error| Failure::new(words::of(&error).text);
+    let image = Image::parse(device)?;
+    if let Err(error) = std::fs::metadata(&image.path) {
+        let device = device.to_string_lossy();
+        console.complain(&format!("{} while opening `{device}'", plain(&error)));
+        return Ok(1);
+    }
+    let home = device_of(&image, !dry_run)?;
+    if let SideState::Foreign { at } = side.progress(&home).map_err(failed)? {
+        console.complain(&format!(
+            "byte {at} of the device was changed after the repair, or the file belongs to another \
+             device: nothing was changed"
+        ));
+        return Ok(1);
+    }
+    if !dry_run {
+        side.undo(&home).map_err(failed)?;
+    }
+    Ok(0)
+}
