@@ -6,13 +6,13 @@ use extant_ondisk::fast_commit::{Record, Records};
 /// The fast commits of one epoch, checked, up to the last whole one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FastCommitLog {
-    pub(super) tid: Tid,
-    pub(super) commits: u32,
+    pub(crate) tid: Tid,
+    pub(crate) commits: u32,
     /// No record crosses a multiple of this many bytes.
-    pub(super) block_bytes: usize,
-    pub(super) inode_bytes: usize,
-    pub(super) bytes: Vec<u8>,
-    pub(super) excluded: Vec<(BlockNr, u32)>,
+    pub(crate) block_bytes: usize,
+    pub(crate) inode_bytes: usize,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) excluded: Vec<(BlockNr, u32)>,
 }
 
 impl FastCommitLog {

@@ -121,6 +121,16 @@ impl Log {
         }
     }
 
+    /// Takes the last blocks as the area of fast commits, in memory, if the log is long enough.
+    pub(crate) fn reserve_fast_commit_area(&mut self) {
+        let incompat = &mut self.superblock.features.incompat;
+        let before = *incompat;
+        incompat.insert(JournalIncompat::FAST_COMMIT);
+        if self.superblock.log_end().is_none_or(|end| end <= self.superblock.first) {
+            self.superblock.features.incompat = before;
+        }
+    }
+
     /// Whether recovery looks for fast commits: the superblock says, durably, that the log is not
     /// empty and may have fast commits.
     pub(crate) fn allows_fast_commits(&self) -> bool {

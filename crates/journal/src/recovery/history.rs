@@ -14,14 +14,16 @@
 //! Nothing here is trusted: each block is examined by itself, and a copy whose checksum does not
 //! match is left out. A log without checksums for its copies offers copies that nothing proves.
 
-use crate::log::open_log::Log;
+use crate::log::open_log::{Cycle, Log};
 use extant_base::{BlockNr, Result, Tid};
 use extant_ondisk::jbd2::{
-    BlockSum, BlockType, Commit, Header, Tag, TagFlags, Tags, descriptor, header,
+    BlockSum, BlockType, Commit, CommitSum, Header, Tag, TagFlags, Tags, descriptor, header,
 };
 
 /// Log blocks that are read at a time.
 const BATCH: u32 = 256;
+/// How many numbers Linux skips when a volume is unmounted and mounted again.
+const SKIPPED_MAX: u32 = 2;
 
 /// A copy of a block in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +51,8 @@ pub struct OldCommit {
     pub tid: Tid,
     /// When it was committed, in seconds since 1970.
     pub seconds: u64,
+    /// Where its commit block lies in the log.
+    at: u32,
 }
 
 /// What a log still holds.
@@ -58,6 +62,10 @@ pub struct LogHistory {
     copies: Vec<OldCopy>,
     /// By number, oldest first.
     commits: Vec<OldCommit>,
+    /// See [`LogHistory::complete_since`].
+    complete_since: Option<OldCommit>,
+    /// The number in the log's superblock.
+    newest: Tid,
 }
 
 impl LogHistory {
@@ -81,7 +89,27 @@ impl LogHistory {
     /// When transaction `tid` was committed, in seconds since 1970; `None` if its commit block is
     /// not there.
     pub fn committed_at(&self, tid: Tid) -> Option<u64> {
-        self.commits.iter().find(|commit| commit.tid == tid).map(|commit| commit.seconds)
+        let place = self.place(tid);
+        let found = self.commits.binary_search_by_key(&place, |commit| self.place(commit.tid));
+        found.ok().map(|n| self.commits[n].seconds)
+    }
+
+    /// The oldest transaction since which no other is missing: of every later one the log has all
+    /// copies. `None` if the log has no transaction.
+    pub fn complete_since(&self) -> Option<OldCommit> {
+        self.complete_since
+    }
+
+    /// A number that is larger the later a transaction is, also where the numbers of transactions
+    /// wrap.
+    pub fn place(&self, tid: Tid) -> u32 {
+        u32::MAX - self.age(tid)
+    }
+
+    /// Numbers wrap, so they are compared by their distance from the number in the log's
+    /// superblock; transactions after it are the newest.
+    fn age(&self, tid: Tid) -> u32 {
+        self.newest.0.wrapping_add(u32::MAX / 2).wrapping_sub(tid.0)
     }
 }
 
@@ -93,7 +121,10 @@ impl Log {
     pub fn history(&self) -> Result<LogHistory> {
         let (format, cycle) = (self.format(), self.cycle());
         let size = format.block_size.bytes();
-        let mut history = LogHistory::default();
+        let newest = self.superblock().sequence;
+        let mut history = LogHistory { newest, ..LogHistory::default() };
+        // The first block of each transaction, or any later one that is not a copy.
+        let mut controls = Vec::new();
         let mut bytes = vec![0; BATCH.min(cycle.len()) as usize * size];
         let mut at = cycle.first;
         while at < cycle.end {
@@ -102,6 +133,7 @@ impl Log {
             self.read(at, bytes)?;
             for (at, block) in (at..).zip(bytes.chunks_exact(size)) {
                 let Some(found) = Header::read(block) else { continue };
+                controls.push((at, found.tid));
                 match found.block_type {
                     BlockType::Descriptor if descriptor::checksum_matches(block, &format) => {
                         let tags = Tags::new(block, format, self.site(at)).map_while(Result::ok);
@@ -116,8 +148,13 @@ impl Log {
                     }
                     BlockType::Commit => {
                         let commit = Commit::read(block, &format);
+                        let commit = commit.filter(|commit| commit.sum != CommitSum::Wrong);
                         history.commits.extend(
-                            commit.map(|Commit { tid, seconds, .. }| OldCommit { tid, seconds }),
+                            commit.map(|Commit { tid, seconds, .. }| OldCommit {
+                                tid,
+                                seconds,
+                                at,
+                            }),
                         );
                     }
                     _ => {}
@@ -125,7 +162,8 @@ impl Log {
             }
             at += count;
         }
-        history.sort(self.superblock().sequence);
+        history.sort();
+        history.complete_since = history.find_complete(cycle, &controls);
         Ok(history)
     }
 
@@ -152,13 +190,35 @@ impl Log {
 }
 
 impl LogHistory {
-    /// Sorts by age. Numbers wrap, so they are compared by their distance from `newest`, the number
-    /// in the log's superblock; transactions after it are the newest.
-    fn sort(&mut self, newest: Tid) {
-        let age = |tid: Tid| newest.0.wrapping_add(u32::MAX / 2).wrapping_sub(tid.0);
-        self.copies.sort_unstable_by_key(|copy| (copy.block, age(copy.tid), copy.at));
-        self.copies.dedup_by_key(|copy| (copy.block, copy.tid));
-        self.commits.sort_unstable_by_key(|commit| (u32::MAX - age(commit.tid), commit.seconds));
+    fn sort(&mut self) {
+        let mut copies = std::mem::take(&mut self.copies);
+        copies.sort_unstable_by_key(|copy| (copy.block, self.age(copy.tid), copy.at));
+        copies.dedup_by_key(|copy| (copy.block, copy.tid));
+        self.copies = copies;
+        let mut commits = std::mem::take(&mut self.commits);
+        commits.sort_unstable_by_key(|commit| (self.place(commit.tid), commit.seconds));
+        commits.dedup_by_key(|commit| commit.tid);
+        self.commits = commits;
+    }
+
+    /// The oldest commit since which no transaction is missing. Numbers are skipped between two
+    /// mounts, so a gap shows a loss only if it is larger than that, and if the next transaction
+    /// does not begin where this one ends. `controls` are the blocks of the log that are not
+    /// copies, in order, and their transactions.
+    fn find_complete(&self, cycle: Cycle, controls: &[(u32, Tid)]) -> Option<OldCommit> {
+        let follows = |older: &OldCommit, newer: &OldCommit| {
+            let at = controls.binary_search_by_key(&cycle.after(older.at, 1), |(at, _)| *at);
+            newer.tid.0.wrapping_sub(older.tid.0) <= 1 + SKIPPED_MAX
+                || at.is_ok_and(|n| controls[n].1 == newer.tid)
+        };
+        let mut complete = self.commits.last()?;
+        for older in self.commits.iter().rev().skip(1) {
+            if !follows(older, complete) {
+                break;
+            }
+            complete = older;
+        }
+        Some(*complete)
     }
 }
 
@@ -198,7 +258,36 @@ mod tests {
             assert_eq!(history.copies_of(BlockNr(4)), [], "its place was written again");
             assert_eq!(history.copies_of(BlockNr(43)).len(), 1);
             assert!(history.commits().windows(2).all(|two| two[1].tid.is_after(two[0].tid)));
+            assert_eq!(history.complete_since(), history.commits().first().copied());
         }
+    }
+
+    #[test]
+    fn a_transaction_that_is_missing_ends_the_complete_part() {
+        let kind = KINDS[KINDS.len() - 1];
+        let log = empty_log(kind, 60);
+        let device = log.device();
+        let journal = journal_on(&log, &device, options());
+        let mut tids = Vec::new();
+        for value in 0..10 {
+            let tid = change(&journal, &[3], value);
+            journal.commit(tid).unwrap();
+            tids.push(tid);
+        }
+        drop(journal);
+        let opened = log.open(&device).unwrap();
+        let before = opened.history().unwrap();
+        assert_eq!(before.complete_since().map(|commit| commit.tid), Some(tids[0]));
+        // Four transactions in the middle go.
+        for commit in &before.commits()[3..7] {
+            let (at, _) = log.map().locate(commit.at).unwrap();
+            device.write_at(at, &[0; SIZE]).unwrap();
+        }
+        let history = opened.history().unwrap();
+        assert_eq!(history.commits().len(), 6);
+        assert_eq!(history.complete_since().map(|commit| commit.tid), Some(tids[7]));
+        assert_eq!(history.committed_at(tids[4]), None);
+        assert_eq!(history.committed_at(tids[9]), Some(9000));
     }
 
     #[test]

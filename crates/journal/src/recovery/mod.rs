@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   history                     old copies that the log still holds
+//!   old_fast_commits            old fast commits that their area still holds
 //!   append                      one more change: a transaction of the log, then home
 //!   recover                     the passes in order, and the end of a recovery
 //!   replay                      third pass: newest copies go home
@@ -16,6 +17,7 @@ pub(crate) mod cut_test;
 pub(crate) mod history;
 #[cfg(test)]
 mod hostile_test;
+mod old_fast_commits;
 pub(crate) mod recover;
 pub(crate) mod replay;
 pub(crate) mod revoke;
