@@ -1,9 +1,11 @@
 //! `extant undelete`: the list, and copies.
 
 use crate::common::{built, run, succeed};
+use extant_testkit::loop_mount::LoopMount;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// An image in which `/etc` with its files was deleted.
 fn deleted() -> tempfile::TempDir {
@@ -46,13 +48,9 @@ fn deleted_files_are_listed_and_copied() {
     assert!(listed.ends_with(" 0 partial, 0 gone: -o DIR copies them\n"), "{listed}");
     let copied = succeed(path, &["undelete", "b.img", "-o", "found"]);
     assert!(copied.ends_with(" 0 partial, 0 gone\n"), "{copied}");
-    // One name of a hard link is copied, another may be.
-    let name = |name: &str| path.join("found/src/etc").join(name);
-    if !name("alias").exists() {
-        fs::hard_link(name("hostname"), name("alias")).unwrap();
-    } else if !name("hostname").exists() {
-        fs::hard_link(name("alias"), name("hostname")).unwrap();
-    }
+    let ino =
+        |name: &str| fs::symlink_metadata(path.join("found/src/etc").join(name)).unwrap().ino();
+    assert_eq!(ino("alias"), ino("hostname"), "hard links stay hard links");
     assert_same_files(&path.join("src/etc"), &path.join("found/src/etc"));
     assert!(fs::read(path.join("b.img")).unwrap() == before, "the image was changed");
 }
@@ -93,4 +91,72 @@ fn walk(dir: &Path) -> Vec<String> {
         }
     }
     all
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+#[test]
+fn the_tree_as_of_a_time_is_listed_and_copied() {
+    let dir = built();
+    let path = dir.path();
+    succeed(path, &["mkfs", "b.img", "--size", "64M"]);
+    succeed(path, &["put", "-r", "b.img", "src", "/"]);
+    let then = now();
+    std::thread::sleep(Duration::from_millis(1100));
+    succeed(path, &["rm", "-r", "b.img", "/src/etc"]);
+    let as_of = format!("@{then}");
+    let listed = succeed(path, &["undelete", "--list", "--as-of", &as_of, "b.img", "/src"]);
+    let line = |name: &str| {
+        let end = format!("  /src/{name}");
+        listed.lines().find(|line| line.ends_with(&end)).unwrap_or_else(|| panic!("{listed}"))
+    };
+    assert!(line("etc/script").starts_with("whole    deleted  "), "{listed}");
+    assert!(!listed.contains("not certain") && !listed.contains("missing or newer"), "{listed}");
+    assert!(listed.contains("b.img: as of the commit at "), "{listed}");
+    succeed(path, &["undelete", "--as-of", &as_of, "b.img", "-o", "found"]);
+    assert_same_files(&path.join("src"), &path.join("found/src"));
+    assert_eq!(walk(&path.join("src")).len(), walk(&path.join("found/src")).len());
+
+    let rows = succeed(path, &["undelete", "--as-of", &as_of, "--json", "b.img"]);
+    let rows: Vec<serde_json::Value> =
+        rows.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (last, rows) = rows.split_last().unwrap();
+    assert!(last["as_of"].as_u64().unwrap() <= then, "{last}");
+    assert_eq!(last["incomplete"], serde_json::json!([]));
+    let row = rows.iter().find(|row| row["path"] == "/src/etc/script").unwrap();
+    let state = (&row["state"], &row["is_deleted"], &row["changed"], &row["certain"]);
+    assert_eq!(state, (&"whole".into(), &true.into(), &false.into(), &true.into()));
+
+    let (code, _, err) = run(path, &["undelete", "--as-of", "@5", "b.img"]);
+    let message = "the journal does not go back to 1970-01-01 00:00:05 UTC: name a time from ";
+    assert!(code == 1 && err.contains(message), "{err}");
+    let (code, _, err) = run(path, &["undelete", "--as-of", "yesterday", "b.img"]);
+    assert!(code == 2 && err.contains("'yesterday' is not a time"), "{err}");
+    let (code, _, _) = run(path, &["undelete", "--list", "b.img", "-o", "found"]);
+    assert_eq!(code, 2);
+}
+
+#[test]
+fn nothing_is_written_to_the_volume_from_which_files_are_copied() {
+    extant_testkit::require!(Root, Loop);
+    let dir = deleted();
+    let path = dir.path();
+    let mount = LoopMount::rw(&path.join("b.img"), "").unwrap();
+    let out = mount.path().join("new/found");
+    let out = out.to_str().unwrap();
+    let device = fs::metadata(mount.path()).unwrap().dev();
+    let device = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let device = fs::canonicalize(Path::new("/sys/dev/block").join(device)).unwrap();
+    let device = Path::new("/dev").join(device.file_name().unwrap());
+    let device = device.to_str().unwrap();
+    for image in ["b.img", device] {
+        let (code, _, err) = run(path, &["undelete", image, "-o", out]);
+        assert!(code == 1 && err.contains("on the volume from which files are copied"), "{err}");
+    }
+    assert!(!mount.path().join("new").exists());
+    // A directory beside the image is another place.
+    succeed(path, &["undelete", "b.img", "-o", "found"]);
+    mount.unmount().unwrap();
 }

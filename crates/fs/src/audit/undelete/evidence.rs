@@ -1,13 +1,12 @@
 //! What the volume still has: the log's old copies, and the blocks as they are now.
 
-use super::State;
-use super::map::{Map, Run};
+use super::map::Run;
+use crate::state::inode::Body;
 use crate::volume::Volume;
-use extant_base::{BlockNr, GroupNr, Ino, Result, Tid, narrow};
-use extant_journal::{Log, LogHistory, OldCopy};
-use extant_ondisk::bitmap;
-use rangemap::RangeSet;
-use std::ops::Range;
+use extant_base::{BlockNr, GroupNr, Ino, Result, Tid};
+use extant_journal::{FastCommitLog, Log, LogHistory, OldCopy};
+use extant_ondisk::features::Compat;
+use extant_ondisk::inode::Inode as DiskInode;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The volume and its log.
@@ -15,6 +14,8 @@ pub(super) struct Evidence<'a> {
     pub(super) volume: &'a Volume,
     log: Option<Log>,
     pub(super) history: LogHistory,
+    /// What fast commits recorded, the oldest first.
+    pub(super) fast_commits: Vec<FastCommitLog>,
     /// The first block of each inode table, ascending.
     tables: Vec<(u64, GroupNr)>,
     /// How many more nodes, runs and directory blocks may be examined before the volume is treated
@@ -25,6 +26,17 @@ pub(super) struct Evidence<'a> {
 /// The largest budget: about 400 MiB of runs.
 const BUDGET_MAX: u64 = 1 << 24;
 
+/// How a block's content at an earlier time is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// From the log's newest copy at that time.
+    Log,
+    /// From the block itself: the log has no later change of it.
+    Home,
+    /// From the log's first copy after that time: it may have changed in between.
+    Later,
+}
+
 impl<'a> Evidence<'a> {
     pub(super) fn read(volume: &'a Volume) -> Result<Evidence<'a>> {
         // The log of an external journal is not at hand.
@@ -33,8 +45,16 @@ impl<'a> Evidence<'a> {
             true => volume.journal_file().place(None)?,
             false => None,
         };
-        let log = place.map(|place| Log::open(place.device, place.map)).transpose()?;
+        let mut log = place.map(|place| Log::open(place.device, place.map)).transpose()?;
+        let mut fast_commits = Vec::new();
+        if volume.has_compat(Compat::FAST_COMMIT) {
+            log = log.map(Log::with_fast_commit_area);
+            if let Some(log) = &log {
+                fast_commits = log.old_fast_commits(volume.geometry().inode_size())?;
+            }
+        }
         let history = log.as_ref().map_or_else(|| Ok(LogHistory::default()), Log::history)?;
+        fast_commits.sort_by_key(|commit| history.place(commit.tid()));
         let mut tables: Vec<_> = volume
             .geometry()
             .groups()
@@ -43,7 +63,8 @@ impl<'a> Evidence<'a> {
         tables.sort_unstable();
         let blocks = volume.geometry().blocks_count();
         let budget = blocks.saturating_mul(4).saturating_add(1 << 20).min(BUDGET_MAX);
-        Ok(Evidence { volume, log, history, tables, budget: AtomicU64::new(budget) })
+        let budget = AtomicU64::new(budget);
+        Ok(Evidence { volume, log, history, fast_commits, tables, budget })
     }
 
     /// Takes one node, run or directory block from the budget. Returns false if it is used up.
@@ -51,6 +72,11 @@ impl<'a> Evidence<'a> {
         self.budget
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
             .is_ok()
+    }
+
+    /// Takes what a path of this length needs from the budget. Returns false if it is used up.
+    pub(super) fn spend_path(&self, bytes: usize) -> bool {
+        (0..=bytes / 64).all(|_| self.spend())
     }
 
     /// The number of the first inode in `block`, if it is a block of an inode table.
@@ -62,6 +88,28 @@ impl<'a> Evidence<'a> {
         (within < u64::from(geometry.itable_blocks())).then_some(())?;
         let slot = within * u64::from(geometry.inodes_per_block());
         geometry.ino_of_slot(group, u32::try_from(slot).ok()?)
+    }
+
+    /// Where the slot of an inode is: its block, and the bytes before it in the block.
+    pub(super) fn slot_of(&self, ino: Ino) -> Option<(BlockNr, usize)> {
+        let place = self.volume.geometry().inode_place(ino)?;
+        let table = self.volume.space().groups().inode_table(place.group).ok()?;
+        Some((BlockNr(table.0 + u64::from(place.table_block)), place.offset))
+    }
+
+    /// An inode as its slot is now, in use or not; `None` if the slot is damaged.
+    pub(super) fn inode_now(&self, ino: Ino) -> Option<Body> {
+        let (block, offset) = self.slot_of(ino)?;
+        let mut bytes = self.block_buffer();
+        self.read_now(block, &mut bytes).then_some(())?;
+        self.inode_in(ino, bytes.get(offset..)?)
+    }
+
+    /// The inode in the slot at the start of `bytes`, if its checksum is right.
+    pub(super) fn inode_in(&self, ino: Ino, bytes: &[u8]) -> Option<Body> {
+        let slot = bytes.get(..self.volume.geometry().inode_size())?;
+        let inode = DiskInode::parse(slot, ino, self.volume.inode_format()).ok()?;
+        Some(Body::read_from(ino, inode, slot.into()))
     }
 
     /// A number that no transaction of the log is after.
@@ -97,63 +145,33 @@ impl<'a> Evidence<'a> {
         &copies[start..start + len]
     }
 
-    /// What is left of the blocks of a map, and the runs of them: without those that are in use
-    /// now, those that a later deleted file had (`later`), and those that were written as metadata
-    /// after transaction `gone`.
-    pub(super) fn state_of(
+    /// Reads a metadata block as it was after transaction `tid`, which is in the complete part of
+    /// the log; `None` if its content is not known. From [`Source::Home`], the block may have got
+    /// another use without a trace in the log, as file content.
+    pub(super) fn read_as_of(
         &self,
-        map: &Map,
-        later: &RangeSet<u64>,
-        gone: Option<Tid>,
-    ) -> Result<(State, Vec<Run>)> {
-        let mut left = Vec::new();
-        for run in &map.runs {
-            let mut written: RangeSet<u64> = later.overlapping(run.blocks()).cloned().collect();
-            let was_later = |copy: &&OldCopy| gone.is_some_and(|gone| copy.tid.is_after(gone));
-            for copy in self.copies_in(run).iter().filter(was_later) {
-                written.insert(copy.block.0..copy.block.0 + 1);
-            }
-            for part in written.gaps(&run.blocks()) {
-                self.add_free_parts(&run.part(&part), &mut left)?;
+        block: BlockNr,
+        tid: Tid,
+        bytes: &mut [u8],
+    ) -> Result<Option<Source>> {
+        let copies = self.history.copies_of(block).iter();
+        let committed = copies.filter(|copy| self.history.committed_at(copy.tid).is_some());
+        let (later, before): (Vec<&OldCopy>, Vec<&OldCopy>) =
+            committed.partition(|copy| copy.tid.is_after(tid));
+        let since = self.history.complete_since().map_or(tid, |commit| commit.tid);
+        if let Some(copy) = before.first().filter(|copy| !since.is_after(copy.tid))
+            && self.read_old(copy, bytes)?
+        {
+            return Ok(Some(Source::Log));
+        }
+        if later.is_empty() {
+            return Ok(self.read_now(block, bytes).then_some(Source::Home));
+        }
+        for copy in later.iter().rev() {
+            if self.read_old(copy, bytes)? {
+                return Ok(Some(Source::Later));
             }
         }
-        let blocks = |runs: &[Run]| runs.iter().map(|run| u64::from(run.len)).sum::<u64>();
-        let (all, free_blocks) = (blocks(&map.runs), blocks(&left));
-        let state = match free_blocks {
-            free if free == all && !map.damaged => State::Whole,
-            0 => State::Gone,
-            free_blocks => State::Partial {
-                free_blocks,
-                reused_blocks: all - free_blocks,
-                map_damaged: map.damaged,
-            },
-        };
-        Ok((state, left))
-    }
-
-    /// Adds the parts of `run` whose blocks are free now.
-    fn add_free_parts(&self, run: &Run, free: &mut Vec<Run>) -> Result<()> {
-        let geometry = self.volume.geometry();
-        let ratio = geometry.log_cluster_ratio();
-        let Range { start: mut at, end } = run.blocks();
-        while at < end {
-            let Some(group) = geometry.group_of_block(BlockNr(at)) else { break };
-            let Some(blocks) = geometry.blocks_of_group(group) else { break };
-            let upto = end.min(blocks.end);
-            let bit = |block: u64| narrow::fits_u32((block - blocks.start) >> ratio);
-            let map = self.volume.space().groups().block_bitmap(group)?;
-            map.with(|bytes| {
-                for bits in bitmap::zero_runs(bytes, bit(at)..bit(upto - 1) + 1) {
-                    if !self.spend() {
-                        break;
-                    }
-                    let block = |bit: u32| blocks.start + (u64::from(bit) << ratio);
-                    let part = block(bits.start).max(at)..block(bits.end).min(upto);
-                    free.push(run.part(&part));
-                }
-            });
-            at = upto;
-        }
-        Ok(())
+        Ok(None)
     }
 }

@@ -5,11 +5,12 @@
 //!                              └─ deleted, with the rest of a map ──► candidate
 //!   old copies of their blocks, newest first: an inode with a name, whose number
 //!                              and generation have none now ──► candidate
+//!   fast commits: such an inode that no copy has ──► candidate
 //! ```
 
 use super::evidence::Evidence;
 use super::map::{self, Run};
-use super::{Candidate, Options};
+use super::{Candidate, Options, fast_commits};
 use crate::parallel;
 use crate::progress::{Phase, Progress};
 use crate::state::inode::Body;
@@ -24,7 +25,7 @@ use hashbrown::HashSet;
 const PIECE: usize = 256 << 10;
 
 /// A directory: in use, or one of the candidates.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Directory {
     Live(Ino),
     Deleted(usize),
@@ -59,11 +60,14 @@ pub(super) struct InlineNames {
 }
 
 impl Found {
-    fn add(&mut self, options: &Options, candidate: Candidate) {
-        match self.candidates.len() < options.files_limit {
-            true => self.candidates.push(candidate),
-            false => self.not_kept += 1,
+    /// Adds a candidate, and returns its index; `None` beyond the limit.
+    pub(super) fn add(&mut self, options: &Options, candidate: Candidate) -> Option<usize> {
+        if self.candidates.len() >= options.files_limit {
+            self.not_kept += 1;
+            return None;
         }
+        self.candidates.push(candidate);
+        Some(self.candidates.len() - 1)
     }
 }
 
@@ -74,7 +78,8 @@ pub(super) fn find(
 ) -> Result<Found> {
     let mut found = Found::default();
     old_copies(evidence, options, progress, &mut found)?;
-    let known: HashSet<(Ino, u32)> = found.candidates.iter().map(identity).collect();
+    let mut known: HashSet<_> = found.candidates.iter().map(Candidate::identity).collect();
+    fast_commits::find(evidence, options, &mut known, &mut found)?;
     let groups = evidence.volume.geometry().groups_count();
     progress.begin(Phase::UndeleteTables, groups.into());
     let parts = parallel::each(
@@ -92,7 +97,7 @@ pub(super) fn find(
         found.not_kept += part.not_kept;
         found.dir_blocks.extend(part.dir_blocks);
         for candidate in part.candidates {
-            if !known.contains(&identity(&candidate)) {
+            if !known.contains(&candidate.identity()) {
                 found.add(options, candidate);
             }
         }
@@ -109,18 +114,14 @@ pub(super) fn find(
     Ok(found)
 }
 
-fn identity(candidate: &Candidate) -> (Ino, u32) {
-    (candidate.ino(), candidate.body.disk.generation)
-}
-
 /// An inode with a name, as far as its slot says.
-fn has_name(inode: &DiskInode) -> bool {
+pub(super) fn has_name(inode: &DiskInode) -> bool {
     inode.links > 0 && inode.dtime == 0 && inode.kind().is_some()
 }
 
 /// Whether such an inode is a file that can be used: none of the volume's own, not the value of an
 /// attribute, and not encrypted.
-fn is_file(evidence: &Evidence<'_>, ino: Ino, inode: &DiskInode) -> bool {
+pub(super) fn is_file(evidence: &Evidence<'_>, ino: Ino, inode: &DiskInode) -> bool {
     let others = InodeFlags::EA_INODE | InodeFlags::ENCRYPT;
     ino.get() >= evidence.volume.at_open().first_ino
         && !evidence.volume.inodes().is_hidden(ino)
@@ -153,6 +154,8 @@ struct Slot {
     /// The transaction whose copy was examined last, and the time of deletion in it.
     newer: Option<Tid>,
     dtime: u32,
+    /// The candidate that was found last: its generation and index.
+    candidate: Option<(u32, usize)>,
     /// The bytes of the last inline directory that was examined.
     inline: Option<Box<[u8]>>,
 }
@@ -198,6 +201,9 @@ fn table_block(
                 found.inline_dirs.extend(inline_names(evidence, &body, copy.tid));
             }
             if slot.known.contains(&inode.generation) {
+                if let Some((_, n)) = slot.candidate.filter(|(of, _)| *of == inode.generation) {
+                    found.candidates[n].note_links(inode.links);
+                }
                 continue;
             }
             slot.known.push(inode.generation);
@@ -209,16 +215,18 @@ fn table_block(
                 0 => committed,
                 dtime => Some(u64::from(dtime)),
             };
+            let generation = inode.generation;
             let body = Body::read_from(ino, inode, bytes.into());
             let (seen, gone) = (Some(copy.tid), before);
-            found.add(options, Candidate { body, seen, gone, deleted_at, size_known: true });
+            let candidate = Candidate { seen, gone, deleted_at, ..Candidate::new(body) };
+            slot.candidate = found.add(options, candidate).map(|n| (generation, n));
         }
     }
     Ok(())
 }
 
 /// The names of an inline directory, as far as they can be read.
-fn inline_names(evidence: &Evidence<'_>, body: &Body, tid: Tid) -> Option<InlineNames> {
+pub(super) fn inline_names(evidence: &Evidence<'_>, body: &Body, tid: Tid) -> Option<InlineNames> {
     let mut names = Vec::new();
     let dir = evidence.volume.file(body).dir().ok()?;
     dir.next_batch(&mut Position::default(), |entry| names.extend(entry)).ok()?;
@@ -226,7 +234,7 @@ fn inline_names(evidence: &Evidence<'_>, body: &Body, tid: Tid) -> Option<Inline
 }
 
 /// The inode in a slot, if it is not empty and its checksum is right.
-fn parse(
+pub(super) fn parse(
     evidence: &Evidence<'_>,
     first: Ino,
     slot: usize,
@@ -293,8 +301,7 @@ fn live_directory(evidence: &Evidence<'_>, body: Body, found: &mut Found) {
     }
     let format = evidence.volume.file(&body).dir_format();
     let directory = Directory::Live(ino);
-    let seen = None;
-    let candidate = Candidate { body, seen, gone: None, deleted_at: None, size_known: true };
+    let candidate = Candidate::new(body);
     if let Ok(map) = map::walk(evidence, &candidate) {
         let runs = map.runs.into_iter();
         let runs = runs.filter(|run| !evidence.copies_in(run).is_empty());
@@ -312,8 +319,8 @@ fn remains(evidence: &Evidence<'_>, options: &Options, mut body: Body, found: &m
         return;
     }
     let deleted_at = Some(u64::from(body.disk.dtime)).filter(|dtime| *dtime > 0);
-    let (seen, gone) = (None, None);
-    let mut candidate = Candidate { body, seen, gone, deleted_at, size_known: false };
+    let size_known = false;
+    let mut candidate = Candidate { deleted_at, size_known, ..Candidate::new(body) };
     let Ok(map) = map::walk(evidence, &candidate) else { return };
     if let Some(last) = map.runs.last() {
         candidate.body.disk.size = last.end() << evidence.volume.block_size().log2();

@@ -52,6 +52,11 @@ impl Run {
         }
     }
 
+    /// Its blocks in the file.
+    pub(super) fn in_file(&self) -> Range<u64> {
+        u64::from(self.logical)..self.end()
+    }
+
     /// The block in the file after the run.
     pub(super) fn end(&self) -> u64 {
         u64::from(self.logical) + u64::from(self.len)
@@ -59,7 +64,7 @@ impl Run {
 }
 
 /// The blocks of a file.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Map {
     /// In ascending order.
     pub(super) runs: Vec<Run>,
@@ -77,6 +82,9 @@ struct Walk<'a> {
 
 /// The blocks of `candidate`.
 pub(super) fn walk(evidence: &Evidence<'_>, candidate: &Candidate) -> Result<Map> {
+    if let Some(map) = &candidate.recorded {
+        return Ok(map.clone());
+    }
     let volume = evidence.volume;
     let body = &candidate.body;
     let seed = body.disk.seed(body.ino(), volume.inode_format());

@@ -1,9 +1,10 @@
-//! Files that were deleted and whose content is still there.
+//! Files that were deleted and whose content is still there, and the tree as it was at a time.
 //!
 //! ```text
 //!   journal   old copies of ── inode tables ──► inodes as they were ─┐
 //!             (the whole ring) map nodes ────────────────────────────┼─► files: whole, partly
 //!                              directories ───► their names ─────────┤   reused, or without blocks
+//!             fast commits ──► names, inodes and their maps ─────────┤
 //!   home      map nodes that the removal left ──► inodes without size┘
 //!             block bitmaps ──► which blocks are in use again
 //! ```
@@ -23,25 +24,29 @@
 //!
 //! Memory: about 60 bytes for each copy in the log, and what the files found need.
 
+mod as_of;
 mod evidence;
+mod examine;
+mod fast_commits;
+mod files;
 mod inodes;
+mod left;
 mod map;
 mod names;
+mod paths;
+mod xattrs;
+
+pub use as_of::{AsOf, PastTree};
+pub use files::{PastFile, PastFiles, State};
 
 use crate::api::filesystem::Filesystem;
-use crate::inodes::metadata::Metadata;
 use crate::progress::Progress;
 use crate::state::inode::Body;
-use crate::volume::Volume;
 use evidence::Evidence;
-use extant_base::narrow::fits_usize;
-use extant_base::{BlockNr, ByteOffset, Ino, Result, Site, Tid, What};
-use extant_ondisk::inode::FileKind;
-use map::Run;
+use extant_base::{Ino, Result, Tid};
+use left::Since;
+use map::Map;
 use rangemap::RangeSet;
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
 
 /// Options of a search.
 #[derive(Clone, Copy, Debug)]
@@ -59,92 +64,7 @@ impl Default for Options {
     }
 }
 
-/// What is left of a deleted file's content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum State {
-    /// All blocks are there, and nothing shows that one was written over.
-    Whole,
-    /// Some blocks were written over or are in use now, or parts of the map are lost.
-    Partial {
-        /// Blocks that can still be read.
-        free_blocks: u64,
-        /// Blocks that are in use now or were written over.
-        reused_blocks: u64,
-        /// Parts of the map are lost, so there may have been more blocks.
-        map_damaged: bool,
-    },
-    /// No block is left.
-    Gone,
-}
-
-/// A file that was deleted.
-#[derive(Debug)]
-pub struct DeletedFile {
-    metadata: Metadata,
-    path: Option<PathBuf>,
-    state: State,
-    size_known: bool,
-    deleted_at: Option<u64>,
-    xattrs: Vec<(OsString, Vec<u8>)>,
-    content: Content,
-}
-
-/// Where a deleted file's content is.
-#[derive(Debug)]
-enum Content {
-    /// In the inode: inline data, or the target of a symbolic link.
-    Bytes(Vec<u8>),
-    /// In blocks: runs in ascending order, without blocks that are lost.
-    Runs(Vec<Run>),
-    /// A directory, a device, a pipe or a socket.
-    None,
-}
-
-impl DeletedFile {
-    /// The file's attributes before it was deleted. If [`DeletedFile::size_is_known`] is false, the
-    /// size is that of its blocks.
-    pub fn metadata(&self) -> &Metadata {
-        &self.metadata
-    }
-
-    /// The path that it had, from the root. `None` if no name was found. The names come from the
-    /// disk: they may contain any byte.
-    pub fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
-    }
-
-    /// Its extended attributes, names and values, as far as they were in the inode: what is in
-    /// other blocks cannot be proven to be the file's.
-    pub fn xattrs(&self) -> &[(OsString, Vec<u8>)] {
-        &self.xattrs
-    }
-
-    /// What is left of its content.
-    pub fn state(&self) -> State {
-        self.state
-    }
-
-    /// Whether the size is that of the file; otherwise the end of its last block.
-    pub fn size_is_known(&self) -> bool {
-        self.size_known
-    }
-
-    /// When it was deleted, in seconds since 1970; `None` if unknown.
-    pub fn deleted_at(&self) -> Option<u64> {
-        self.deleted_at
-    }
-}
-
-/// Deleted files of a volume.
-#[derive(Debug)]
-pub struct DeletedFiles {
-    fs: Filesystem,
-    files: Vec<DeletedFile>,
-    count: u64,
-}
-
-/// A deleted inode before its names and blocks are examined.
+/// An inode as it was, before its names and blocks are examined.
 struct Candidate {
     body: Body,
     /// The newest transaction that has it with a name; `None` for what was found at home.
@@ -153,11 +73,45 @@ struct Candidate {
     gone: Option<Tid>,
     deleted_at: Option<u64>,
     size_known: bool,
+    /// The most links that it had in any copy.
+    links_max: u16,
+    /// Its map, if fast commits recorded it.
+    recorded: Option<Map>,
 }
 
 impl Candidate {
+    fn new(body: Body) -> Candidate {
+        Candidate {
+            seen: None,
+            gone: None,
+            deleted_at: None,
+            size_known: true,
+            links_max: body.disk.links,
+            recorded: None,
+            body,
+        }
+    }
+
     fn ino(&self) -> Ino {
         self.body.ino()
+    }
+
+    /// What no other inode has.
+    fn identity(&self) -> (Ino, u32) {
+        (self.ino(), self.body.disk.generation)
+    }
+
+    /// An older copy has this many links.
+    fn note_links(&mut self, links: u16) {
+        self.links_max = self.links_max.max(links);
+    }
+
+    /// How many names it can have had at a time.
+    fn names_max(&self) -> usize {
+        match self.body.is_dir() {
+            true => 1,
+            false => usize::from(self.links_max).max(1),
+        }
     }
 }
 
@@ -180,16 +134,11 @@ impl Filesystem {
     /// }
     /// # Ok::<(), extant::Error>(())
     /// ```
-    pub fn deleted_files(
-        &self,
-        options: &Options,
-        progress: &dyn Progress,
-    ) -> Result<DeletedFiles> {
-        let volume = self.volume();
-        let evidence = Evidence::read(volume)?;
+    pub fn deleted_files(&self, options: &Options, progress: &dyn Progress) -> Result<PastFiles> {
+        let evidence = Evidence::read(self.volume())?;
         let found = inodes::find(&evidence, options, progress)?;
         let names = names::find(&evidence, &found)?;
-        let mut paths = names::Paths::new(volume, &found.candidates, &names);
+        let mut paths = paths::Paths::new(&evidence, &found.candidates, &names);
         let mut files = Vec::new();
         // The files that were deleted last come first: the blocks that they had are lost for the
         // others.
@@ -199,173 +148,19 @@ impl Filesystem {
         };
         let mut order: Vec<usize> = (0..found.candidates.len()).collect();
         order.sort_by_key(age);
-        let mut later = RangeSet::new();
+        let (mut later, own) = (RangeSet::new(), RangeSet::new());
         for n in order {
-            if let Some(mut file) = examine(&evidence, &found.candidates[n], &mut later)? {
-                file.path = paths.of(n);
-                files.push(file);
-            }
-        }
-        files.sort_by(|a, b| (&a.path, a.metadata.ino()).cmp(&(&b.path, b.metadata.ino())));
-        let count = files.len() as u64 + found.not_kept;
-        Ok(DeletedFiles { fs: self.clone(), files, count })
-    }
-}
-
-/// What is left of a candidate; `None` if it is not a file that can be used.
-///
-/// `later` are the blocks of files that were deleted later; those of this one are added.
-fn examine(
-    evidence: &Evidence<'_>,
-    candidate: &Candidate,
-    later: &mut RangeSet<u64>,
-) -> Result<Option<DeletedFile>> {
-    let volume = evidence.volume;
-    let body = &candidate.body;
-    let file = volume.file(body);
-    let metadata = Metadata::of(file);
-    let mut done = DeletedFile {
-        metadata,
-        path: None,
-        state: State::Whole,
-        size_known: candidate.size_known,
-        deleted_at: candidate.deleted_at,
-        xattrs: xattrs_in_inode(volume, body),
-        content: Content::None,
-    };
-    let kind = body.file_kind();
-    let in_inode = body.disk.has_inline_data() || body.disk.is_fast_symlink(volume.inode_format());
-    match kind {
-        FileKind::Symlink if in_inode => match file.symlink_target() {
-            Ok(target) => done.content = Content::Bytes(target),
-            Err(_) => return Ok(None),
-        },
-        FileKind::Regular if in_inode => {
-            let mut bytes = vec![0; fits_usize(body.size.min(u16::MAX.into()))];
-            match file.read_raw(0, &mut bytes) {
-                Ok(len) => bytes.truncate(len),
-                Err(_) => return Ok(None),
-            }
-            done.content = Content::Bytes(bytes);
-        }
-        FileKind::Regular | FileKind::Symlink => {
-            let map = map::walk(evidence, candidate)?;
+            let candidate = &found.candidates[n];
             let gone = candidate.gone.or(candidate.seen);
-            let (state, left) = evidence.state_of(&map, later, gone)?;
-            later.extend(map.runs.iter().map(Run::blocks));
-            done.state = state;
-            done.content = Content::Runs(left);
-        }
-        _ => {}
-    }
-    Ok(Some(done))
-}
-
-/// The extended attributes in the inode itself. What is malformed is left out.
-fn xattrs_in_inode(volume: &Volume, body: &Body) -> Vec<(OsString, Vec<u8>)> {
-    let mut body = body.clone();
-    body.disk.file_acl = None;
-    let xattrs = volume.xattrs(&body);
-    let names = xattrs.names().unwrap_or_default().into_iter();
-    names
-        .filter_map(|name| {
-            let value = xattrs.get(&name).ok()??;
-            Some((OsString::from_vec(name), value))
-        })
-        .collect()
-}
-
-impl DeletedFiles {
-    /// The files: by path, those without one first.
-    pub fn files(&self) -> &[DeletedFile] {
-        &self.files
-    }
-
-    /// How many there are, those that were not kept included.
-    pub fn count(&self) -> u64 {
-        self.count
-    }
-
-    /// Where the file has data that can be read: ranges of bytes, (offset, length), ascending.
-    pub fn data_ranges(&self, file: &DeletedFile) -> Vec<(u64, u64)> {
-        let end = file.metadata.len();
-        let log2 = self.fs.volume().block_size().log2();
-        match &file.content {
-            Content::None => Vec::new(),
-            Content::Bytes(bytes) => vec![(0, bytes.len() as u64)],
-            Content::Runs(runs) => runs
-                .iter()
-                .filter(|run| run.written)
-                .map(|run| (u64::from(run.logical) << log2, (run.end() << log2).min(end)))
-                .filter(|(start, end)| start < end)
-                .map(|(start, end)| (start, end - start))
-                .collect(),
-        }
-    }
-
-    /// Reads what the file's blocks contain now, from `offset` on. Returns how many bytes: fewer
-    /// than `buf` holds only at the end of the file. Holes are zeros, and so are lost blocks.
-    ///
-    /// # Errors
-    /// `Device`.
-    pub fn read_at(&self, file: &DeletedFile, buf: &mut [u8], offset: u64) -> Result<usize> {
-        let left = file.metadata.len().saturating_sub(offset);
-        let want = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
-        let buf = &mut buf[..want];
-        buf.fill(0);
-        match &file.content {
-            Content::None => Ok(0),
-            Content::Bytes(bytes) => {
-                let from = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
-                let bytes = &bytes[from..];
-                let len = bytes.len().min(want);
-                buf[..len].copy_from_slice(&bytes[..len]);
-                Ok(len)
-            }
-            Content::Runs(runs) => {
-                self.read_runs(runs, buf, offset)?;
-                Ok(want)
-            }
-        }
-    }
-
-    fn read_runs(&self, runs: &[Run], buf: &mut [u8], offset: u64) -> Result<()> {
-        let volume = self.fs.volume();
-        let size = volume.block_size();
-        let end = offset + buf.len() as u64;
-        let first = runs.partition_point(|run| run.end() << size.log2() <= offset);
-        for run in &runs[first..] {
-            let start = u64::from(run.logical) << size.log2();
-            if start >= end {
-                break;
-            }
-            if !run.written {
+            let since = Since { later: &later, own: &own, gone };
+            let Some((mut file, blocks)) = examine::examine(&evidence, candidate, &since)? else {
                 continue;
-            }
-            let from = start.max(offset);
-            let upto = (run.end() << size.log2()).min(end);
-            let at = ByteOffset(size.start_of(BlockNr(run.physical)).0 + (from - start));
-            let part = fits_usize(from - offset)..fits_usize(upto - offset);
-            volume.device().read_at(at, &mut buf[part])?;
+            };
+            later.extend(blocks);
+            file.paths = paths.of(n);
+            files.push(file);
         }
-        Ok(())
-    }
-
-    /// The target of a deleted symbolic link.
-    ///
-    /// # Errors
-    /// `Corrupt` if the block that it was in contains no target now; `Device`.
-    pub fn read_link(&self, file: &DeletedFile) -> Result<Vec<u8>> {
-        let wrong = || Site::of_ino(file.metadata.ino()).corrupt(What::SymlinkTarget);
-        let block = self.fs.volume().block_size().bytes() as u64;
-        if !file.metadata.is_symlink() || file.metadata.len() >= block {
-            return Err(wrong());
-        }
-        let mut target = vec![0; fits_usize(file.metadata.len())];
-        let len = self.read_at(file, &mut target, 0)?;
-        match len == target.len() && len > 0 && !target.contains(&0) {
-            true => Ok(target),
-            false => Err(wrong()),
-        }
+        let count = files.len() as u64 + found.not_kept;
+        Ok(PastFiles::sorted(self.clone(), files, count))
     }
 }

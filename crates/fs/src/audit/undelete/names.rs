@@ -2,9 +2,8 @@
 //!
 //! ```text
 //!   blocks of directories ─┬─ old copies ──► entries ─────┐
-//!                          └─ now: space between entries ─┴─► a candidate's number: its name
-//!   name ─► directory ─► … ─► root                             of several the newest before the
-//!                                                              file was deleted
+//!                          └─ now: space between entries ─┼─► a candidate's number: its names
+//!   fast commits ──► names that were added and removed ───┘   those that were there last are best
 //! ```
 //!
 //! Linux clears an entry when it removes the name; older versions only made the entry before it
@@ -13,89 +12,144 @@
 use super::Candidate;
 use super::evidence::Evidence;
 use super::inodes::{DirBlocks, Directory, Found, InlineNames};
-use crate::state::inode::Body;
-use crate::volume::Volume;
 use extant_base::{BlockNr, Ino, Result, Site, Tid};
 use extant_ondisk::dirent::{DirBlock, DirFormat, Dirent, EntryKind, RawDirent, name_is_legal};
+use extant_ondisk::fast_commit::{NameChange, Record};
 use hashbrown::HashMap;
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
 use zerocopy::FromBytes;
 
-/// Most directories on a path. A longer path begins at the directory that many levels up.
-const LEVELS_MAX: usize = 4096;
+/// Most names of one candidate: the limit of links of a file.
+const NAMES_MAX: usize = 65_000;
+/// An `until` of names that were not removed before the file was deleted.
+const TO_THE_END: u64 = u64::MAX;
 
 /// A name that a candidate had.
 pub(super) struct Name {
-    directory: Directory,
-    name: Vec<u8>,
-    /// The transaction that has it; `None`: found in the directory as it is now.
-    tid: Option<Tid>,
+    pub(super) directory: Directory,
+    pub(super) name: Vec<u8>,
+    until: Until,
 }
 
-/// The best name of each candidate.
-pub(super) type Names = Vec<Option<Name>>;
+/// Until when a name was there, as far as is known: of two names, the greater one was there later.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Until {
+    /// Twice the place of the transaction that no longer has it, or [`TO_THE_END`].
+    gone: u64,
+    /// The place of the newest transaction that has it.
+    seen: u32,
+    /// Among fast commits: which record.
+    order: u32,
+}
+
+/// The names of each candidate, the best first, as many as it had links.
+pub(super) type Names = Vec<Vec<Name>>;
 
 struct Search<'a> {
+    evidence: &'a Evidence<'a>,
     candidates: &'a [Candidate],
     by_ino: HashMap<Ino, Vec<usize>>,
-    names: Names,
+    names: Vec<HashMap<(Directory, Vec<u8>), Until>>,
+}
+
+/// A version of a directory block, or of an inline directory.
+#[derive(Clone, Copy)]
+struct Version {
+    /// The transaction; `None`: as it is now.
+    tid: Option<Tid>,
+    /// `gone` of the names in it.
+    gone: u64,
 }
 
 pub(super) fn find(evidence: &Evidence<'_>, found: &Found) -> Result<Names> {
+    let candidates = &found.candidates[..];
     let mut by_ino: HashMap<Ino, Vec<usize>> = HashMap::new();
-    for (n, candidate) in found.candidates.iter().enumerate() {
+    for (n, candidate) in candidates.iter().enumerate() {
         by_ino.entry(candidate.ino()).or_default().push(n);
     }
-    let names = found.candidates.iter().map(|_| None).collect();
-    let mut search = Search { candidates: &found.candidates, by_ino, names };
-    let mut bytes = evidence.block_buffer();
+    let names = candidates.iter().map(|_| HashMap::new()).collect();
+    let mut search = Search { evidence, candidates, by_ino, names };
     for blocks in &found.dir_blocks {
-        for copy in evidence.copies_in(&blocks.run) {
-            if evidence.read_old(copy, &mut bytes)? {
-                search.block(blocks, copy.block, &bytes, Some(copy.tid));
-            }
-        }
-        // A directory in use has names of deleted files only where the log has copies.
-        let first = blocks.run.physical;
-        let end = match blocks.directory {
-            Directory::Live(_) => first,
-            Directory::Deleted(_) => first + u64::from(blocks.run.len),
-        };
-        for nr in (first..end).map(BlockNr).take_while(|_| evidence.spend()) {
-            if evidence.read_now(nr, &mut bytes) {
-                search.block(blocks, nr, &bytes, None);
-            }
-        }
+        search.copies(blocks)?;
+        search.now(blocks);
     }
-    for inline in &found.inline_dirs {
-        if let Some(directory) = directory_of(evidence.volume, inline, &search) {
-            for entry in &inline.names {
-                search.name(directory, &entry.name, entry.ino, entry.kind, Some(inline.tid));
-            }
-        }
-    }
-    Ok(search.names)
-}
-
-/// The directory that once was inline: in use, or one of the candidates.
-fn directory_of(volume: &Volume, of: &InlineNames, search: &Search<'_>) -> Option<Directory> {
-    if let Ok(body) = volume.inodes().read(of.ino)
-        && body.is_dir()
-        && body.disk.links > 0
-        && body.disk.generation == of.generation
-    {
-        return Some(Directory::Live(of.ino));
-    }
-    let candidates = search.by_ino.get(&of.ino)?;
-    let is_it = |n: &&usize| search.candidates[**n].body.disk.generation == of.generation;
-    candidates.iter().find(is_it).map(|n| Directory::Deleted(*n))
+    search.inline(found);
+    search.fast_commits();
+    Ok(search.best())
 }
 
 impl Search<'_> {
+    /// Examines the old copies of a directory's blocks.
+    fn copies(&mut self, of: &DirBlocks) -> Result<()> {
+        let mut bytes = self.evidence.block_buffer();
+        let copies = self.evidence.copies_in(&of.run);
+        for copies in copies.chunk_by(|a, b| a.block == b.block) {
+            let mut gone = TO_THE_END;
+            for copy in copies {
+                if self.evidence.read_old(copy, &mut bytes)? {
+                    self.block(of, copy.block, &bytes, Version { tid: Some(copy.tid), gone });
+                    gone = 2 * u64::from(self.evidence.history.place(copy.tid));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Examines the blocks of a deleted directory as they are now. A directory in use has names of
+    /// deleted files only where the log has copies.
+    fn now(&mut self, of: &DirBlocks) {
+        let Directory::Deleted(n) = of.directory else { return };
+        let body = &self.candidates[n].body;
+        let seed = body.disk.seed(body.ino(), self.evidence.volume.inode_format());
+        let mut bytes = self.evidence.block_buffer();
+        for nr in of.run.blocks().map(BlockNr) {
+            if !self.evidence.spend() {
+                break;
+            }
+            if self.evidence.read_now(nr, &mut bytes) {
+                let block = DirBlock::new(&bytes, of.format, Site::of_block(nr));
+                let is_proven = seed.is_some_and(|seed| block.verify_checksum(seed).is_ok());
+                let gone = if is_proven { TO_THE_END } else { 0 };
+                self.block(of, nr, &bytes, Version { tid: None, gone });
+            }
+        }
+    }
+
+    /// Examines directories that lay in their inodes.
+    fn inline(&mut self, found: &Found) {
+        // Of each directory, the newest version comes first.
+        let mut newer: Option<&InlineNames> = None;
+        for inline in &found.inline_dirs {
+            let is_same = |newer: &&InlineNames| {
+                (newer.ino, newer.generation) == (inline.ino, inline.generation)
+            };
+            let gone = newer
+                .filter(is_same)
+                .map_or(TO_THE_END, |newer| 2 * u64::from(self.evidence.history.place(newer.tid)));
+            newer = Some(inline);
+            let Some(directory) = self.directory_of(inline) else { continue };
+            let version = Version { tid: Some(inline.tid), gone };
+            for entry in &inline.names {
+                self.name(directory, &entry.name, entry.ino, entry.kind, version);
+            }
+        }
+    }
+
+    /// The directory that once was inline: in use, or one of the candidates.
+    fn directory_of(&self, of: &InlineNames) -> Option<Directory> {
+        if let Ok(body) = self.evidence.volume.inodes().read(of.ino)
+            && body.is_dir()
+            && body.disk.links > 0
+            && body.disk.generation == of.generation
+        {
+            return Some(Directory::Live(of.ino));
+        }
+        let candidates = self.by_ino.get(&of.ino)?;
+        let is_it = |n: &&usize| self.candidates[**n].body.disk.generation == of.generation;
+        candidates.iter().find(is_it).map(|n| Directory::Deleted(*n))
+    }
+
     /// Examines a block of a directory.
-    fn block(&mut self, of: &DirBlocks, nr: BlockNr, bytes: &[u8], tid: Option<Tid>) {
+    fn block(&mut self, of: &DirBlocks, nr: BlockNr, bytes: &[u8], version: Version) {
         let block = DirBlock::new(bytes, of.format, Site::of_block(nr));
         let mut entries = block.entries();
         let mut at = entries.offset();
@@ -103,25 +157,28 @@ impl Search<'_> {
             let end = entries.offset();
             if let Ok(entry) = &entry {
                 if let Some(ino) = entry.ino {
-                    self.name(of.directory, entry.name, ino, entry.kind, tid);
+                    self.name(of.directory, entry.name, ino, entry.kind, version);
                 }
                 // The index of a directory lies in the space of its "..".
                 if !is_dotdot(entry) {
                     let used = entry.ino.map_or(0, |_| of.format.need(entry.name));
-                    self.slack(of, &bytes[at..end], used, tid);
+                    self.slack(of, &bytes[at..end], used, version);
                 }
             }
             at = end;
         }
     }
 
-    /// Examines the space of an entry, of which `used` bytes are in use.
-    fn slack(&mut self, of: &DirBlocks, space: &[u8], used: usize, tid: Option<Tid>) {
+    /// Examines the space of an entry, of which `used` bytes are in use. What is found there was
+    /// removed before.
+    fn slack(&mut self, of: &DirBlocks, space: &[u8], used: usize, version: Version) {
+        let removed = |tid| 2 * u64::from(self.evidence.history.place(tid));
+        let version = Version { gone: version.tid.map_or(0, removed), ..version };
         let mut at = used;
         while let Some(left) = space.get(at..).filter(|left| !left.is_empty()) {
             at += match removed_entry(left, &of.format) {
                 Some((name, ino, kind)) if self.by_ino.contains_key(&ino) => {
-                    self.name(of.directory, name, ino, kind, tid);
+                    self.name(of.directory, name, ino, kind, version);
                     of.format.need(name)
                 }
                 _ => 4,
@@ -129,39 +186,119 @@ impl Search<'_> {
         }
     }
 
+    /// Adds a name of `ino` in a version of a directory.
     fn name(
         &mut self,
         directory: Directory,
         name: &[u8],
         ino: Ino,
         kind: EntryKind,
-        tid: Option<Tid>,
+        version: Version,
     ) {
         let Some(candidates) = self.by_ino.get(&ino) else { return };
-        if name == b"." || name == b".." || !name_is_legal(name) {
-            return;
-        }
+        let seen = version.tid.map_or(0, |tid| self.evidence.history.place(tid));
+        let until = Until { gone: version.gone, seen, order: 0 };
         for n in candidates {
             let candidate = &self.candidates[*n];
             let is_kind = kind == EntryKind::Unknown
                 || kind == EntryKind::from_mode(candidate.body.disk.mode);
             // When the file was deleted, the name was gone.
-            let in_time = match (tid, candidate.gone) {
+            let in_time = match (version.tid, candidate.gone) {
                 (Some(tid), Some(gone)) => gone.is_after(tid),
                 _ => true,
             };
-            let is_newer = match (&self.names[*n], tid) {
-                (None, _) => true,
-                (Some(Name { tid: Some(old), .. }), Some(tid)) => tid.is_after(*old),
-                (Some(Name { tid: None, .. }), tid) => tid.is_some(),
-                (Some(_), None) => false,
-            };
-            if is_kind && in_time && is_newer {
-                let name = name.to_vec();
-                self.names[*n] = Some(Name { directory, name, tid });
+            if is_kind && in_time {
+                add(&mut self.names[*n], directory, name, until);
             }
         }
     }
+
+    /// Examines the names that fast commits added and removed.
+    fn fast_commits(&mut self) {
+        let mut order = 0;
+        for commit in &self.evidence.fast_commits {
+            for record in commit.records() {
+                order += 1;
+                match record {
+                    Record::Create(change) | Record::Link(change) => {
+                        self.change(&change, commit.tid(), order, true);
+                    }
+                    Record::Unlink(change) => self.change(&change, commit.tid(), order, false),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Adds the name of a record; `stays`: it was there at the end of the fast commit.
+    fn change(&mut self, change: &NameChange<'_>, tid: Tid, order: u32, stays: bool) {
+        let Some(candidates) = self.by_ino.get(&change.ino) else { return };
+        let Some(directory) = self.directory_at(change.parent, tid) else { return };
+        let seen = self.evidence.history.place(tid);
+        let until = Until { gone: 2 * u64::from(seen) + u64::from(stays), seen, order };
+        for n in candidates {
+            let is_later = self.candidates[*n].gone.is_some_and(|gone| tid.is_after(gone));
+            if !is_later {
+                let names = &mut self.names[*n];
+                if !stays {
+                    // What an earlier record of this transaction added is gone.
+                    let earlier = names.get_mut(&(directory, change.name.to_vec()));
+                    if let Some(earlier) =
+                        earlier.filter(|until| until.gone == 2 * u64::from(seen) + 1)
+                    {
+                        *earlier = until;
+                        continue;
+                    }
+                }
+                add(names, directory, change.name, until);
+            }
+        }
+    }
+
+    /// The directory that had this number in transaction `tid`.
+    fn directory_at(&self, ino: Ino, tid: Tid) -> Option<Directory> {
+        let deleted = self.by_ino.get(&ino).into_iter().flatten().copied().filter(|n| {
+            let candidate = &self.candidates[*n];
+            candidate.body.is_dir() && !candidate.gone.is_some_and(|gone| tid.is_after(gone))
+        });
+        // Of several that were deleted later, the first one.
+        let place =
+            |n: &usize| self.candidates[*n].gone.map(|gone| self.evidence.history.place(gone));
+        if let Some(n) = deleted.min_by_key(place) {
+            return Some(Directory::Deleted(n));
+        }
+        let body = self.evidence.volume.inodes().read(ino).ok()?;
+        (body.is_dir() && body.disk.links > 0).then_some(Directory::Live(ino))
+    }
+
+    /// The names that were there last, of each candidate as many as it had links.
+    fn best(self) -> Names {
+        let candidates = self.candidates.iter();
+        let best = |(names, candidate): (HashMap<_, _>, &Candidate)| {
+            let name = |((directory, name), until)| Name { directory, name, until };
+            let mut names: Vec<Name> = names.into_iter().map(name).collect();
+            names.sort_unstable_by(|a, b| (b.until, &a.name).cmp(&(a.until, &b.name)));
+            // What only the space between entries shows may be the name of an earlier file.
+            let proven = names.iter().filter(|name| name.until.gone > 0).count();
+            names.truncate(candidate.names_max().min(proven.max(1)));
+            names
+        };
+        self.names.into_iter().zip(candidates).map(best).collect()
+    }
+}
+
+/// Adds a name, or what is known of it.
+fn add(
+    names: &mut HashMap<(Directory, Vec<u8>), Until>,
+    directory: Directory,
+    name: &[u8],
+    until: Until,
+) {
+    if name == b"." || name == b".." || !name_is_legal(name) || names.len() >= NAMES_MAX {
+        return;
+    }
+    let known = names.entry((directory, name.to_vec())).or_insert(until);
+    *known = until.max(*known);
 }
 
 fn is_dotdot(entry: &Dirent<'_>) -> bool {
@@ -178,86 +315,4 @@ fn removed_entry<'b>(bytes: &'b [u8], format: &DirFormat) -> Option<(&'b [u8], I
         false => EntryKind::Unknown,
     };
     (format.need(name) <= bytes.len()).then_some((name, ino, kind))
-}
-
-/// Finds the paths of candidates.
-pub(super) struct Paths<'a> {
-    volume: &'a Volume,
-    candidates: &'a [Candidate],
-    names: &'a Names,
-    /// Directories in use: their parents and names; `None` for one without a path to the root.
-    live: HashMap<Ino, Option<(Ino, Vec<u8>)>>,
-}
-
-impl<'a> Paths<'a> {
-    pub(super) fn new(
-        volume: &'a Volume,
-        candidates: &'a [Candidate],
-        names: &'a Names,
-    ) -> Paths<'a> {
-        Paths { volume, candidates, names, live: HashMap::new() }
-    }
-
-    /// The path of candidate `n`. If a directory on it has no name, the path begins with `#` and
-    /// the directory's number.
-    pub(super) fn of(&mut self, n: usize) -> Option<PathBuf> {
-        let name = self.names[n].as_ref()?;
-        let mut parts = vec![name.name.clone()];
-        let mut directory = name.directory;
-        while parts.len() < LEVELS_MAX {
-            let (ino, above) = match directory {
-                Directory::Live(Ino::ROOT) => {
-                    parts.push(Vec::new());
-                    break;
-                }
-                Directory::Live(ino) => {
-                    let above = self.name_in_use(ino);
-                    (ino, above.map(|(parent, name)| (Directory::Live(parent), name)))
-                }
-                Directory::Deleted(n) => {
-                    let name = self.names[n].as_ref();
-                    let above = name.map(|name| (name.directory, name.name.clone()));
-                    (self.candidates[n].ino(), above)
-                }
-            };
-            match above {
-                Some((parent, name)) => {
-                    parts.push(name);
-                    directory = parent;
-                }
-                None => {
-                    parts.push(format!("#{}", ino.get()).into_bytes());
-                    break;
-                }
-            }
-        }
-        parts.reverse();
-        Some(PathBuf::from(OsString::from_vec(parts.join(&b'/'))))
-    }
-
-    /// Parent and name of a directory in use.
-    fn name_in_use(&mut self, ino: Ino) -> Option<(Ino, Vec<u8>)> {
-        let volume = self.volume;
-        self.live.entry(ino).or_insert_with(|| find_name(volume, ino)).clone()
-    }
-}
-
-/// Finds the name of directory `ino` in its parent.
-fn find_name(volume: &Volume, ino: Ino) -> Option<(Ino, Vec<u8>)> {
-    let body: Body = volume.inodes().read(ino).ok()?;
-    let parent = volume.file(&body).dir().ok()?.lookup(b"..").ok()?.ino;
-    let above = volume.inodes().read(parent).ok()?;
-    let dir = volume.file(&above).dir().ok()?;
-    let mut position = crate::tree::dir::read::Position::default();
-    let mut name = None;
-    while name.is_none() {
-        let more = dir.next_batch(&mut position, |entry| match entry {
-            Ok(entry) if entry.ino == ino => name = Some(entry.name),
-            _ => {}
-        });
-        if !more.ok()? {
-            break;
-        }
-    }
-    name.map(|name| (parent, name))
 }

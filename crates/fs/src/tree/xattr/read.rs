@@ -133,7 +133,7 @@ impl XattrStore<'_> {
     }
 
     /// The value in inode `value`, checked against the entry that points to it.
-    fn inode_value(
+    pub(crate) fn inode_value(
         self,
         at: Site,
         value: Ino,

@@ -1,9 +1,13 @@
 //! Deleted files are found, with their names, attributes and content, after deletions by extant
 //! and by Linux.
 
+mod as_of;
+mod attributes;
+mod names;
+
 use crate::hostile::{damage, used_chunks};
-use extant::undelete::{DeletedFile, DeletedFiles, Options, State};
-use extant::{Filesystem, Metadata, NewFile, OpenOptions, XattrMode};
+use extant::undelete::{AsOf, Options, PastFile, PastFiles, State};
+use extant::{Filesystem, NewFile, OpenOptions, SetAttributes};
 use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
 use extant_testkit::loop_mount::LoopMount;
 use extant_testkit::rng::Rng;
@@ -40,7 +44,17 @@ fn tree(files: usize) -> Tree {
         .collect()
 }
 
-fn content_of(deleted: &DeletedFiles, file: &DeletedFile) -> Vec<u8> {
+fn find<'a>(files: &'a PastFiles, path: &str) -> &'a PastFile {
+    let has_it = |file: &&PastFile| file.paths().iter().any(|found| found == Path::new(path));
+    files.files().iter().find(has_it).unwrap_or_else(|| panic!("{path}: {:?}", files.files()))
+}
+
+fn set_mode(fs: &Filesystem, path: &str, mode: u16) {
+    let mode = SetAttributes { mode: Some(mode), ..Default::default() };
+    fs.open_file(path).unwrap().set_attributes(&mode).unwrap();
+}
+
+fn content_of(deleted: &PastFiles, file: &PastFile) -> Vec<u8> {
     let mut bytes = vec![0; file.metadata().len() as usize + 10];
     let len = deleted.read_at(file, &mut bytes, 0).unwrap();
     bytes.truncate(len);
@@ -66,39 +80,6 @@ fn found(image: &Path, tree: &Tree) -> usize {
     drop((deleted, fs));
     assert!(std::fs::read(image).unwrap() == before, "the search has written");
     count
-}
-
-#[test]
-fn attributes_are_those_of_the_file() {
-    extant_testkit::require!(E2fsprogs);
-    let scratch = Scratch::new();
-    let image = scratch.file("image");
-    mke2fs(&image, 16 << 20, "-t ext4", None).unwrap();
-    let fs = OpenOptions::new().write(true).open(&image).unwrap();
-    let new = NewFile { mode: 0o640, uid: 70_000, gid: 80_000, ..NewFile::default() };
-    let file = fs.create_file("/file", &new).unwrap();
-    fs.set_xattr("/file", "user.kept", b"value", XattrMode::Any).unwrap();
-    fs.symlink("some/target", "/link", &new).unwrap();
-    let before = file.metadata();
-    fs.sync().unwrap();
-    drop(file);
-    fs.remove_file("/file").unwrap();
-    fs.remove_file("/link").unwrap();
-    fs.close().unwrap();
-    let fs = Filesystem::open(&image).unwrap();
-    let deleted = fs.deleted_files(&Options::default(), &()).unwrap();
-    let found = |path: &str| {
-        let is_it = |file: &&DeletedFile| file.path() == Some(Path::new(path));
-        deleted.files().iter().find(is_it).unwrap_or_else(|| panic!("{path}"))
-    };
-    let file = found("/file");
-    let parts = |metadata: &Metadata| {
-        let owners = (metadata.uid(), metadata.gid(), metadata.permissions());
-        (owners, metadata.modified(), metadata.generation(), metadata.ino())
-    };
-    assert_eq!(parts(file.metadata()), parts(&before));
-    assert_eq!(file.xattrs(), [("user.kept".into(), b"value".to_vec())]);
-    assert_eq!(deleted.read_link(found("/link")).unwrap(), b"some/target");
 }
 
 fn write(fs: &Filesystem, tree: &Tree) {
@@ -225,7 +206,13 @@ fn blocks_in_use_by_others_are_not_shown() {
     };
     assert_eq!(free_blocks + reused_blocks, 6 << 10);
     assert!(!map_damaged && free_blocks > 0 && reused_blocks > 0);
+    let lost = old.lost_ranges();
+    assert_eq!(lost.iter().map(|(_, len)| len).sum::<u64>(), reused_blocks << 10);
+    assert!(lost.windows(2).all(|two| two[0].0 + two[0].1 < two[1].0), "{lost:?}");
     let content = content_of(&deleted, old);
+    for (at, len) in lost {
+        assert!(content[*at as usize..][..*len as usize].iter().all(|byte| *byte == 0));
+    }
     assert_eq!(content.iter().filter(|byte| **byte == 7).count() as u64, free_blocks << 10);
     assert!(content.iter().all(|byte| [0, 7].contains(byte)), "another file's bytes");
 }
@@ -259,6 +246,14 @@ fn damaged_volumes_are_searched_without_harm() {
                 let _ = deleted.read_link(file);
             }
             assert!(deleted.files().len() < 10_000, "{name}, seed {seed}");
+            let time = deleted.files().iter().find_map(PastFile::deleted_at).unwrap_or(u64::MAX);
+            let Ok(AsOf::Tree(tree)) = fs.files_as_of(time, &Options::default(), &()) else {
+                continue;
+            };
+            for file in tree.files().files() {
+                let _ = tree.files().read_at(file, &mut [0; 10_000], 0);
+            }
+            assert!(tree.files().files().len() < 10_000, "{name}, seed {seed}");
         }
     }
 }
