@@ -6,9 +6,10 @@
 //!   impl Space { fn search(…) … }             in space/group_search.rs ┴─► crates/fs Space: 2
 //! ```
 //!
-//! A type with more methods than [`LIMIT`] is several components in one, and the check fails.
+//! A type with more methods than [`LIMIT`] is several components in one, and the check fails. Types
+//! of one name that several files of a crate declare, as the verbs' `Args`, are counted one by one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most methods that a type may have.
 const LIMIT: usize = 80;
@@ -48,8 +49,28 @@ fn wrong(counts: &Counts) -> Vec<String> {
         .collect()
 }
 
-/// Adds the methods of a source file of `krate` to `counts`.
-pub fn count(krate: &str, text: &str, counts: &mut Counts) {
+/// Adds the methods in the source files of `krate`, each with its path, to `counts`.
+pub fn count(krate: &str, files: &[(&str, &str)], counts: &mut Counts) {
+    let (mut declared, mut repeated) = (BTreeSet::new(), BTreeSet::new());
+    for (_, text) in files {
+        let names = declared_types(text);
+        repeated.extend(names.intersection(&declared).copied());
+        declared.extend(names);
+    }
+    for (path, text) in files {
+        count_file(krate, path, text, &repeated, counts);
+    }
+}
+
+/// The types that a file declares.
+fn declared_types(text: &str) -> BTreeSet<&str> {
+    let tokens = without_tests(&tokens(text));
+    let pairs = tokens.windows(2).filter(|pair| matches!(pair[0], "struct" | "enum" | "union"));
+    pairs.map(|pair| pair[1]).collect()
+}
+
+/// Adds the methods of a file. The types with `repeated` names are those that it declares.
+fn count_file(krate: &str, path: &str, text: &str, repeated: &BTreeSet<&str>, counts: &mut Counts) {
     let tokens = without_tests(&tokens(text));
     let mut at = 0;
     while at < tokens.len() {
@@ -64,7 +85,11 @@ pub fn count(krate: &str, text: &str, counts: &mut Counts) {
         let end = end_of_braces(&tokens, body);
         if let Some(name) = type_of(header) {
             let methods = methods(&tokens[body..end]);
-            *counts.entry((krate.to_owned(), name.to_owned())).or_default() += methods;
+            let name = match repeated.contains(name) {
+                true => format!("{name} of {path}"),
+                false => name.to_owned(),
+            };
+            *counts.entry((krate.to_owned(), name)).or_default() += methods;
         }
         at = end;
     }
@@ -258,8 +283,12 @@ mod tests {
     use super::*;
 
     fn counted(text: &str) -> Vec<(String, usize)> {
+        counted_in(&[("a.rs", text)])
+    }
+
+    fn counted_in(files: &[(&str, &str)]) -> Vec<(String, usize)> {
         let mut counts = Counts::new();
-        count("c", text, &mut counts);
+        count("c", files, &mut counts);
         counts.into_iter().map(|((_, name), count)| (name, count)).collect()
     }
 
@@ -287,6 +316,15 @@ mod tests {
             #[cfg(test)] mod other { impl A { fn e() {} } }
         ";
         assert_eq!(counted(text), [("A".to_owned(), 2)]);
+    }
+
+    #[test]
+    fn types_of_one_name_are_counted_one_by_one() {
+        let a = "struct Args; impl Args { fn a() {} } struct One; impl One { fn b() {} }";
+        let b = "struct Args; impl Args { fn a() {} fn b() {} } impl One { fn c() {} }";
+        let name = |of: &str, count| (of.to_owned(), count);
+        let want = [name("Args of a.rs", 1), name("Args of b.rs", 2), name("One", 2)];
+        assert_eq!(counted_in(&[("a.rs", a), ("b.rs", b)]), want);
     }
 
     #[test]

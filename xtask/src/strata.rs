@@ -117,9 +117,9 @@ pub fn check(report: bool) -> Result<(), String> {
     let mut methods = methods::Counts::new();
     for krate in CRATES {
         let sources = sources(krate)?;
-        for source in &sources {
-            methods::count(krate.dir, &source.whole_text, &mut methods);
-        }
+        let texts: Vec<(&str, &str)> =
+            sources.iter().map(|source| (&*source.path, &*source.whole_text)).collect();
+        methods::count(krate.dir, &texts, &mut methods);
         let arrows = arrows(&sources);
         let up = arrows_up(&arrows, krate.strata);
         let cycles = cycles(&arrows);
