@@ -91,7 +91,8 @@ impl FileMut<'_> {
         let now = u32::try_from(self.volume.environment().now().sec).unwrap_or(u32::MAX);
         self.body.disk.links = 0;
         self.body.disk.size = 0;
-        self.body.disk.dtime = now.max(1);
+        // A smaller time, of a clock that is not set, would be the number of the next orphan.
+        self.body.disk.dtime = now.max(self.volume.geometry().inodes_count());
         (self.body.disk.uid, self.body.disk.gid) =
             (self.body.disk.uid & 0xFFFF, self.body.disk.gid & 0xFFFF);
         self.body.counted = match self.body.counted {

@@ -223,7 +223,8 @@ fn free(volume: &mut Volume, ino: u32, slot: &[u8]) -> Result<()> {
     // A small time would be the number of the next orphan.
     let time = word(&bytes, 0x14);
     if time <= volume.geometry.inodes_count() && (half(&bytes, 0) != 0 || time != 0) {
-        bytes[0x14..0x18].copy_from_slice(&volume.now.max(1).to_le_bytes());
+        let now = volume.now.max(volume.geometry.inodes_count());
+        bytes[0x14..0x18].copy_from_slice(&now.to_le_bytes());
     }
     if let Some(nr) = Ino::new(ino) {
         set_checksum(&mut bytes, nr, &volume.checksums);
