@@ -67,7 +67,8 @@ pub struct Stats {
     pub symlinks: u64,
     /// Devices, pipes and sockets.
     pub special: u64,
-    /// Inodes whose blocks are not in one run, except the resize inode.
+    /// Inodes whose blocks are not in one run, except the resize inode. Holes are no matter, and
+    /// blocks of pointers between the blocks of data.
     pub fragmented: u64,
     /// Names in all directories, without "." and "..".
     pub names: u64,

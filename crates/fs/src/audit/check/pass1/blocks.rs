@@ -33,8 +33,11 @@ pub(super) struct Blocks {
     pub(super) written_end: u32,
     /// The first mapped run.
     pub(super) first: Option<Run>,
-    /// How many runs do not start where the previous run ends.
+    /// How many runs do not start where the previous run ends, or after the blocks of pointers
+    /// that follow it. Holes are no matter.
     pub(super) fragments: u32,
+    /// The last blocks of pointers, if the map has such.
+    pointers: Option<[u64; POINTERS]>,
     /// A part was not walked, so counts are not compared.
     pub(super) partial: bool,
     /// Whether there is a hole before the last mapped block.
@@ -47,6 +50,9 @@ pub(super) struct Blocks {
     last_cluster: Option<(u64, u32)>,
 }
 
+/// How many blocks of pointers may lie between two runs: one of each level.
+const POINTERS: usize = 3;
+
 impl Blocks {
     pub(super) fn new(ino: Ino, role: Role, kind: Option<FileKind>) -> Blocks {
         Blocks {
@@ -58,6 +64,7 @@ impl Blocks {
             written_end: 0,
             first: None,
             fragments: 0,
+            pointers: None,
             partial: false,
             holes: false,
             has_nodes: false,
@@ -75,6 +82,25 @@ impl Blocks {
         dir_blocks: &'s mut Vec<DirBlock>,
     ) -> Taking<'s, 'u> {
         Taking { view, blocks: self, claims, dir_blocks }
+    }
+
+    /// The map consists of blocks of pointers, not of extents. They lie between the blocks that
+    /// they map, so a file is in one run with them.
+    pub(super) fn count_pointers(&mut self) {
+        self.pointers = Some([0; POINTERS]);
+    }
+
+    /// Whether a run at `physical` continues the previous one.
+    fn continues(&self, physical: u64) -> bool {
+        let between = self.last_physical_end..physical;
+        if between.end == between.start {
+            return true;
+        }
+        let Some(pointers) = &self.pointers else { return false };
+        let len = between.end.saturating_sub(between.start);
+        self.last_physical_end != 0
+            && (1..=POINTERS as u64).contains(&len)
+            && between.into_iter().all(|block| pointers.contains(&block))
     }
 
     /// Claims the block of the file's passive translator, which only volumes of the GNU Hurd have.
@@ -136,7 +162,7 @@ impl Sink for Taking<'_, '_> {
         if self.blocks.first.is_none() {
             self.blocks.first = Some(run);
         }
-        if run.physical != self.blocks.last_physical_end || run.logical != self.blocks.end {
+        if !self.blocks.continues(run.physical) {
             self.blocks.fragments += 1;
         }
         let end = run.logical.saturating_add(run.len);
@@ -188,6 +214,10 @@ impl Sink for Taking<'_, '_> {
     fn node(&mut self, block: u64, level: u32) -> bool {
         self.blocks.clusters += 1;
         self.blocks.has_nodes = true;
+        if let Some(pointers) = &mut self.blocks.pointers {
+            pointers.rotate_right(1);
+            pointers[0] = block;
+        }
         // Pointer blocks of the resize inode are the reserved descriptor blocks themselves.
         if self.blocks.role == Role::Resize && level == 1 {
             return true;

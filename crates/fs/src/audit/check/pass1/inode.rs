@@ -178,6 +178,9 @@ impl Scan<'_, '_> {
                 i_block: &inode.i_block,
                 seed: inode.seed(ino, &view.format),
             };
+            if !inode.has_extents() {
+                blocks.count_pointers();
+            }
             let mut buffers = std::mem::take(&mut self.buffers);
             let mut sink = blocks.sink(view, &mut self.claims, &mut self.out.dir_blocks);
             walk(view, &map, &mut buffers, &mut sink);
