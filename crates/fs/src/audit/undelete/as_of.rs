@@ -20,6 +20,7 @@ use super::files::{PastFile, PastFiles};
 use super::inodes::{self, has_name};
 use super::left::Since;
 use super::map::{self, Map, Run};
+use super::owner::Owner;
 use super::{Candidate, Options};
 use crate::api::filesystem::Filesystem;
 use crate::progress::Progress;
@@ -27,8 +28,6 @@ use crate::state::inode::Body;
 use extant_base::{BlockNr, Ino, Result, Site, Tid};
 use extant_journal::OldCommit;
 use extant_ondisk::dirent::{DirBlock, DirFormat, Dirent, EntryKind, name_is_legal};
-use extant_ondisk::features::Incompat;
-use extant_ondisk::htree::{Index, levels_max};
 use extant_ondisk::inode::Inode as DiskInode;
 use hashbrown::{HashMap, HashSet};
 use rangemap::RangeSet;
@@ -316,9 +315,10 @@ impl<'a> Walk<'a> {
         }
         let map = map::walk(evidence, &self.candidate(body.clone()))?;
         let mut is_complete = is_certain && !map.damaged;
-        let format = evidence.volume.file(body).dir_format();
+        let owner = Owner::of(evidence, body);
         let mut bytes = evidence.block_buffer();
-        for nr in map.runs.iter().flat_map(Run::blocks).map(BlockNr) {
+        let blocks = map.runs.iter().flat_map(|run| run.blocks().zip(run.in_file()));
+        for (nr, at) in blocks.map(|(nr, at)| (BlockNr(nr), at)) {
             if !evidence.spend() {
                 return Ok(false);
             }
@@ -326,7 +326,7 @@ impl<'a> Walk<'a> {
             let is_right = match source {
                 None => false,
                 Some(Source::Log) => true,
-                Some(Source::Home | Source::Later) => is_of(evidence, body, &format, &bytes),
+                Some(Source::Home | Source::Later) => owner.has(&bytes, at == 0),
             };
             if !is_right {
                 is_complete = false;
@@ -334,7 +334,7 @@ impl<'a> Walk<'a> {
             }
             let is_certain = is_certain && source != Some(Source::Later);
             is_complete &= is_certain;
-            for entry in entries(&bytes, format, nr, is_certain) {
+            for entry in entries(&bytes, owner.format, nr, is_certain) {
                 left.extend(self.entry(directory, entry)?);
             }
         }
@@ -345,21 +345,6 @@ impl<'a> Walk<'a> {
 /// Whether neither an inode nor its names changed since `seconds`: each sets the time of change.
 fn is_unchanged(body: &Body, seconds: u64) -> bool {
     u64::try_from(body.disk.ctime.sec).is_ok_and(|changed| changed < seconds)
-}
-
-/// Whether a block belongs to a directory: its checksum names it. Without checksums, whether it has
-/// the form of a directory's block.
-fn is_of(evidence: &Evidence<'_>, body: &Body, format: &DirFormat, bytes: &[u8]) -> bool {
-    let block = DirBlock::new(bytes, *format, Site::NOWHERE);
-    let Some(seed) = body.disk.seed(body.ino(), evidence.volume.inode_format()) else {
-        return block.trusted_entries().all(|entry| entry.is_ok());
-    };
-    let levels = levels_max(evidence.volume.has_incompat(Incompat::LARGEDIR));
-    let root = || Index::root(bytes, format, levels, Site::NOWHERE).map(|(_, index)| index);
-    let node = || Index::node(bytes, format, Site::NOWHERE);
-    let is_right =
-        |index: Result<Index<'_>>| index.is_ok_and(|index| index.verify_checksum(seed).is_ok());
-    block.verify_checksum(seed).is_ok() || is_right(root()) || is_right(node())
 }
 
 /// The names in a block of a directory.

@@ -10,6 +10,7 @@
 
 use super::evidence::Evidence;
 use super::map::{self, Run};
+use super::owner::Owner;
 use super::{Candidate, Options, fast_commits};
 use crate::parallel;
 use crate::progress::{Phase, Progress};
@@ -17,7 +18,6 @@ use crate::state::inode::Body;
 use crate::tree::dir::read::{Entry, Position};
 use extant_base::{BlockNr, GroupNr, Ino, Result, Tid};
 use extant_journal::OldCopy;
-use extant_ondisk::dirent::DirFormat;
 use extant_ondisk::inode::{self, Inode as DiskInode, InodeFlags};
 use hashbrown::HashSet;
 
@@ -36,7 +36,14 @@ pub(super) enum Directory {
 pub(super) struct DirBlocks {
     pub(super) directory: Directory,
     pub(super) run: Run,
-    pub(super) format: DirFormat,
+    pub(super) owner: Owner,
+}
+
+impl DirBlocks {
+    /// Whether this is the directory's first block.
+    pub(super) fn is_first(&self, block: BlockNr) -> bool {
+        self.run.logical == 0 && self.run.physical == block.0
+    }
 }
 
 /// What the inode tables have.
@@ -105,9 +112,9 @@ pub(super) fn find(
     for n in 0..found.candidates.len() {
         if found.candidates[n].body.is_dir() && !found.candidates[n].body.has_inline_data() {
             let map = map::walk(evidence, &found.candidates[n])?;
-            let format = evidence.volume.file(&found.candidates[n].body).dir_format();
+            let owner = Owner::of(evidence, &found.candidates[n].body);
             let directory = Directory::Deleted(n);
-            let blocks = map.runs.into_iter().map(|run| DirBlocks { directory, run, format });
+            let blocks = map.runs.into_iter().map(|run| DirBlocks { directory, run, owner });
             found.dir_blocks.extend(blocks);
         }
     }
@@ -299,13 +306,13 @@ fn live_directory(evidence: &Evidence<'_>, body: Body, found: &mut Found) {
     if !may_be || !body.is_dir() || body.has_inline_data() {
         return;
     }
-    let format = evidence.volume.file(&body).dir_format();
+    let owner = Owner::of(evidence, &body);
     let directory = Directory::Live(ino);
     let candidate = Candidate::new(body);
     if let Ok(map) = map::walk(evidence, &candidate) {
         let runs = map.runs.into_iter();
         let runs = runs.filter(|run| !evidence.copies_in(run).is_empty());
-        found.dir_blocks.extend(runs.map(|run| DirBlocks { directory, run, format }));
+        found.dir_blocks.extend(runs.map(|run| DirBlocks { directory, run, owner }));
     }
 }
 

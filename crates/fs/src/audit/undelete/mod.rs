@@ -33,6 +33,7 @@ mod inodes;
 mod left;
 mod map;
 mod names;
+mod owner;
 mod paths;
 mod xattrs;
 

@@ -85,10 +85,13 @@ impl Search<'_> {
         for copies in copies.chunk_by(|a, b| a.block == b.block) {
             let mut gone = TO_THE_END;
             for copy in copies {
-                if self.evidence.read_old(copy, &mut bytes)? {
-                    self.block(of, copy.block, &bytes, Version { tid: Some(copy.tid), gone });
-                    gone = 2 * u64::from(self.evidence.history.place(copy.tid));
+                if !self.evidence.read_old(copy, &mut bytes)? {
+                    continue;
                 }
+                if of.owner.has(&bytes, of.is_first(copy.block)) && self.had_number(of, copy.tid) {
+                    self.block(of, copy.block, &bytes, Version { tid: Some(copy.tid), gone });
+                }
+                gone = 2 * u64::from(self.evidence.history.place(copy.tid));
             }
         }
         Ok(())
@@ -97,18 +100,14 @@ impl Search<'_> {
     /// Examines the blocks of a deleted directory as they are now. A directory in use has names of
     /// deleted files only where the log has copies.
     fn now(&mut self, of: &DirBlocks) {
-        let Directory::Deleted(n) = of.directory else { return };
-        let body = &self.candidates[n].body;
-        let seed = body.disk.seed(body.ino(), self.evidence.volume.inode_format());
+        let Directory::Deleted(_) = of.directory else { return };
         let mut bytes = self.evidence.block_buffer();
         for nr in of.run.blocks().map(BlockNr) {
             if !self.evidence.spend() {
                 break;
             }
-            if self.evidence.read_now(nr, &mut bytes) {
-                let block = DirBlock::new(&bytes, of.format, Site::of_block(nr));
-                let is_proven = seed.is_some_and(|seed| block.verify_checksum(seed).is_ok());
-                let gone = if is_proven { TO_THE_END } else { 0 };
+            if self.evidence.read_now(nr, &mut bytes) && of.owner.has(&bytes, of.is_first(nr)) {
+                let gone = if of.owner.is_proven() { TO_THE_END } else { 0 };
                 self.block(of, nr, &bytes, Version { tid: None, gone });
             }
         }
@@ -150,7 +149,7 @@ impl Search<'_> {
 
     /// Examines a block of a directory.
     fn block(&mut self, of: &DirBlocks, nr: BlockNr, bytes: &[u8], version: Version) {
-        let block = DirBlock::new(bytes, of.format, Site::of_block(nr));
+        let block = DirBlock::new(bytes, of.owner.format, Site::of_block(nr));
         let mut entries = block.entries();
         let mut at = entries.offset();
         while let Some(entry) = entries.next() {
@@ -161,7 +160,7 @@ impl Search<'_> {
                 }
                 // The index of a directory lies in the space of its "..".
                 if !is_dotdot(entry) {
-                    let used = entry.ino.map_or(0, |_| of.format.need(entry.name));
+                    let used = entry.ino.map_or(0, |_| of.owner.format.need(entry.name));
                     self.slack(of, &bytes[at..end], used, version);
                 }
             }
@@ -176,10 +175,10 @@ impl Search<'_> {
         let version = Version { gone: version.tid.map_or(0, removed), ..version };
         let mut at = used;
         while let Some(left) = space.get(at..).filter(|left| !left.is_empty()) {
-            at += match removed_entry(left, &of.format) {
+            at += match removed_entry(left, &of.owner.format) {
                 Some((name, ino, kind)) if self.by_ino.contains_key(&ino) => {
                     self.name(of.directory, name, ino, kind, version);
-                    of.format.need(name)
+                    of.owner.format.need(name)
                 }
                 _ => 4,
             };
@@ -253,6 +252,16 @@ impl Search<'_> {
                 add(names, directory, change.name, until);
             }
         }
+    }
+
+    /// Whether it was this directory that had its number in transaction `tid`. A checksum proves
+    /// that by the generation.
+    fn had_number(&self, of: &DirBlocks, tid: Tid) -> bool {
+        let ino = match of.directory {
+            Directory::Live(ino) => ino,
+            Directory::Deleted(n) => self.candidates[n].ino(),
+        };
+        of.owner.is_proven() || self.directory_at(ino, tid) == Some(of.directory)
     }
 
     /// The directory that had this number in transaction `tid`.

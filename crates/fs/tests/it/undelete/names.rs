@@ -60,6 +60,33 @@ fn all_names_are_found_that_a_file_had_at_the_end() {
 }
 
 #[test]
+fn names_stay_those_of_the_directory_whose_block_another_one_has_now() {
+    extant_testkit::require!(E2fsprogs);
+    for kind in ["-t ext4 -b 1024", "-t ext3 -b 1024"] {
+        let scratch = Scratch::new();
+        let image = scratch.file("image");
+        mke2fs(&image, 8 << 20, kind, None).unwrap();
+        let fs = OpenOptions::new().write(true).open(&image).unwrap();
+        for dir in ["/old", "/old/a", "/old/b"] {
+            fs.create_dir(dir, &NewFile::directory()).unwrap();
+            fs.write(format!("{dir}/file"), dir).unwrap();
+        }
+        fs.sync().unwrap();
+        fs.remove_dir_all("/old").unwrap();
+        fs.sync().unwrap();
+        for n in 0..200 {
+            fs.create_dir(format!("/new {n}"), &NewFile::directory()).unwrap();
+        }
+        fs.close().unwrap();
+        let deleted = deleted(&image);
+        for dir in ["/old", "/old/a", "/old/b"] {
+            find(&deleted, dir);
+            find(&deleted, &format!("{dir}/file"));
+        }
+    }
+}
+
+#[test]
 fn fast_commits_have_names_of_files_that_lived_between_two_commits() {
     extant_testkit::require!(E2fsprogs);
     let scratch = Scratch::new();
