@@ -155,44 +155,42 @@ struct Words {
     paths: Vec<OsString>,
 }
 
-impl Args {
-    /// Sorts the words. Options after the first word are among them, because a removed flag looks
-    /// like an option.
-    fn sort(&mut self) -> Result<Words, Failure> {
-        let (mut flags, mut others) = (Vec::new(), Vec::new());
-        let mut words = std::mem::take(&mut self.words).into_iter();
-        while let Some(word) = words.next() {
-            let mut number = |name: &str| {
-                let text = words.next().map(|value| value.to_string_lossy().into_owned());
-                let text = text.unwrap_or_default();
-                let wrong = |_| Failure::usage(format_args!("{name} {text}: not a number"));
-                text.parse::<u32>().map(Some).map_err(wrong)
-            };
-            match word.to_str() {
-                Some("-R" | "--recursive") => self.recursive = true,
-                Some("--in-steps") => self.steps.in_steps = true,
-                Some(name @ ("-p" | "--project")) => self.project = number(name)?,
-                Some(name @ ("-v" | "--generation")) => self.generation = number(name)?,
-                Some(name) if name.starts_with("--") => {
-                    return Err(Failure::usage(format_args!("{name}: not an option")));
-                }
-                _ if matches!(word.as_bytes().first(), Some(b'+' | b'-' | b'=')) => {
-                    flags.push(word);
-                }
-                _ => others.push(word),
+/// Sorts the words. Options after the first word are among them, because a removed flag looks
+/// like an option.
+fn sort(args: &mut Args) -> Result<Words, Failure> {
+    let (mut flags, mut others) = (Vec::new(), Vec::new());
+    let mut words = std::mem::take(&mut args.words).into_iter();
+    while let Some(word) = words.next() {
+        let mut number = |name: &str| {
+            let text = words.next().map(|value| value.to_string_lossy().into_owned());
+            let text = text.unwrap_or_default();
+            let wrong = |_| Failure::usage(format_args!("{name} {text}: not a number"));
+            text.parse::<u32>().map(Some).map_err(wrong)
+        };
+        match word.to_str() {
+            Some("-R" | "--recursive") => args.recursive = true,
+            Some("--in-steps") => args.steps.in_steps = true,
+            Some(name @ ("-p" | "--project")) => args.project = number(name)?,
+            Some(name @ ("-v" | "--generation")) => args.generation = number(name)?,
+            Some(name) if name.starts_with("--") => {
+                return Err(Failure::usage(format_args!("{name}: not an option")));
             }
+            _ if matches!(word.as_bytes().first(), Some(b'+' | b'-' | b'=')) => {
+                flags.push(word);
+            }
+            _ => others.push(word),
         }
-        if others.len() < 2 {
-            return Err(Failure::usage("name an image and at least one file in it"));
-        }
-        let image = others.remove(0);
-        Ok(Words { image, flags, paths: others })
     }
+    if others.len() < 2 {
+        return Err(Failure::usage("name an image and at least one file in it"));
+    }
+    let image = others.remove(0);
+    Ok(Words { image, flags, paths: others })
 }
 
 impl Args {
     pub(crate) fn run(mut self) -> Result<u8, Failure> {
-        let words = self.sort()?;
+        let words = sort(&mut self)?;
         let flags: Vec<&[u8]> = words.flags.iter().map(|word| word.as_bytes()).collect();
         let flags = FlagChange::parse(&flags)?;
         if flags.is_none() && self.project.is_none() && self.generation.is_none() {

@@ -20,6 +20,7 @@ pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod mv;
 pub(crate) mod put;
+pub(crate) mod quota;
 pub(crate) mod rebuild;
 pub(crate) mod repair;
 pub(crate) mod replay;

@@ -776,3 +776,37 @@ fn chattr_changes_flags_and_projects_as_linux_does() {
     assert_eq!(content(at, "a.img"), before, "a change that fails changes nothing");
     assert_clean(&at.join("a.img"));
 }
+
+#[test]
+fn quota_shows_usage_and_sets_limits_that_linux_tools_see() {
+    let dir = built();
+    let at = dir.path();
+    let why = fail(at, 1, &["quota", "a.img"]);
+    assert!(why.ends_with("extant tune -O quota,project adds it"), "{why}");
+    succeed(at, &["tune", "-q", "-O", "project,quota", "a.img"]);
+    succeed(at, &["chattr", "-R", "a.img", "-p", "9", "/etc"]);
+    let shown = succeed(at, &["quota", "a.img"]);
+    assert!(shown.contains("user 7: ") && shown.contains("project 9: "), "{shown}");
+    let set = ["quota", "a.img", "-p", "9", "--space", "1M:2M", "--inodes", "100"];
+    succeed(at, &set);
+    succeed(at, &["quota", "a.img", "--user", "12345", "--space", "4096"]);
+    assert_clean(&at.join("a.img"));
+    let line = succeed(at, &["quota", "--json", "a.img", "-p", "9"]);
+    let record: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let limits = ["bytes_soft", "bytes_hard", "inodes_soft", "inodes_hard"];
+    assert_eq!(limits.map(|name| record[name].as_u64().unwrap()), [1 << 20, 2 << 20, 0, 100]);
+    assert!(record["inodes"].as_u64().unwrap() > 1, "{line}");
+    let listed = std::process::Command::new("debugfs")
+        .args(["-R", "get_quota project 9", "a.img"])
+        .current_dir(at)
+        .output()
+        .unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    // In KiB.
+    assert!(listed.contains(" 1024 ") && listed.contains(" 2048 "), "{listed}");
+    // An id without usage and limits needs no entry.
+    succeed(at, &["quota", "a.img", "--user", "12345", "--space", "0"]);
+    assert_eq!(succeed(at, &["quota", "a.img", "--user", "12345"]), "");
+    fail(at, 2, &["quota", "a.img", "--space", "1G"]);
+    assert_clean(&at.join("a.img"));
+}

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-const VERBS: [&str; 32] = [
+const VERBS: [&str; 33] = [
     "mkfs",
     "build",
     "ls",
@@ -23,6 +23,7 @@ const VERBS: [&str; 32] = [
     "apply-tar",
     "resize",
     "tune",
+    "quota",
     "info",
     "report",
     "check",

@@ -9,6 +9,7 @@ pub(crate) mod file;
 pub(crate) mod filesystem;
 pub(crate) mod inode_hold;
 pub(crate) mod node;
+pub(crate) mod quotas;
 pub(crate) mod read_dir;
 pub(crate) mod sync_way;
 mod tree;

@@ -2,8 +2,8 @@
 //! writer is killed, the quota files match a count of all inodes.
 
 use extant::{
-    Error, FallocateMode, FileKind, Filesystem, InodeFlags, NewFile, OpenOptions, SetAttributes,
-    XattrMode,
+    Error, FallocateMode, FileKind, Filesystem, InodeFlags, NewFile, OpenOptions, QuotaKind,
+    QuotaLimits, SetAttributes, XattrMode,
 };
 use extant_testkit::command::run;
 use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
@@ -139,6 +139,43 @@ fn limits_hold_only_where_they_are_enforced() {
     fs.open_file("f").unwrap().write_all_at(&[4; 200_000], 0).unwrap();
     fs.close().unwrap();
     e2fsck(&path, None).expect_clean().unwrap();
+}
+
+#[test]
+fn limits_that_are_set_bind_at_once_and_are_listed() {
+    extant_testkit::require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let path = volume(&scratch, "-b 1024 -O quota");
+    let fs = OpenOptions::new().write(true).enforce_quota(true).open(&path).unwrap();
+    let limits = QuotaLimits { bytes_hard: 65_000, inodes_hard: 2, ..QuotaLimits::default() };
+    fs.set_quota_limits(QuotaKind::User, 77, &limits).unwrap();
+    let new = NewFile { uid: 77, ..NewFile::default() };
+    let file = fs.create_file("f", &new).unwrap().open().unwrap();
+    file.write_all_at(&[1; 50_000], 0).unwrap();
+    let more = file.write_all_at(&[2; 20_000], 50_000).and_then(|()| file.sync_all());
+    assert!(matches!(more, Err(Error::QuotaExceeded)), "{more:?}");
+    fs.create_file("g", &new).unwrap();
+    assert!(matches!(fs.create_file("h", &new), Err(Error::QuotaExceeded)));
+    fs.set_quota_limits(QuotaKind::User, 77, &QuotaLimits::default()).unwrap();
+    fs.create_file("h", &new).unwrap();
+    let soft = QuotaLimits { bytes_soft: 1024, inodes_soft: 1000, ..QuotaLimits::default() };
+    fs.set_quota_limits(QuotaKind::User, 77, &soft).unwrap();
+    fs.set_quota_limits(QuotaKind::Group, 88, &soft).unwrap();
+    let project = fs.set_quota_limits(QuotaKind::Project, 1, &soft);
+    assert!(matches!(project, Err(Error::NotSupported(_))), "{project:?}");
+    assert_eq!(fs.quota(QuotaKind::Project).unwrap(), None);
+    drop(file);
+    fs.close().unwrap();
+    e2fsck(&path, None).expect_clean().unwrap();
+    let fs = Filesystem::open(&path).unwrap();
+    let users = fs.quota(QuotaKind::User).unwrap().unwrap();
+    let user = users.iter().find(|usage| usage.id == 77).unwrap();
+    assert_eq!((user.inodes, user.limits), (3, soft));
+    assert!(user.bytes >= 50_000 && users.windows(2).all(|two| two[0].id < two[1].id));
+    let groups = fs.quota(QuotaKind::Group).unwrap().unwrap();
+    assert!(groups.iter().any(|usage| usage.id == 88 && usage.limits == soft));
+    let refused = fs.set_quota_limits(QuotaKind::User, 77, &soft);
+    assert!(matches!(refused, Err(Error::ReadOnly)), "{refused:?}");
 }
 
 /// One long change, like a copy of a tree, until something fails: names, content, owners,

@@ -9,14 +9,18 @@
 //! ```
 
 use crate::state::quota::ledger::{Delta, Ledger};
-use crate::state::quota::limits::Wanted;
+use crate::state::quota::limits::{QuotaLimits, Wanted};
 use crate::state::quota::{QuotaHost, quota_inodes};
 use extant_base::narrow::len_u32;
-use extant_base::{Ino, Result};
+use extant_base::{Error, Ino, Result};
 use extant_journal::Handle;
 use extant_ondisk::inode::{Inode as DiskInode, InodeFormat};
-use extant_ondisk::quota::QuotaKind;
+use extant_ondisk::quota::{QuotaEntry, QuotaKind};
 use extant_ondisk::superblock::Superblock;
+
+/// The error of limits that no file can store.
+pub(crate) const NO_QUOTA_FILE: Error =
+    Error::NotSupported("limits on a volume without such a quota file: tune -O quota adds it");
 
 /// The quota policy of an open volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,6 +175,31 @@ impl Quota {
     ) -> Result<()> {
         let mut ledgers = self.ledgers.iter();
         ledgers.try_for_each(|(kind, ledger)| ledger.check(host, holding.id(*kind), wanted))
+    }
+
+    /// All entries of a kind, by id; `None` if the volume has no such quota file.
+    pub(crate) fn entries(
+        &self,
+        host: &dyn QuotaHost,
+        kind: QuotaKind,
+    ) -> Result<Option<Vec<QuotaEntry>>> {
+        let ledger = self.ledgers.iter().find(|(of, _)| *of == kind);
+        ledger.map(|(_, ledger)| ledger.entries(host)).transpose()
+    }
+
+    /// Replaces the limits of one id. The caller holds no handle.
+    ///
+    /// Errors: `NotSupported` if the volume has no such quota file; those of the file.
+    pub(crate) fn set_limits(
+        &self,
+        host: &dyn QuotaHost,
+        kind: QuotaKind,
+        id: u32,
+        limits: &QuotaLimits,
+    ) -> Result<()> {
+        let ledger = self.ledgers.iter().find(|(of, _)| *of == kind);
+        let (_, ledger) = ledger.ok_or(NO_QUOTA_FILE)?;
+        ledger.set_limits(host, id, limits)
     }
 
     /// Removes idle entries. The caller holds no handle.

@@ -10,11 +10,11 @@
 //! only with the tree held exclusively. A thread that changes an entry holds the tree shared.
 
 use crate::state::inode::Body;
-use crate::state::quota::limits::{self, Wanted};
+use crate::state::quota::limits::{self, QuotaLimits, Wanted};
 use crate::state::quota::{QuotaFile, QuotaHost, QuotaPolicy};
 use extant_base::lock::{Mutex, Rank, RwLock};
 use extant_base::{BlockNr, Error, Ino, Result, Site, What};
-use extant_journal::{Credits, Handle};
+use extant_journal::{Credits, Handle, Ineligible};
 use extant_ondisk::quota::{ENTRY_LEN, QuotaEntry, QuotaInfo, QuotaKind};
 use hashbrown::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -127,6 +127,52 @@ impl Ledger {
             Ok(_) => Ok(()),
             Err(error) => self.stop_on_error(host, Err(error)),
         }
+    }
+
+    /// All entries, by id.
+    ///
+    /// Errors: `QuotaFile`, those of the map, `Device`. Locks: takes `Quota`.
+    pub(super) fn entries(&self, host: &dyn QuotaHost) -> Result<Vec<QuotaEntry>> {
+        let _unchanged = self.tree.write();
+        let mut body = host.read_inode(self.ino)?;
+        let mut file = self.file(host, &mut body, None);
+        let mut all = Vec::new();
+        file.info(self.kind)?.for_each(&mut file, |entry| {
+            all.push(entry);
+            Ok(())
+        })?;
+        all.sort_unstable_by_key(|entry| entry.id);
+        Ok(all)
+    }
+
+    /// Replaces the limits of `id`. A grace period starts or ends with them. The caller holds no
+    /// handle.
+    ///
+    /// Errors: `QuotaFile` if the file is damaged and no longer used; `NoSpace`, `Device`,
+    /// `Aborted`.
+    pub(super) fn set_limits(
+        &self,
+        host: &dyn QuotaHost,
+        id: u32,
+        limits: &QuotaLimits,
+    ) -> Result<()> {
+        let context = host.context();
+        self.prepare(host, id)?;
+        if self.off.load(Ordering::Relaxed) {
+            return Err(self.wrong());
+        }
+        let handle = context.journal().start(Credits::blocks(INSERT_CREDITS))?;
+        // Fast commits do not record quota files.
+        context.require_full_commit(&handle, Ineligible::Superblock);
+        let now = context.environment().now().sec;
+        let set = self.with_place(host, Some(&handle), id, |tree, place| {
+            self.edit(host, &handle, place, id, &mut |entry| {
+                limits.apply(entry);
+                limits::update_grace(entry, &tree.info, now);
+            })
+        });
+        handle.stop()?;
+        set.map(|_| ())
     }
 
     /// Removes idle entries. The caller holds no handle.
@@ -257,28 +303,40 @@ impl Ledger {
         id: u32,
         delta: Delta,
     ) -> Result<()> {
+        let mut exact = true;
+        self.edit(host, handle, place, id, &mut |entry| {
+            exact = delta.apply(entry);
+            if self.policy == QuotaPolicy::Enforce {
+                limits::update_grace(entry, &tree.info, host.context().environment().now().sec);
+            }
+        })?;
+        if !exact {
+            host.context().note_error(&Site::of_ino(self.ino).corrupt(What::QuotaUsage));
+        }
+        Ok(())
+    }
+
+    /// Changes the entry of `id`, which is at `place`.
+    fn edit(
+        &self,
+        host: &dyn QuotaHost,
+        handle: &Handle<'_>,
+        place: Place,
+        id: u32,
+        change: &mut dyn FnMut(&mut QuotaEntry),
+    ) -> Result<()> {
         let block = host.context().journal().cache().get(place.block)?;
         let block = block.write(handle)?;
-        let (entry, exact) = {
+        let entry = {
             let mut bytes = block.bytes_mut();
             let raw = bytes.get_mut(place.at..).and_then(|rest| rest.first_chunk_mut());
             let raw: &mut [u8; ENTRY_LEN] = raw.ok_or_else(|| self.wrong())?;
             let entry = QuotaEntry::from_bytes(raw).filter(|entry| entry.id == id);
             let mut entry = entry.ok_or_else(|| self.wrong())?;
-            let exact = delta.apply(&mut entry);
-            if self.policy == QuotaPolicy::Enforce {
-                limits::update_grace(
-                    &mut entry,
-                    &tree.info,
-                    host.context().environment().now().sec,
-                );
-            }
+            change(&mut entry);
             *raw = entry.to_bytes();
-            (entry, exact)
+            entry
         };
-        if !exact {
-            host.context().note_error(&Site::of_ino(self.ino).corrupt(What::QuotaUsage));
-        }
         if entry.is_idle() && id != 0 {
             let mut idle = self.idle.lock();
             if idle.len() < IDLE_MAX {

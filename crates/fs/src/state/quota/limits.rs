@@ -11,6 +11,38 @@
 
 use extant_ondisk::quota::{QuotaEntry, QuotaInfo};
 
+/// How much a user, group or project may use. 0 is no limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuotaLimits {
+    /// Bytes that may be used for the grace period only; a multiple of 1024, or rounded up to one.
+    pub bytes_soft: u64,
+    /// Bytes that may be used at most; as `bytes_soft`.
+    pub bytes_hard: u64,
+    /// Inodes that may be used for the grace period only.
+    pub inodes_soft: u64,
+    /// Inodes that may be used at most.
+    pub inodes_hard: u64,
+}
+
+impl QuotaLimits {
+    /// The limits of an entry.
+    pub(crate) fn of(entry: &QuotaEntry) -> QuotaLimits {
+        QuotaLimits {
+            bytes_soft: entry.space_soft_kib.saturating_mul(1024),
+            bytes_hard: entry.space_hard_kib.saturating_mul(1024),
+            inodes_soft: entry.inodes_soft,
+            inodes_hard: entry.inodes_hard,
+        }
+    }
+
+    pub(super) fn apply(&self, entry: &mut QuotaEntry) {
+        entry.space_soft_kib = self.bytes_soft.div_ceil(1024);
+        entry.space_hard_kib = self.bytes_hard.div_ceil(1024);
+        entry.inodes_soft = self.inodes_soft;
+        entry.inodes_hard = self.inodes_hard;
+    }
+}
+
 /// The additional usage of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {

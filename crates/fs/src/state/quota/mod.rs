@@ -20,7 +20,7 @@ mod file;
 mod ledger;
 pub(crate) mod limits;
 
-pub(crate) use account::{Holding, Quota, QuotaPolicy};
+pub(crate) use account::{Holding, NO_QUOTA_FILE, Quota, QuotaPolicy};
 pub(crate) use file::QuotaFile;
 
 use crate::context::Context;
