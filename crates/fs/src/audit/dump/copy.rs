@@ -55,10 +55,6 @@ impl<'c, 'v> Copy<'c, 'v> {
         Copy { view, output, scrambler, report, buffer, primary: None }
     }
 
-    pub(super) fn view(&self) -> &'c View<'v> {
-        self.view
-    }
-
     fn primary_block(&self) -> u64 {
         SUPERBLOCK_OFFSET / self.view.block_bytes() as u64
     }

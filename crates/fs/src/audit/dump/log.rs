@@ -15,7 +15,7 @@ use crate::audit::check::pass1::own;
 use crate::audit::check::scatter::read_run;
 use crate::audit::check::view::View;
 use extant_base::narrow::len_u32;
-use extant_base::{BlockNr, Ino, Site};
+use extant_base::{BlockNr, Ino, Site, Tid};
 use extant_journal::{Log, LogMap, LogRun};
 use extant_ondisk::fast_commit::Records;
 use extant_ondisk::jbd2::Header;
@@ -34,6 +34,8 @@ pub(super) struct LogBlocks {
     pub(super) pieces: Vec<Piece>,
     /// Blocks that are not zero and not kept.
     pub(super) left_out: u64,
+    /// One of those is a copy that a replay needs.
+    pub(super) lacks_needed: bool,
 }
 
 /// The blocks of the internal log that are kept. With `only_superblock`, only the first. A block is
@@ -43,7 +45,7 @@ pub(super) fn find(
     only_superblock: bool,
     is_metadata: &dyn Fn(BlockNr) -> bool,
 ) -> LogBlocks {
-    let mut found = LogBlocks { pieces: Vec::new(), left_out: 0 };
+    let mut found = LogBlocks { pieces: Vec::new(), left_out: 0, lacks_needed: false };
     if !view.sb.has_journal() {
         return found;
     }
@@ -74,7 +76,10 @@ pub(super) fn find(
                         len: 1,
                         kind: Kind::Log,
                     }),
-                    false => found.left_out += u64::from(block.iter().any(|byte| *byte != 0)),
+                    false => {
+                        found.left_out += u64::from(block.iter().any(|byte| *byte != 0));
+                        found.lacks_needed |= places.is_needed(logical);
+                    }
                 }
             }
             at += count;
@@ -86,8 +91,9 @@ pub(super) fn find(
 /// What the blocks of a log are.
 #[derive(Default)]
 struct Places {
-    /// The home of each copy, by its place in the log.
-    homes: HashMap<u32, BlockNr>,
+    /// The newest copy at each place in the log: its home, its transaction, and whether a replay
+    /// needs it.
+    homes: HashMap<u32, (BlockNr, Tid, bool)>,
     fast_commits: Range<u32>,
 }
 
@@ -108,8 +114,21 @@ impl Places {
             .and_then(|map| Log::open(Arc::clone(&view.device), map));
         let Ok(log) = opened else { return none };
         let Ok(history) = log.history() else { return none };
-        let homes = history.copies().iter().map(|copy| (copy.place(), copy.block)).collect();
+        let superblock = log.superblock();
+        let is_needed = |tid| superblock.start.is_some() && !superblock.sequence.is_after(tid);
+        let mut homes: HashMap<u32, (BlockNr, Tid, bool)> = HashMap::new();
+        for copy in history.copies() {
+            let one = (copy.block, copy.tid, is_needed(copy.tid));
+            let newest = homes.entry(copy.place()).or_insert(one);
+            if copy.tid.is_after(newest.1) {
+                *newest = one;
+            }
+        }
         Places { homes, fast_commits: log.superblock().fast_commit_area() }
+    }
+
+    fn is_needed(&self, logical: u32) -> bool {
+        self.homes.get(&logical).is_some_and(|(.., is_needed)| *is_needed)
     }
 
     fn is_kept(
@@ -130,6 +149,6 @@ impl Places {
                 record.is_ok()
             }) && count > 0;
         }
-        self.homes.get(&logical).is_some_and(|home| is_metadata(*home))
+        self.homes.get(&logical).is_some_and(|(home, ..)| is_metadata(*home))
     }
 }

@@ -14,7 +14,8 @@
 //! - A block that does not have the form of what it should hold is not copied: a damaged map may
 //!   lead to content that was deleted.
 //! - If names are scrambled, or if inodes hold content, the log is left out except for its
-//!   superblock, and the copy shows the volume after recovery: the log has all of that, too.
+//!   superblock, and the copy shows the volume after recovery: the log has all of that, too. So it
+//!   does if a replay needs a copy that may be content.
 
 mod copy;
 mod form;
@@ -150,54 +151,88 @@ pub fn dump_device(
         false => LogPart::Metadata,
     };
     let is_recovered = log == LogPart::Superblock && after.is_some();
-    let (device, after) = match (log, after) {
-        (LogPart::Superblock, Some(after)) => (after, None),
-        (_, after) => (device, after),
+    let state = match (log, after) {
+        (LogPart::Superblock, Some(after)) => State { device: after, after: None, log },
+        (_, after) => State { device, after, log },
     };
-    let open = |device: &Arc<dyn BlockDevice>| {
+    let job = Job { check: &check, findings: &findings, options, progress };
+    let report = match job.run(&state, output, size)? {
+        Some(report) => Report { recovered: is_recovered, ..report },
+        // A replay needs blocks that may be content: the copy is that of the volume after it.
+        None => {
+            let device = state.after.unwrap_or(state.device);
+            let state = State { device, after: None, log: LogPart::Superblock };
+            let report = job.run(&state, output, size)?;
+            Report { recovered: true, ..report.unwrap_or_default() }
+        }
+    };
+    Ok(report)
+}
+
+/// The volume as it is copied.
+struct State {
+    device: Arc<dyn BlockDevice>,
+    /// The same after recovery, if the copy has the log.
+    after: Option<Arc<dyn BlockDevice>>,
+    log: LogPart,
+}
+
+/// What does not depend on the state.
+struct Job<'j> {
+    check: &'j check::Options,
+    findings: &'j Findings,
+    options: &'j Options,
+    progress: &'j dyn Progress,
+}
+
+impl<'j> Job<'j> {
+    fn open(&self, device: &Arc<dyn BlockDevice>) -> Result<View<'j>> {
         let sb = superblock(&**device)?;
-        let view = View::new(Arc::clone(device), sb, &findings, &check, progress, false);
+        let device = Arc::clone(device);
+        let view = View::new(device, sb, self.findings, self.check, self.progress, false);
         let mut view = view.ok_or(Site::NOWHERE.corrupt(What::ResourceLimit))?;
         view.backups = false;
         pass0::run(&mut view);
-        Ok::<_, extant_base::Error>(view)
-    };
-    let view = open(&device)?;
-    let metadata = scan::find(&view);
-    let later = match &after {
-        Some(after) => Some(scan::find(&open(after)?)),
-        None => None,
-    };
-    let scrambler = options.scramble.map(|seed| Scrambler::new(&view, seed));
-    let mut copy = Copy::new(&view, output, size, scrambler.as_ref());
-    progress.begin(Phase::Dump, metadata.pieces.iter().map(|piece| piece.len).sum());
-    all(&mut copy, &metadata, later.as_ref(), log)?;
-    let report = copy.finish()?;
-    Ok(Report { recovered: is_recovered, ..report })
+        Ok(view)
+    }
+
+    /// Copies a state. `None`, and nothing is written, if the log would lack what a replay needs.
+    fn run(&self, state: &State, output: &dyn BlockDevice, size: u64) -> Result<Option<Report>> {
+        let view = self.open(&state.device)?;
+        let metadata = scan::find(&view);
+        let later = match &state.after {
+            Some(after) => Some(scan::find(&self.open(after)?)),
+            None => None,
+        };
+        let later = later.as_ref();
+        let is_metadata = |block: BlockNr| {
+            let in_later = later.is_some_and(|later| later.claimed.holds(block.0));
+            let is_content = metadata.is_content(later, block.0);
+            (metadata.claimed.holds(block.0) || in_later) && !is_content
+        };
+        let log = log::find(&view, state.log == LogPart::Superblock, &is_metadata);
+        if log.lacks_needed && state.after.is_some() {
+            return Ok(None);
+        }
+        let scrambler = self.options.scramble.map(|seed| Scrambler::new(&view, seed));
+        let mut copy = Copy::new(&view, output, size, scrambler.as_ref());
+        let total = metadata.pieces.iter().map(|piece| piece.len).sum();
+        self.progress.begin(Phase::Dump, total);
+        all(&mut copy, &metadata, later)?;
+        copy.log(&log)?;
+        copy.finish().map(Some)
+    }
 }
 
-fn all(
-    copy: &mut Copy<'_, '_>,
-    metadata: &Metadata,
-    later: Option<&Metadata>,
-    part: LogPart,
-) -> Result<()> {
-    let is_content = |block: u64| {
-        metadata.files.holds(block) || later.is_some_and(|later| later.files.holds(block))
-    };
+/// Copies everything but the log.
+fn all(copy: &mut Copy<'_, '_>, metadata: &Metadata, later: Option<&Metadata>) -> Result<()> {
     let is_old = |block: u64| later.is_some_and(|later| !later.claimed.holds(block));
     let when = |kind: Kind, block: u64| match kind {
         Kind::Fixed | Kind::Table(_) => Condition::Always,
         _ if is_old(block) => Condition::Never,
-        _ if is_content(block) => Condition::Proof,
+        _ if metadata.is_content(later, block) => Condition::Proof,
         _ => Condition::Form,
     };
     copy.pieces(&metadata.pieces, &when)?;
-    copy.directories(metadata, &when)?;
-    let is_metadata = |block: BlockNr| {
-        let in_later = later.is_some_and(|later| later.claimed.holds(block.0));
-        (metadata.claimed.holds(block.0) || in_later) && !is_content(block.0)
-    };
-    let log = log::find(copy.view(), part == LogPart::Superblock, &is_metadata);
-    copy.log(&log)
+    copy.directories(metadata, &when)
 }

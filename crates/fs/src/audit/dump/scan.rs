@@ -82,6 +82,13 @@ pub(super) struct Metadata {
     pub(super) files: Usage,
 }
 
+impl Metadata {
+    /// Whether a file has the block as content, here or in the state after recovery.
+    pub(super) fn is_content(&self, later: Option<&Metadata>, block: u64) -> bool {
+        self.files.holds(block) || later.is_some_and(|later| later.files.holds(block))
+    }
+}
+
 #[derive(Default)]
 struct Found {
     pieces: Vec<Piece>,
