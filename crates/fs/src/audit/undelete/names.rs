@@ -206,7 +206,11 @@ impl Search<'_> {
                 (Some(tid), Some(gone)) => gone.is_after(tid),
                 _ => true,
             };
-            if is_kind && in_time {
+            // A name from before the inode was made is that of an earlier one with its number.
+            let committed = version.tid.and_then(|tid| self.evidence.history.committed_at(tid));
+            let made = candidate.body.disk.crtime.and_then(|made| u64::try_from(made.sec).ok());
+            let is_older = committed.zip(made).is_some_and(|(committed, made)| committed < made);
+            if is_kind && in_time && !is_older {
                 add(&mut self.names[*n], directory, name, until);
             }
         }
