@@ -197,6 +197,14 @@ impl Search<'_> {
         let Some(candidates) = self.by_ino.get(&ino) else { return };
         let seen = version.tid.map_or(0, |tid| self.evidence.history.place(tid));
         let until = Until { gone: version.gone, seen, order: 0 };
+        // The directory had the name no later than the version was committed, or than it was
+        // deleted itself: a block that stays at home has no transaction.
+        let committed = version.tid.and_then(|tid| self.evidence.history.committed_at(tid));
+        let deleted = match directory {
+            Directory::Deleted(n) => self.candidates[n].deleted_at,
+            Directory::Live(_) => None,
+        };
+        let last_time = committed.into_iter().chain(deleted).min();
         for n in candidates {
             let candidate = &self.candidates[*n];
             let is_kind = kind == EntryKind::Unknown
@@ -207,9 +215,8 @@ impl Search<'_> {
                 _ => true,
             };
             // A name from before the inode was made is that of an earlier one with its number.
-            let committed = version.tid.and_then(|tid| self.evidence.history.committed_at(tid));
             let made = candidate.body.disk.crtime.and_then(|made| u64::try_from(made.sec).ok());
-            let is_older = committed.zip(made).is_some_and(|(committed, made)| committed < made);
+            let is_older = last_time.zip(made).is_some_and(|(last, made)| last < made);
             if is_kind && in_time && !is_older {
                 add(&mut self.names[*n], directory, name, until);
             }

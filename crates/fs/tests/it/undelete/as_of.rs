@@ -18,10 +18,10 @@ const START: i64 = 2_100_000_000;
 
 /// A clock that the test sets.
 #[derive(Default)]
-struct SetClock(AtomicI64);
+pub(super) struct SetClock(AtomicI64);
 
 impl SetClock {
-    fn set(&self, step: i64) {
+    pub(super) fn set(&self, step: i64) {
         self.0.store(step * 100, Ordering::Relaxed);
     }
 }
@@ -37,7 +37,7 @@ fn time(step: i64) -> u64 {
     (START + step * 100 + 99) as u64
 }
 
-fn open(image: &Path, clock: &Arc<SetClock>) -> Filesystem {
+pub(super) fn open(image: &Path, clock: &Arc<SetClock>) -> Filesystem {
     let clock = clock.clone();
     OpenOptions::new()
         .write(true)

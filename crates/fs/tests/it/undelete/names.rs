@@ -1,5 +1,6 @@
 //! Names of deleted files: hard links, renames, and names that only fast commits have.
 
+use super::as_of::{SetClock, open};
 use super::{content_of, find};
 use extant::undelete::{Options, PastFiles, State};
 use extant::{Filesystem, NewFile, OpenOptions};
@@ -7,6 +8,7 @@ use extant_testkit::e2fsprogs::{e2fsck, mke2fs};
 use extant_testkit::scratch::Scratch;
 use extant_testkit::uml::Uml;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn deleted(image: &Path) -> PastFiles {
@@ -82,6 +84,47 @@ fn names_stay_those_of_the_directory_whose_block_another_one_has_now() {
         for dir in ["/old", "/old/a", "/old/b"] {
             find(&deleted, dir);
             find(&deleted, &format!("{dir}/file"));
+        }
+    }
+}
+
+/// New files get the numbers of deleted ones. Blocks of the old directory stay at home for a while.
+#[test]
+fn names_from_before_an_inode_was_made_are_not_its_names() {
+    extant_testkit::require!(E2fsprogs);
+    for kind in super::KINDS {
+        let scratch = Scratch::new();
+        let image = scratch.file("image");
+        mke2fs(&image, 16 << 20, kind, None).unwrap();
+        let clock = Arc::new(SetClock::default());
+        let fs = open(&image, &clock);
+        fs.create_dir("/old", &NewFile::directory()).unwrap();
+        for n in 0..20 {
+            fs.write(format!("/old/file {n}"), format!("content {n}")).unwrap();
+        }
+        fs.sync().unwrap();
+        clock.set(1);
+        fs.remove_dir_all("/old").unwrap();
+        fs.sync().unwrap();
+        for step in 2..5 {
+            clock.set(step);
+            for n in 0..30 {
+                fs.write(format!("/new {n}"), b"new").unwrap();
+            }
+            fs.sync().unwrap();
+            (0..30).for_each(|n| fs.remove_file(format!("/new {n}")).unwrap());
+            fs.sync().unwrap();
+        }
+        fs.close().unwrap();
+        let deleted = deleted(&image);
+        for n in 0..20 {
+            let path = format!("/old/file {n}");
+            let has_it = |file: &&extant::undelete::PastFile| {
+                file.paths().iter().any(|name| name.as_path() == Path::new(&path))
+            };
+            let found: Vec<_> = deleted.files().iter().filter(has_it).collect();
+            assert_eq!(found.len(), 1, "{kind}: {path}: {found:?}");
+            assert_eq!(content_of(&deleted, found[0]), format!("content {n}").into_bytes());
         }
     }
 }
