@@ -208,11 +208,21 @@ impl Dispatch {
         }
     }
 
-    /// Answers a request that adds, removes or moves names.
+    /// Answers a request that adds, removes or moves names. The kernel drops the names that it has
+    /// cached after an error, too: a change that could not be synced is there.
     fn change_names(&self, request: &Request<'_>, buf: &mut [u8]) -> Result<usize, Errno> {
+        let done = self.perform_on_names(request, buf);
+        self.drop_names(request.node);
+        if let Operation::Rename { new_dir, .. } = request.operation {
+            self.drop_names(new_dir);
+        }
+        done
+    }
+
+    fn perform_on_names(&self, request: &Request<'_>, buf: &mut [u8]) -> Result<usize, Errno> {
         let fs = &*self.operations;
         let Request { node, ref by, operation } = *request;
-        let done = match operation {
+        match operation {
             Operation::Symlink { name, target } => {
                 put_entry(buf, &fs.symlink(by, node, name, target)?)
             }
@@ -221,9 +231,7 @@ impl Dispatch {
             Operation::Unlink { name } => fs.unlink(by, node, name).map(|()| 0),
             Operation::Rmdir { name } => fs.remove_dir(by, node, name).map(|()| 0),
             Operation::Rename { name, new_dir, new_name, flags } => {
-                fs.rename(by, node, name, new_dir, new_name, flags)?;
-                self.drop_names(new_dir);
-                Ok(0)
+                fs.rename(by, node, name, new_dir, new_name, flags).map(|()| 0)
             }
             Operation::Link { node: old, name } => put_entry(buf, &fs.link(by, old, node, name)?),
             Operation::Create { .. } if self.agreed.handles != Handles::All => Err(Errno::NOSYS),
@@ -232,9 +240,7 @@ impl Dispatch {
                 put_opened(buf, &entry, opened)
             }
             _ => Err(Errno::NOSYS),
-        }?;
-        self.drop_names(node);
-        Ok(done)
+        }
     }
 
     fn perform_on_open_dir(&self, request: &Request<'_>, buf: &mut [u8]) -> Result<usize, Errno> {
