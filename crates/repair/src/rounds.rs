@@ -10,7 +10,7 @@ use extant::Progress;
 use extant::check::{self, check_device};
 use extant_base::{Error, Feature, FeatureSet, Holder, Result, Site, What};
 use extant_blockdev::{BlockDevice, Overlay};
-use extant_ondisk::features::{Incompat, RoCompat};
+use extant_ondisk::features::{Compat, Incompat, RoCompat};
 use extant_ondisk::mmp::{Mmp, MmpState};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -95,7 +95,11 @@ fn older_of(volume: &Volume) -> Result<Option<Rc<Older>>> {
     if !volume.sb().has_journal() || volume.sb().journal_inum == 0 {
         return Ok(None);
     }
-    let Some(log) = replay::log_of(volume, volume.disk.device())? else { return Ok(None) };
+    let Some(mut log) = replay::log_of(volume, volume.disk.device())? else { return Ok(None) };
+    if volume.sb().features.compat.contains(Compat::FAST_COMMIT) {
+        // An empty log does not name the area, and copies would be looked for in it.
+        log = log.with_fast_commit_area();
+    }
     Ok(Older::read(log, volume.geometry.block_size())?.map(Rc::new))
 }
 
