@@ -27,6 +27,7 @@ mod journal;
 mod members;
 mod moment;
 mod mounts;
+mod new_file;
 mod out;
 mod partition;
 mod record;

@@ -3,15 +3,15 @@
 use crate::bar::Bar;
 use crate::failure::Failure;
 use crate::image::Image;
+use crate::new_file::NewFile;
 use crate::out::Out;
 use crate::shown::{Shown, encoded};
 use extant::dump::{Options, Report, dump_device, size_of};
-use extant::{Environment, Error, FileDevice};
+use extant::{Environment, Error};
 use serde::Serialize;
 use std::ffi::OsString;
-use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Copy the metadata of a volume, for a report of a bug.
 ///
@@ -71,14 +71,14 @@ impl Args {
         let assembled = image.options().assemble(&image.path).map_err(failed)?;
         let device = assembled.device();
         let size = size_of(&*device).map_err(failed)?;
-        let output = Output::create(&self.output, size)?;
+        let output = NewFile::create(&self.output, size)?;
         let seed = self.scramble_names.then(|| Environment::default().rng.next_u64());
         let options = Options { scramble: seed, ..Options::default() };
         let bar = Bar::new(self.quiet || self.json);
-        let report = dump_device(device, &output.device, &options, &bar);
+        let report = dump_device(device, output.device(), &options, &bar);
         bar.clear();
         let report = report.map_err(failed)?;
-        output.keep();
+        output.finish()?;
         answer(&self, &image, &report)?;
         Ok(0)
     }
@@ -128,40 +128,4 @@ fn lines(report: &Report) -> Vec<String> {
         lines.push("the journal is replayed in the copy".to_owned());
     }
     lines
-}
-
-/// The file that is made. It is removed if it is not complete.
-struct Output<'p> {
-    path: &'p Path,
-    device: FileDevice,
-    is_kept: bool,
-}
-
-impl Output<'_> {
-    fn create(path: &Path, size: u64) -> Result<Output<'_>, Failure> {
-        let name = Shown::path(path).to_string();
-        let made = File::create_new(path).and_then(|file| file.set_len(size));
-        made.map_err(|error| match error.kind() {
-            std::io::ErrorKind::AlreadyExists => {
-                Failure::new(format_args!("{name}: already exists: choose another name for OUT"))
-            }
-            _ => Failure::new(format_args!("{name}: {error}")),
-        })?;
-        let opened = extant::FileOptions::new().write(true).open(path);
-        let device = opened.map_err(|error| Failure::new(format_args!("{name}: {error}")))?;
-        Ok(Output { path, device, is_kept: false })
-    }
-
-    fn keep(mut self) {
-        self.is_kept = true;
-    }
-}
-
-impl Drop for Output<'_> {
-    fn drop(&mut self) {
-        if !self.is_kept {
-            // There is nothing to do about an error: the message is about what went wrong before.
-            let _ = std::fs::remove_file(self.path);
-        }
-    }
 }

@@ -1,22 +1,16 @@
 //! `extant repair --copy-to`: the volume of a failing device, copied to a new file, which is then
-//! repaired.
-//!
-//! ```text
-//!   OUT.partial   filled, flushed ──► renamed to OUT ──► repaired as any image
-//! ```
+//! repaired as any image.
 
 use crate::bar::Bar;
 use crate::failure::Failure;
 use crate::image::Image;
+use crate::new_file::NewFile;
 use crate::repaired::device_of;
-use crate::shown::Shown;
 use crate::walk::{Visit, Visitor, walk};
-use extant::{BlockDevice, FileKind, FileOptions, Filesystem, Ino};
+use extant::{BlockDevice, FileKind, Filesystem, Ino};
 use std::collections::HashSet;
-use std::fs;
-use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A copy, and what is missing in it.
 pub(super) struct Copied {
@@ -28,48 +22,14 @@ pub(super) struct Copied {
 
 /// Copies the volume to `to`, which must not exist.
 pub(super) fn copy(image: &Image, to: &Path) -> Result<Copied, Failure> {
-    if fs::symlink_metadata(to).is_ok() {
-        return Err(Failure::usage(format_args!(
-            "{}: exists; --copy-to makes a new file",
-            Shown::path(to)
-        )));
-    }
     let home = device_of(image, false)?;
-    let partial = Partial::of(to);
-    // What a copy that was killed left.
-    let _ = fs::remove_file(&partial.0);
-    let failed = |error: io::Error| Failure::of_file("write", &partial.0, error);
-    let device = FileOptions::new()
-        .create(&partial.0, home.len())
-        .map_err(|error| Failure::of_image(&partial.0, &error))?;
+    let file = NewFile::create(to, home.len())?;
     let bar = Bar::new(false);
-    let copied = extant_repair::copy(&*home, &device, &bar);
+    let copied = extant_repair::copy(&*home, file.device(), &bar);
     bar.clear();
     let unreadable = copied.map_err(|error| Failure::of_image(&image.name, &error))?;
-    drop(device);
-    fs::rename(&partial.0, to).map_err(failed)?;
-    let dir = to.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // The name is durable once its directory is.
-    fs::File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)?;
+    file.finish()?;
     Ok(Copied { image: image.copied_to(to), unreadable })
-}
-
-/// The name of an incomplete copy. The file is removed if it still has this name at the end.
-struct Partial(PathBuf);
-
-impl Partial {
-    fn of(to: &Path) -> Partial {
-        let mut name = to.file_name().unwrap_or_default().to_owned();
-        name.push(".partial");
-        Partial(to.with_file_name(name))
-    }
-}
-
-impl Drop for Partial {
-    fn drop(&mut self) {
-        // After the rename there is none.
-        let _ = fs::remove_file(&self.0);
-    }
 }
 
 /// A file with content that could not be read.
