@@ -219,6 +219,10 @@ impl Incompat {
 
     /// The features that are set only while a volume is mounted for writing or needs recovery.
     pub const LIVE: Incompat = Incompat::RECOVER.union(Incompat::DAX_FC_BYTELOG);
+
+    /// The features in which a backup of the superblock may differ from the primary: they are set
+    /// while the volume is in use, or on first use, and only the primary is written then.
+    pub const MAY_DIFFER_IN_BACKUPS: Incompat = Incompat::LIVE.union(Incompat::EXTENTS);
 }
 
 impl RoCompat {
@@ -238,6 +242,11 @@ impl RoCompat {
         .union(RoCompat::VERITY)
         .union(RoCompat::ORPHAN_PRESENT)
         .union(RoCompat::DATA_CSUM);
+
+    /// The features in which a backup of the superblock may differ from the primary, as
+    /// [`Incompat::MAY_DIFFER_IN_BACKUPS`].
+    pub const MAY_DIFFER_IN_BACKUPS: RoCompat =
+        RoCompat::LARGE_FILE.union(RoCompat::DIR_NLINK).union(RoCompat::ORPHAN_PRESENT);
 }
 
 /// The three feature words of one volume.

@@ -182,8 +182,7 @@ fn legal(device: &dyn BlockDevice, raw: &RawSuperblock) -> Option<Superblock> {
 
 /// Whether a superblock and a copy describe the same layout.
 fn agrees(sb: &Superblock, copy: &Superblock) -> bool {
-    let incompat = Incompat::EXTENTS | Incompat::LIVE;
-    let ro_compat = RoCompat::LARGE_FILE | RoCompat::DIR_NLINK | RoCompat::ORPHAN_PRESENT;
+    let (incompat, ro_compat) = (Incompat::MAY_DIFFER_IN_BACKUPS, RoCompat::MAY_DIFFER_IN_BACKUPS);
     sb.uuid == copy.uuid
         && sb.blocks_count == copy.blocks_count
         && sb.inodes_count == copy.inodes_count
@@ -274,12 +273,11 @@ fn merged(primary: &RawSuperblock, copy: Found) -> Found {
         && old.uuid == sb.uuid
     {
         let differ = old.features.incompat.symmetric_difference(sb.features.incompat);
-        if (Incompat::LIVE | Incompat::EXTENTS).contains(differ) {
+        if Incompat::MAY_DIFFER_IN_BACKUPS.contains(differ) {
             sb.features.incompat = old.features.incompat;
         }
         let differ = old.features.ro_compat.symmetric_difference(sb.features.ro_compat);
-        if (RoCompat::LARGE_FILE | RoCompat::DIR_NLINK | RoCompat::ORPHAN_PRESENT).contains(differ)
-        {
+        if RoCompat::MAY_DIFFER_IN_BACKUPS.contains(differ) {
             sb.features.ro_compat = old.features.ro_compat;
         }
         if old.last_orphan <= sb.inodes_count {

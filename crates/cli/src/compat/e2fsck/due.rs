@@ -59,12 +59,11 @@ fn differs_from_backup(volume: &RawVolume) -> bool {
     let Ok(bytes) = volume.block(BlockNr(first.0)) else { return false };
     let Some(backup) = RawSuperblock::from_prefix(&bytes) else { return false };
     let Ok(backup) = backup.parse(Site::NOWHERE) else { return false };
-    let live = Incompat::LIVE | Incompat::EXTENTS;
-    let growing = RoCompat::LARGE_FILE | RoCompat::DIR_NLINK | RoCompat::ORPHAN_PRESENT;
+    let (incompat, ro_compat) = (Incompat::MAY_DIFFER_IN_BACKUPS, RoCompat::MAY_DIFFER_IN_BACKUPS);
     let (own, other) = (&volume.sb.features, &backup.features);
     own.compat != other.compat
-        || own.incompat - live != other.incompat - live
-        || own.ro_compat - growing != other.ro_compat - growing
+        || own.incompat - incompat != other.incompat - incompat
+        || own.ro_compat - ro_compat != other.ro_compat - ro_compat
 }
 
 /// The counts of a volume that needs no check: `11/128 files, 58/512 blocks`.

@@ -39,8 +39,7 @@ fn check_copy(view: &View<'_>, group: GroupNr, place: ByteOffset) {
 
 /// The first field that differs although it must not.
 fn difference(primary: &Superblock, copy: &Superblock) -> Option<&'static str> {
-    let incompat = Incompat::EXTENTS | Incompat::LIVE;
-    let ro_compat = RoCompat::LARGE_FILE | RoCompat::DIR_NLINK | RoCompat::ORPHAN_PRESENT;
+    let (incompat, ro_compat) = (Incompat::MAY_DIFFER_IN_BACKUPS, RoCompat::MAY_DIFFER_IN_BACKUPS);
     let rows = [
         (primary.uuid == copy.uuid, "uuid differs"),
         (primary.blocks_count == copy.blocks_count, "block count differs"),
