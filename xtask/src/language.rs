@@ -45,6 +45,7 @@ const DIRS: &[Dir] = &[
     library("crates/ondisk", 0),
     library("crates/blockdev", 0),
     library("crates/raid", 0),
+    library("crates/disk", 0),
     library("crates/journal", 0),
     library("crates/pagecache", 0),
     library("crates/fs", 0),

@@ -5,7 +5,7 @@
 //!                                                     testkit, xtask
 //!   4   image  fuse  repair
 //!   3   extant (crates/fs)
-//!   2   pagecache  journal  raid
+//!   2   pagecache  journal  raid  disk
 //!   1   blockdev  ondisk
 //!   0   base  crc32c
 //! ```
@@ -25,6 +25,7 @@ const FLOORS: &[(&str, u32)] = &[
     ("extant-pagecache", 2),
     ("extant-journal", 2),
     ("extant-raid", 2),
+    ("extant-disk", 2),
     ("extant", 3),
     ("extant-image", 4),
     ("extant-fuse", 4),

@@ -94,6 +94,7 @@ const CRATES: &[Crate] = &[
     only_cycles("crates/ondisk", 0),
     Crate { dir: "crates/blockdev", strata: BLOCKDEV, folders: &[], up: 0, in_cycles: 0 },
     only_cycles("crates/raid", 0),
+    only_cycles("crates/disk", 0),
     Crate { dir: "crates/journal", strata: JOURNAL, folders: &[], up: 0, in_cycles: 0 },
     Crate { dir: "crates/pagecache", strata: PAGECACHE, folders: &[], up: 0, in_cycles: 0 },
     Crate { dir: "crates/fs", strata: FS, folders: FS_FOLDERS, up: 0, in_cycles: 0 },

@@ -200,6 +200,9 @@ pub enum Error {
     /// A device cannot be used as the member of a layout.
     #[cfg(feature = "std")]
     Member(Box<crate::MemberError>),
+    /// The partition that was asked for cannot be opened.
+    #[cfg(feature = "std")]
+    Disk(Box<crate::DiskError>),
     /// A change needs more log blocks than one transaction can have.
     TransactionTooLarge {
         /// Log blocks that the change needs.
@@ -261,6 +264,8 @@ impl Error {
             }
             #[cfg(feature = "std")]
             Error::Member(error) => Error::Member(error.clone()),
+            #[cfg(feature = "std")]
+            Error::Disk(error) => Error::Disk(error.clone()),
             Error::TransactionTooLarge { needed, limit } => {
                 Error::TransactionTooLarge { needed: *needed, limit: *limit }
             }
@@ -312,6 +317,8 @@ impl Error {
                 | crate::MemberProblem::Failed { errno } => errno,
                 _ => 22, // EINVAL
             },
+            #[cfg(feature = "std")]
+            Error::Disk(_) => 22, // EINVAL
             Error::TransactionTooLarge { .. } => 28, // ENOSPC, as Linux answers for a log too small
             Error::Aborted { .. } => 30,             // EROFS
         }
@@ -371,6 +378,8 @@ impl fmt::Display for Error {
             }
             #[cfg(feature = "std")]
             Error::Member(error) => error.fmt(f),
+            #[cfg(feature = "std")]
+            Error::Disk(error) => error.fmt(f),
             Error::TransactionTooLarge { needed, limit } => write!(
                 f,
                 "the change needs {needed} journal blocks in one transaction, which can have {limit}: \

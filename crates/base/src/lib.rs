@@ -8,6 +8,8 @@
 #![warn(missing_debug_implementations)]
 
 mod cache_padded;
+#[cfg(feature = "std")]
+mod disk;
 mod error;
 #[cfg(feature = "std")]
 pub mod lock;
@@ -19,6 +21,8 @@ mod site;
 mod what;
 
 pub use cache_padded::CachePadded;
+#[cfg(feature = "std")]
+pub use disk::DiskError;
 pub use error::{Error, Feature, FeatureSet, Result};
 #[cfg(feature = "std")]
 pub use error::{Holder, IoOp};

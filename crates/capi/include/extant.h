@@ -73,8 +73,10 @@ const char *extant_version(void);
 /* The message of the last failed call of this thread; valid until the next call that fails. */
 const char *extant_message(void);
 
-/* Opens the volume in an image file or on a block device. Without EXTANT_WRITE nothing is written
- * to it: a journal that needs recovery is recovered in memory. */
+/* Opens the volume in an image file or on a block device, or on a disk that has one volume only;
+ * "disk.img?partition=2" names a partition, as do ?partuuid=, ?partlabel=, ?label= and ?uuid=, here
+ * and wherever an image is named. Without EXTANT_WRITE nothing is written to it: a journal that
+ * needs recovery is recovered in memory. */
 int extant_open(const char *image, unsigned flags, extant_volume **volume);
 /* The same for a volume that starts offset bytes inside the file or device, such as a partition. */
 int extant_open_at(const char *image, uint64_t offset, unsigned flags, extant_volume **volume);

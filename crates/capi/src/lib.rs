@@ -14,6 +14,7 @@ mod attributes;
 mod file;
 mod list;
 mod options;
+mod place;
 mod pointers;
 mod volume;
 mod whole;

@@ -7,6 +7,7 @@
 
 use crate::answer::Fault;
 use crate::pointers::strings;
+use extant::disk::parse_uuid;
 use std::ffi::{OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
 use std::str::FromStr;
@@ -76,11 +77,7 @@ impl<'a> Options<'a> {
 
     /// The value of `name` as a UUID: 32 hexadecimal digits, with or without hyphens.
     pub(crate) fn uuid(&mut self, name: &str) -> Result<Option<[u8; 16]>, Fault> {
-        self.parsed(name, |text| {
-            let digits = text.replace('-', "");
-            let is_hex = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-            is_hex.then(|| u128::from_str_radix(&digits, 16).ok().map(u128::to_be_bytes))?
-        })
+        self.parsed(name, parse_uuid)
     }
 
     /// Whether `name`, which has no value, is in the list.

@@ -1,8 +1,9 @@
 //! Volumes: opening, closing, and queries and changes by path.
 
 use crate::answer::{Fault, answer, answer_long};
+use crate::place::volume_at;
 use crate::pointers::{bytes_mut, handle, path, put, put_box, take};
-use extant::{Filesystem, Metadata, NewFile, OpenOptions, Timestamp};
+use extant::{Filesystem, Metadata, NewFile, Timestamp};
 use std::ffi::c_char;
 use std::os::unix::ffi::OsStrExt;
 
@@ -104,7 +105,8 @@ pub unsafe extern "C" fn extant_open_at(
         }
         // SAFETY: the caller passes a string.
         let image = unsafe { path(image) }?;
-        let fs = OpenOptions::new().write(flags & WRITE != 0).offset(offset).open(image)?;
+        let (image, mut open) = volume_at(image, offset)?;
+        let fs = open.write(flags & WRITE != 0).open(image)?;
         // SAFETY: the caller passes memory for the handle.
         unsafe { put_box(out, Volume(fs)) }
     })

@@ -2,12 +2,13 @@
 
 use crate::answer::{Fault, answer};
 use crate::options::{Options, owner, percent};
+use crate::place::volume_at;
 use crate::pointers::{path, put, strings, text_or_null};
 use extant::check::{self, Severity, check_device};
 use extant::mkfs::{self, JournalSize, MkfsOptions};
 use extant::resize::{Size, resize};
 use extant::tune::{ErrorPolicy, Tune, clear_mmp, tune_with};
-use extant::{BlockSize, Environment, FileDevice, OpenOptions};
+use extant::{BlockSize, Environment, FileDevice};
 use extant_image::{
     Compat, Excludes, ImageBuilder, ImageSize, ModeChange, Ownership, SourceError, SourceKind,
     SourceOptions, SourceSpec, Tree,
@@ -262,8 +263,7 @@ pub unsafe extern "C" fn extant_tune(
     answer(|| {
         // SAFETY: the caller passes a string and a list of strings.
         let (image, mut given) = unsafe { (path(image)?, Options::of(options)) };
-        let mut open = OpenOptions::new();
-        open.offset(offset);
+        let (image, open) = volume_at(image, offset)?;
         let old = open.open(image)?.superblock().clone();
         let mut tune = Tune {
             label: given.text("label")?.map(str::to_owned),
@@ -352,7 +352,8 @@ pub unsafe extern "C" fn extant_check_at(
     answer(|| {
         // SAFETY: the caller passes a string.
         let image = unsafe { path(image) }?;
-        let device = OpenOptions::new().offset(offset).assemble(image)?.device();
+        let (image, open) = volume_at(image, offset)?;
+        let device = open.assemble(image)?.device();
         let report = check_device(device, &check::Options::default(), &())?;
         for finding in report.findings.iter() {
             let is_damage = finding.severity == Severity::Error;
@@ -391,7 +392,8 @@ pub unsafe extern "C" fn extant_replay(image: *const c_char, offset: u64) -> i32
     answer(|| {
         // SAFETY: the caller passes a string.
         let image = unsafe { path(image) }?;
-        let report = OpenOptions::new().offset(offset).recover_in_place(image)?;
+        let (image, open) = volume_at(image, offset)?;
+        let report = open.recover_in_place(image)?;
         match report.problems.into_iter().next() {
             Some(problem) => Err(problem.into()),
             None => Ok(report.was_needed.into()),

@@ -9,9 +9,10 @@ use std::process::ExitCode;
 /// Create, build, read, change and check ext2, ext3 and ext4 volumes, without root and without a
 /// mount.
 ///
-/// IMG is an image file or a block device. IMG?offset=BYTES names a volume inside one, such as a
-/// partition (sizes may be written 1M, 2G), and IMG?member=IMG2 a volume on several devices. PATH
-/// is a path inside the volume, relative to its root.
+/// IMG is an image file or a block device: a volume, or a disk with partitions of which one has a
+/// volume. IMG?partition=2 names a partition (also partuuid=, partlabel=, label=, uuid=),
+/// IMG?offset=1M the volume's first byte, IMG?member=IMG2 a volume on several devices. PATH is a
+/// path inside the volume, relative to its root.
 ///
 /// If a volume was not unmounted, its journal is replayed in memory before it is shown; reading
 /// never writes to IMG. A change is one transaction of the volume's journal: after an interruption,

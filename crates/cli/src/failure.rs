@@ -7,6 +7,7 @@
 
 use crate::moment;
 use crate::shown::Shown;
+use extant::error::DiskError;
 use extant::{Error, What};
 use extant_base::{FeatureSet, MemberError, MemberProblem};
 use extant_ondisk::features::Incompat;
@@ -103,7 +104,9 @@ pub(crate) fn without_number(text: &str) -> String {
 pub(crate) fn explained(error: &Error) -> String {
     match error {
         error if is_no_volume(error) => {
-            "not an ext2, ext3 or ext4 volume: name a partition as IMG?offset=BYTES".into()
+            "not an ext2, ext3 or ext4 volume: name a partition as IMG?partition=NUMBER, or the \
+             volume's first byte as IMG?offset=BYTES"
+                .into()
         }
         Error::Corrupt { what: What::SuperblockBeyondDevice, .. } => {
             format!("{error}: the image is truncated; get a complete copy")
@@ -154,6 +157,15 @@ pub(crate) fn explained(error: &Error) -> String {
         Error::Device { op, at, len, source } => {
             format!("{op} of {len} bytes at byte {at} failed: {}", plain(source))
         }
+        Error::Disk(problem) => match **problem {
+            DiskError::NoTable => format!("{problem}: name it without the partition"),
+            DiskError::Damaged => {
+                format!("{problem}: name the volume's first byte as IMG?offset=BYTES")
+            }
+            DiskError::Several { .. } => format!("{problem}: name one as IMG?partition=NUMBER"),
+            DiskError::NoSuchPartition => format!("{problem}: `extant info IMG` lists them"),
+            _ => problem.to_string(),
+        },
         Error::Member(member) => {
             without_number(&format!("{member}: {}", next_step(member.problem)))
         }

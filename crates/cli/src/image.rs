@@ -1,26 +1,32 @@
-//! The image that a verb works on: `IMG`, `IMG?offset=1M`, `IMG?backup=1`.
+//! The image that a verb works on: `IMG`, `IMG?partition=2`, `IMG?offset=1M`, `IMG?backup=1`.
 //!
 //! ```text
-//!   disk.img?offset=1048576&backup=3      also: &journal=DEVICE, where the journal is a device
+//!   disk.img?partition=2&backup=3         also: &journal=DEVICE, where the journal is a device
 //!                                               &member=IMG2, for each other device of its layout
 //!                                               &degraded, to change a mirror without the others
-//!   │        │              └ superblock and descriptors from the copies in group 3
-//!   │        └─────────────── where the volume starts, in bytes
-//!   └──────────────────────── a file or block device
+//!   │        │           └ superblock and descriptors from the copies in group 3
+//!   │        └──────────── where the volume is: partition=, partuuid=, partlabel=, label=, uuid=,
+//!   │                      or offset=, its first byte
+//!   └───────────────────── a file or block device
 //! ```
+//!
+//! A disk on which one partition only has a volume stands for that volume.
 
 use crate::amount;
+use crate::disk;
 use crate::failure::{
     Failure, absence_message, explained, ignored_lock_message, is_no_volume, print_message,
     with_name,
 };
 use crate::shown::Shown;
 use crate::signature;
+use extant::disk::Selector;
 use extant::{Error, Filesystem, OpenOptions};
 use extant_base::{MemberError, MemberProblem};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::Metadata;
+use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -35,6 +41,10 @@ pub(crate) struct Image {
     pub(crate) path: PathBuf,
     /// Where the volume starts, in bytes.
     pub(crate) offset: u64,
+    /// The length in bytes of the partition that it is in; `None` if it is in no partition.
+    pub(crate) len: Option<u64>,
+    /// Whether the name says where the volume is. Otherwise the disk is searched for it.
+    is_placed: bool,
     pub(crate) backup: Option<u32>,
     /// The device of an external journal.
     pub(crate) journal: Option<PathBuf>,
@@ -50,17 +60,42 @@ pub(crate) struct Image {
 }
 
 /// Options that may follow the name.
-const OPTIONS: [&str; 5] = ["offset=", "backup=", "journal=", "member=", "degraded"];
+const OPTIONS: [&str; 10] = [
+    "partition=",
+    "partuuid=",
+    "partlabel=",
+    "label=",
+    "uuid=",
+    "offset=",
+    "backup=",
+    "journal=",
+    "member=",
+    "degraded",
+];
 
 impl Image {
-    /// Parses what the user wrote. If a file has a name with `?offset=` in it, the text is its
-    /// name.
+    /// Parses what the user wrote, and finds the partition that the volume is in. If a file has a
+    /// name with `?offset=` in it, the text is its name.
     pub(crate) fn parse(text: &OsStr) -> Result<Image, Failure> {
+        let mut image = Image::parse_for_new(text)?;
+        // A disk from which no partition follows is reported when it is opened.
+        if !image.is_placed
+            && let Ok(Some(part)) = disk::volume_part(&image.path, None)
+        {
+            image.place(part);
+        }
+        Ok(image)
+    }
+
+    /// As [`Image::parse`], for a new volume: no volume is searched for.
+    pub(crate) fn parse_for_new(text: &OsStr) -> Result<Image, Failure> {
         let name = PathBuf::from(text);
         let mut image = Image {
             path: name.clone(),
             name,
             offset: 0,
+            len: None,
+            is_placed: false,
             backup: None,
             journal: None,
             members: Vec::new(),
@@ -79,10 +114,16 @@ impl Image {
             return Ok(image);
         }
         image.path = path;
+        let mut selector = None;
         for option in options.split('&') {
             let wrong = |why: String| Failure::usage(format!("{}: {why}", image.name.display()));
             if let Some(value) = option.strip_prefix("offset=") {
                 image.offset = amount::bytes(value).map_err(wrong)?;
+                image.is_placed = true;
+            } else if let Some(found) = Selector::of_option(option) {
+                if selector.replace(found.map_err(|why| wrong(why.into()))?).is_some() {
+                    return Err(wrong("names a partition twice".into()));
+                }
             } else if let Some(value) = option.strip_prefix("backup=") {
                 let group = value.parse();
                 let why = || "backup= takes the number of a block group".to_owned();
@@ -96,11 +137,21 @@ impl Image {
             } else {
                 let hint = nearest(option).map(|name| format!("; did you mean {name}?"));
                 return Err(wrong(format!(
-                    "'{option}' is not one of offset=BYTES, backup=GROUP, journal=DEVICE, \
-                     member=DEVICE, degraded{}",
+                    "'{option}' is not one of partition=NUMBER, partuuid=, partlabel=, label=, \
+                     uuid=, offset=BYTES, backup=GROUP, journal=DEVICE, member=DEVICE, degraded{}",
                     hint.unwrap_or_default()
                 )));
             }
+        }
+        if let Some(selector) = selector {
+            if image.is_placed {
+                let why = "offset= and a partition exclude each other";
+                return Err(Failure::usage(format!("{}: {why}", image.name.display())));
+            }
+            image.is_placed = true;
+            let part = disk::volume_part(&image.path, Some(&selector));
+            let part = part.map_err(|error| Failure::of_image(&image.name, &error))?;
+            part.into_iter().for_each(|part| image.place(part));
         }
         let mut named = vec![&image.path];
         for member in &image.members {
@@ -115,6 +166,17 @@ impl Image {
         Ok(image)
     }
 
+    /// Whether the name says where on the file or device the volume is.
+    pub(crate) fn names_a_place(&self) -> bool {
+        self.is_placed
+    }
+
+    /// Sets which bytes of the disk the volume is in.
+    fn place(&mut self, part: Range<u64>) {
+        self.offset = part.start;
+        self.len = Some(part.end - part.start);
+    }
+
     /// Options to open it for a command, which uses each byte once.
     pub(crate) fn options(&self) -> OpenOptions {
         let mut options = self.options_to_stay();
@@ -125,7 +187,11 @@ impl Image {
     /// Options to open it for a longer time, with a page cache.
     pub(crate) fn options_to_stay(&self) -> OpenOptions {
         let mut options = OpenOptions::new();
-        options.offset(self.offset);
+        match self.len {
+            Some(len) => options.range(self.offset..self.offset.saturating_add(len)),
+            None if self.is_placed => options.offset(self.offset),
+            None => &mut options,
+        };
         if let Some(group) = self.backup {
             options.backup_superblock(group);
         }
@@ -149,12 +215,13 @@ impl Image {
 
     /// The same image, of which the volume is the whole device.
     pub(crate) fn whole_device(&self) -> Image {
-        Image { offset: 0, backup: None, ..self.clone() }
+        Image { offset: 0, len: None, is_placed: true, backup: None, ..self.clone() }
     }
 
     /// A copy of the volume, in the file `path`.
     pub(crate) fn copied_to(&self, path: &Path) -> Image {
-        Image { name: path.into(), path: path.into(), offset: 0, ..self.clone() }
+        let (name, path) = (path.into(), path.into());
+        Image { name, path, offset: 0, len: None, is_placed: true, ..self.clone() }
     }
 
     /// Prints that the volume is used without this member, if that was not printed before.

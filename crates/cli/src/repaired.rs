@@ -62,11 +62,11 @@ pub(crate) fn device_of(image: &Image, write: bool) -> Result<Arc<dyn BlockDevic
     }
     let len = file.len();
     let file: Arc<dyn BlockDevice> = Arc::new(file);
-    let device: Arc<dyn BlockDevice> = match image.offset {
-        0 => file,
-        offset => {
-            let rest = len.saturating_sub(offset);
-            Arc::new(Slice::new(file, ByteOffset(offset), rest).map_err(failed)?)
+    let device: Arc<dyn BlockDevice> = match (image.offset, image.len) {
+        (0, None) => file,
+        (offset, part) => {
+            let part = part.unwrap_or(len.saturating_sub(offset));
+            Arc::new(Slice::new(file, ByteOffset(offset), part).map_err(failed)?)
         }
     };
     Ok(match write {

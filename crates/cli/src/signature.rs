@@ -4,7 +4,10 @@
 //!   first 68 KiB ──► Format: its name, and what to do with it here
 //! ```
 
-use crate::partition::{self, is_mbr};
+use crate::disk;
+use crate::failure::explained;
+use extant::disk::Disk;
+use extant_disk::is_mbr;
 use extant_ondisk::member::{MEMBER_MAGIC, MEMBER_OFFSET};
 use std::fs::File;
 use std::io;
@@ -129,8 +132,12 @@ pub(crate) fn instead_of_volume(path: &Path, start: u64) -> Option<String> {
         Next::Volume => None,
         Next::Other => Some(format!("is {name}: extant is for ext2, ext3 and ext4")),
         Next::Partitions => {
-            let volumes = volumes_in(path);
-            let places: Vec<_> = volumes.iter().map(|at| format!("IMG?offset={at}")).collect();
+            let volumes = match disk::table(path) {
+                Ok(Some(disk)) => volumes_in(path, &disk),
+                Ok(None) => Vec::new(),
+                Err(error) => return Some(format!("is {name}: {}", explained(&error))),
+            };
+            let places: Vec<_> = volumes.iter().map(|nr| format!("IMG?partition={nr}")).collect();
             Some(match places.is_empty() {
                 true => format!("is {name}, with no ext2, ext3 or ext4 volume in its partitions"),
                 false => format!("is {name}: name a volume in it: {}", places.join(", ")),
@@ -140,11 +147,11 @@ pub(crate) fn instead_of_volume(path: &Path, start: u64) -> Option<String> {
     }
 }
 
-/// Starts of the first volumes in the partitions of `path`, in bytes.
-fn volumes_in(path: &Path) -> Vec<u64> {
-    let partitions = partition::table(path).ok().flatten().unwrap_or_default();
-    let is_volume = |start: &u64| matches!(known(path, *start), Ok(Some(found)) if found == EXT);
-    partitions.into_iter().map(|partition| partition.start).filter(is_volume).take(8).collect()
+/// Numbers of the first partitions of `path` that have a volume.
+fn volumes_in(path: &Path, disk: &Disk) -> Vec<u32> {
+    let is_volume = |start: u64| matches!(known(path, start), Ok(Some(found)) if found == EXT);
+    let volumes = disk.partitions.iter().filter(|part| is_volume(part.start));
+    volumes.map(|part| part.number).take(8).collect()
 }
 
 /// The first bytes from `start` on, as far as any signature reaches.

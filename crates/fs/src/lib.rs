@@ -145,6 +145,14 @@ pub mod direct {
     };
 }
 
+/// Disks with partition tables.
+pub mod disk {
+    pub use extant_disk::{
+        Copy, Disk, Guid, Partition, PartitionType, Selector, TableKind, parse_uuid, split_address,
+        volume_part,
+    };
+}
+
 /// Clocks and sources of randomness for [`Environment`].
 pub mod environment {
     pub use crate::context::environment::{
@@ -154,7 +162,7 @@ pub mod environment {
 
 /// Types in the variants of [`Error`].
 pub mod error {
-    pub use extant_base::{Holder, IoOp, MemberError, MemberProblem};
+    pub use extant_base::{DiskError, Holder, IoOp, MemberError, MemberProblem};
 }
 
 /// Feature bits of a superblock.

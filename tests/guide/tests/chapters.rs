@@ -16,6 +16,12 @@ fn changing_images() {
 }
 
 #[test]
+fn disks_with_partitions() {
+    require!(Program("sfdisk"));
+    Reader::new().read("disks.md");
+}
+
+#[test]
 fn mounting() {
     require!(Root, Fuse);
     Reader::new().read("mounting.md");

@@ -8,7 +8,7 @@
 //!
 //! | module | targets |
 //! |---|---|
-//! | `parsers` | one for each parser of a structure, and of words |
+//! | `parsers`, `disk` | one for each parser of a structure, and of words |
 //! | `image` | whole volumes with few changed fields: all that reads, writes or repairs volumes |
 //! | `source` | tar archives and container images, built into a volume |
 //! | `requests` | FUSE requests to a volume |
@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bounded;
+pub mod disk;
 pub mod image;
 pub mod mutate;
 pub mod parsers;

@@ -7,6 +7,7 @@ pub(crate) mod fuse;
 mod ondisk;
 
 use crate::Target;
+use crate::disk;
 use crate::image::volumes::{self, Volume};
 use extant_compat_tests::volume::Kind;
 use extant_fuse::abi::{self, Opcode};
@@ -29,6 +30,7 @@ pub const TARGETS: &[Target] = &[
     parser("quota", volume::quota, quota_files),
     parser("member", volume::member, members),
     parser("data_sums", volume::sums, sums),
+    parser("partition_table", disk::table, disk::seeds),
     parser("dir_block", names::dir_block, || chosen(of(&[Kind::Directory]), &[0, 2, 4, 12])),
     parser("htree", names::htree, || chosen(of(&[Kind::Directory]), &[0, 2, 4])),
     parser("inline_dir", names::inline_dir, || chosen(inline(), &[0x70, 0x11, 0x34])),

@@ -118,7 +118,16 @@ pub struct LoopDevice(PathBuf);
 impl LoopDevice {
     /// Attaches `file` to a free loop device.
     pub fn attach(file: &Path) -> Result<Self, String> {
+        LoopDevice::with_sectors(file, 512)
+    }
+
+    /// As [`LoopDevice::attach`], with sectors of this size in bytes.
+    ///
+    /// # Errors
+    /// The words of losetup.
+    pub fn with_sectors(file: &Path, bytes: u32) -> Result<Self, String> {
         let mut command = Command::new("losetup");
+        command.args(["--sector-size", &bytes.to_string()]);
         let done = run(command.args(["--find", "--show"]).arg(file), LIMIT)?.success()?;
         Ok(Self(done.out().trim().into()))
     }

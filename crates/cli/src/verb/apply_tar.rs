@@ -31,7 +31,7 @@ use std::path::PathBuf;
 
 Exit status: 0 applied, 1 failed: nothing was changed.")]
 pub(crate) struct Args {
-    /// Image file or block device, or IMG?offset=BYTES
+    /// Image file or block device, or IMG?partition=NUMBER
     #[arg(value_name = "IMG")]
     image: OsString,
     /// Tar archives, in the order in which they are unpacked

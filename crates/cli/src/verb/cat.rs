@@ -19,7 +19,7 @@ const PIECE: usize = 1 << 20;
 
 Exit status: 0 written, 1 something could not be read.")]
 pub(crate) struct Args {
-    /// Image file or block device, or IMG?offset=BYTES
+    /// Image file or block device, or IMG?partition=NUMBER
     #[arg(value_name = "IMG")]
     image: OsString,
     /// Files in the volume

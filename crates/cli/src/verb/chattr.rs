@@ -32,7 +32,7 @@ use std::os::unix::ffi::OsStrExt;
 
 Exit status: 0 changed, 1 failed: nothing was changed.")]
 pub(crate) struct Args {
-    /// Image file or block device, or IMG?offset=BYTES; then FLAGS, then files in the volume. A
+    /// Image file or block device, or IMG?partition=NUMBER; then FLAGS, then files in the volume. A
     /// path that begins with +, - or = is written with a slash before it
     #[arg(value_name = "IMG [FLAGS…] PATH…", required = true, allow_hyphen_values = true)]
     words: Vec<OsString>,

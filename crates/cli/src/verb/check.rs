@@ -31,7 +31,7 @@ const TROUBLE: u8 = 8;
 
 Exit status: 0 clean, 4 damage was found, 8 the volume could not be checked, 2 wrong usage.")]
 pub(crate) struct Args {
-    /// Image file or block device, or IMG?offset=BYTES
+    /// Image file or block device, or IMG?partition=NUMBER
     #[arg(value_name = "IMG")]
     image: OsString,
     /// Print one JSON object per finding, then one with totals (docs/JSON.md)

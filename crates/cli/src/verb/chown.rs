@@ -27,7 +27,7 @@ const CAPABILITY: &str = "security.capability";
 
 Exit status: 0 changed, 1 failed: nothing was changed.")]
 pub(crate) struct Args {
-    /// Image file or block device, or IMG?offset=BYTES
+    /// Image file or block device, or IMG?partition=NUMBER
     #[arg(value_name = "IMG")]
     image: OsString,
     /// New owner and group

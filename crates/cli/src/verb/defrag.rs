@@ -31,7 +31,7 @@ use std::os::unix::ffi::OsStrExt;
 
 Exit status: 0 done, 1 something could not be read or moved.")]
 pub(crate) struct Args {
-    /// Image file or block device, or IMG?offset=BYTES
+    /// Image file or block device, or IMG?partition=NUMBER
     #[arg(value_name = "IMG")]
     image: OsString,
     /// Only files at or below these paths

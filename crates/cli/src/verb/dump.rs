@@ -30,7 +30,7 @@ use std::path::PathBuf;
 
 Exit status: 0 done, also if the volume is damaged, 1 failed: OUT is not there.")]
 pub(crate) struct Args {
-    /// Image file or block device, or IMG?offset=BYTES
+    /// Image file or block device, or IMG?partition=NUMBER
     #[arg(value_name = "IMG")]
     image: OsString,
     /// The file to make, which must not exist

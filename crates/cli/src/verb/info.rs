@@ -1,4 +1,6 @@
-//! `extant info`: shows the properties of a volume.
+//! `extant info`: shows the properties of a volume, and the partitions of a disk.
+
+mod partitions;
 
 use crate::failure::{Failure, explained, print_message};
 use crate::image::Image;
@@ -13,22 +15,26 @@ use extant_blockdev::BlockDevice;
 use extant_ondisk::superblock::{
     ErrorPolicy, ErrorRecord, RawSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE,
 };
+use partitions::Partitions;
 use serde::Serialize;
 use std::ffi::OsString;
 
-/// Show what a volume is: label, features, sizes, free space, journal, times.
+/// Show what a volume is (label, features, sizes, journal), or what is on a disk.
+///
+/// Of a disk with partitions, a list of them comes first. If one only has a volume, that volume
+/// follows.
 ///
 /// Values are those on disk: the journal is not replayed.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant info disk.img
   extant info --json disk.img | jq -r .uuid
-  extant info 'sd.img?offset=1M'
+  extant info 'sd.img?partition=2'
 
-Exit status: 0 shown, 1 not a volume, or one that cannot be opened (its superblock is still
+Exit status: 0 shown, 1 neither a volume nor a disk, or one that cannot be opened (its superblock is still
 shown).")]
 pub(crate) struct Args {
-    /// Image file or block device, or IMG?offset=BYTES
+    /// Image file or block device, or IMG?partition=NUMBER
     #[arg(value_name = "IMG")]
     image: OsString,
     /// Print one JSON object (docs/JSON.md)
@@ -75,6 +81,8 @@ struct Info {
     journal: Option<JournalInfo>,
     #[serde(skip_serializing_if = "Option::is_none")]
     layout: Option<LayoutInfo>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    disk: Option<Partitions>,
 }
 
 #[derive(Serialize)]
@@ -89,6 +97,10 @@ struct LastError {
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let image = Image::parse(&self.image)?;
+        let partitions = Partitions::of(&image);
+        if let Some(partitions) = partitions.as_ref().filter(|_| image.len.is_none()) {
+            return self.show_disk(&image, partitions);
+        }
         let mut options = image.options();
         options.recover(false);
         let (superblock, journal, code) = match options.open(&image.path) {
@@ -105,14 +117,37 @@ impl Args {
                 None => return Err(Failure::of_image(&image.name, &error)),
             },
         };
-        let info = Info::of(&image, &superblock, journal);
+        let info = Info { disk: partitions, ..Info::of(&image, &superblock, journal) };
         let mut out = Out::of_report();
         match self.json {
             true => out.json(&info)?,
-            false => info.print(&superblock, &mut out)?,
+            false => {
+                if let Some(disk) = &info.disk {
+                    disk.print(&mut out)?;
+                    out.text(format_args!("\n"))?;
+                }
+                info.print(&superblock, &mut out)?;
+            }
         }
         out.finish()?;
         Ok(code)
+    }
+
+    /// Shows a disk that has no volume, or several.
+    fn show_disk(&self, image: &Image, disk: &Partitions) -> Result<u8, Failure> {
+        use std::os::unix::ffi::OsStrExt;
+        #[derive(Serialize)]
+        struct Shown<'a> {
+            image: String,
+            disk: &'a Partitions,
+        }
+        let mut out = Out::of_report();
+        match self.json {
+            true => out.json(&Shown { image: encoded(image.name.as_os_str().as_bytes()), disk })?,
+            false => disk.print(&mut out)?,
+        }
+        out.finish()?;
+        Ok(0)
     }
 }
 
@@ -169,6 +204,7 @@ impl Info {
             last_error: (sb.last_error.time > 0).then(|| LastError::of(&sb.last_error)),
             journal,
             layout: LayoutInfo::of(image),
+            disk: None,
         }
     }
 

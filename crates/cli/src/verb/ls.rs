@@ -25,7 +25,7 @@ use std::os::unix::ffi::OsStrExt;
 
 Exit status: 0 listed, 1 something could not be read.")]
 pub(crate) struct Args {
-    /// Image file or block device, or IMG?offset=BYTES
+    /// Image file or block device, or IMG?partition=NUMBER
     #[arg(value_name = "IMG")]
     image: OsString,
     /// Directories or files in the volume

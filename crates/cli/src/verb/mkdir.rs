@@ -20,7 +20,7 @@ use std::os::unix::ffi::OsStrExt;
 
 Exit status: 0 created, 1 failed: nothing was changed.")]
 pub(crate) struct Args {
-    /// Image file or block device, or IMG?offset=BYTES
+    /// Image file or block device, or IMG?partition=NUMBER
     #[arg(value_name = "IMG")]
     image: OsString,
     /// Directories to create

@@ -22,7 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 Exit status: 0 renamed, 1 failed: nothing was changed."
 )]
 pub(crate) struct Args {
-    /// Image file or block device, or IMG?offset=BYTES
+    /// Image file or block device, or IMG?partition=NUMBER
     #[arg(value_name = "IMG")]
     image: OsString,
     /// Names to move, then the destination

@@ -38,7 +38,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 Exit status: 0 copied, 1 failed: nothing was changed."
 )]
 pub(crate) struct Args {
-    /// Image file or block device, or IMG?offset=BYTES
+    /// Image file or block device, or IMG?partition=NUMBER
     #[arg(value_name = "IMG")]
     image: OsString,
     /// Files and directories of this machine (- for standard input), then the destination

@@ -22,7 +22,7 @@ use std::os::unix::ffi::OsStrExt;
 
 Exit status: 0 clean, 1 failed or damage was found (`extant check` lists it).")]
 pub(crate) struct Args {
-    /// Image file or block device, or IMG?offset=BYTES
+    /// Image file or block device, or IMG?partition=NUMBER
     #[arg(value_name = "IMG")]
     image: OsString,
     /// Print one JSON object (docs/JSON.md)

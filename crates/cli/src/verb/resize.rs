@@ -84,7 +84,7 @@ struct Least {
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let image = Image::parse(&self.image)?;
-        if image.offset != 0 {
+        if image.offset != 0 || image.len.is_some() {
             let name = Shown::path(&image.name);
             return Err(Failure::new(format_args!(
                 "{name}: a volume inside an image cannot be resized: use a device for the partition"

@@ -17,7 +17,7 @@ use std::ffi::OsString;
 
 Exit status: 0 removed, 1 failed: nothing was changed.")]
 pub(crate) struct Args {
-    /// Image file or block device, or IMG?offset=BYTES
+    /// Image file or block device, or IMG?partition=NUMBER
     #[arg(value_name = "IMG")]
     image: OsString,
     /// Names to remove

@@ -29,7 +29,7 @@ const DRAWN: usize = 64;
 
 Exit status: 0 read, 1 something could not be read (the rest is shown).")]
 pub(crate) struct Args {
-    /// Image file or block device, or IMG?offset=BYTES
+    /// Image file or block device, or IMG?partition=NUMBER
     #[arg(value_name = "IMG")]
     image: OsString,
     /// Path at which to start

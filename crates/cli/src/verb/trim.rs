@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 Exit status: 0 done, 1 failed.")]
 pub(crate) struct Args {
-    /// Image file or block device, IMG?offset=BYTES, or a directory where a volume is mounted
+    /// Image file or block device, IMG?partition=NUMBER, or a directory where a volume is mounted
     #[arg(value_name = "IMG|DIR")]
     volume: OsString,
     /// Minimum length of a run of free space

@@ -114,15 +114,17 @@ fn a_file_of_another_format_is_named_with_the_next_step() {
     };
     let mut mbr = with(510, &[0x55, 0xAA]);
     (mbr[446], mbr[450], mbr[454], mbr[458]) = (0x80, 0x83, 128, 64);
-    // A superblock in that partition, with the parts that detection reads.
-    mbr[(64 << 10) + 1080..][..2].copy_from_slice(&[0x53, 0xEF]);
     let cases: [(&str, Vec<u8>, &str); 16] = [
         (
             "gpt",
             with(512, b"EFI PART"),
-            "is a GPT partition table, with no ext2, ext3 or ext4 volume in its partitions",
+            "is a GPT partition table: both copies of its partition table are damaged: name the",
         ),
-        ("mbr", mbr, "is an MBR partition table: name a volume in it: mbr?offset=65536"),
+        (
+            "mbr",
+            mbr,
+            "is an MBR partition table, with no ext2, ext3 or ext4 volume in its partitions",
+        ),
         (
             "qcow2",
             with(0, b"QFI\xFB"),
@@ -166,7 +168,7 @@ fn a_file_of_another_format_is_named_with_the_next_step() {
         (
             "text",
             b"root:x:0:0:".to_vec(),
-            "not an ext2, ext3 or ext4 volume: name a partition as IMG?offset=BYTES",
+            "not an ext2, ext3 or ext4 volume: name a partition as IMG?partition=NUMBER",
         ),
         (
             "shifted?offset=1M",
@@ -182,6 +184,10 @@ fn a_file_of_another_format_is_named_with_the_next_step() {
             &["put", image, "a.img", "/x"],
             &["tune", "-L", "x", image],
         ] {
+            if image == "mbr" && verb[0] == "info" {
+                assert!(succeed(path, verb).starts_with("MBR 00000000, 1 partition\n"));
+                continue;
+            }
             let line = fail(path, 1, verb);
             assert!(line.starts_with(&format!("{image}: {why}")), "{line}");
         }
@@ -201,7 +207,7 @@ fn errors_name_the_image_and_what_to_do() {
     fs::write(path.join("cut.img"), &whole[..whole.len() / 2]).unwrap();
     let cases = [
         ("none.img", "cannot open: No such file or directory"),
-        ("text", "not an ext2, ext3 or ext4 volume: name a partition as IMG?offset=BYTES"),
+        ("text", "not an ext2, ext3 or ext4 volume: name a partition as IMG?partition=NUMBER"),
         ("empty", "the file is empty: `extant mkfs empty SIZE` creates a volume in it"),
         ("cut.img", "the image is truncated; get a complete copy"),
     ];

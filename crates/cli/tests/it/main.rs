@@ -6,6 +6,7 @@ mod change;
 mod common;
 mod compat;
 mod defrag;
+mod disk;
 mod dump;
 mod get;
 mod help;

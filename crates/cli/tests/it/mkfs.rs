@@ -1,6 +1,6 @@
 //! `extant mkfs`, checked by `e2fsck -fn`, and `extant info`.
 
-use crate::common::{assert_clean, fail, run, succeed};
+use crate::common::{assert_clean, fail, make_partitions, run, succeed};
 use std::fs;
 
 #[test]
@@ -122,7 +122,8 @@ fn a_volume_inside_a_file_is_named_by_its_offset() {
     let line = fail(path, 1, &["ls", "disk"]);
     assert_eq!(
         line,
-        "disk: not an ext2, ext3 or ext4 volume: name a partition as IMG?offset=BYTES"
+        "disk: not an ext2, ext3 or ext4 volume: name a partition as IMG?partition=NUMBER, or the \
+         volume's first byte as IMG?offset=BYTES"
     );
     fs::write(path.join("inner"), &disk[1 << 20..17 << 20]).unwrap();
     assert_clean(&path.join("inner"));
@@ -216,34 +217,15 @@ fn the_size_may_follow_the_image() {
     assert!(!path.join("b.img").exists());
 }
 
-/// A disk of 16 MiB of 0xEE with a partition of 8 MiB at 1 MiB and one of 4 MiB at 10 MiB.
-fn partitioned(gpt: bool) -> Vec<u8> {
-    let mut disk = vec![0xEE; 16 << 20];
-    disk[..34 * 512].fill(0);
-    disk[510..512].copy_from_slice(&[0x55, 0xAA]);
-    let partitions = [(2048u32, 16_384u32), (20_480, 8192)];
-    if gpt {
-        disk[450] = 0xEE;
-        disk[454..458].copy_from_slice(&1u32.to_le_bytes());
-        disk[458..462].copy_from_slice(&32_767u32.to_le_bytes());
-        disk[512..520].copy_from_slice(b"EFI PART");
-        disk[584] = 2;
-        disk[592] = 128;
-        disk[596] = 128;
-    }
-    for (n, (start, len)) in partitions.into_iter().enumerate() {
-        if gpt {
-            let entry = &mut disk[1024 + n * 128..][..128];
-            entry[..32].fill(n as u8 + 1);
-            entry[32..40].copy_from_slice(&u64::from(start).to_le_bytes());
-            entry[40..48].copy_from_slice(&u64::from(start + len - 1).to_le_bytes());
-        } else {
-            let entry = &mut disk[446 + n * 16..][..16];
-            entry[4] = 0x83;
-            entry[8..12].copy_from_slice(&start.to_le_bytes());
-            entry[12..16].copy_from_slice(&len.to_le_bytes());
-        }
-    }
+/// A disk of 16 MiB with a partition of 8 MiB at 1 MiB and one of 4 MiB at 10 MiB, filled with 0xEE
+/// beyond its tables.
+fn partitioned(kind: &str) -> Vec<u8> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk");
+    let table = format!("label: {kind}\nstart=2048,size=16384\nstart=20480,size=8192\n");
+    make_partitions(&path, 16 << 20, &table);
+    let mut disk = fs::read(path).unwrap();
+    disk[34 * 512..(16 << 20) - 34 * 512].fill(0xEE);
     disk
 }
 
@@ -251,8 +233,8 @@ fn partitioned(gpt: bool) -> Vec<u8> {
 fn a_volume_inside_a_partition_stays_there() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path();
-    for gpt in [false, true] {
-        let disk = partitioned(gpt);
+    for kind in ["dos", "gpt"] {
+        let disk = partitioned(kind);
         fs::write(path.join("disk"), &disk).unwrap();
         let line = fail(path, 1, &["mkfs", "disk?offset=1M", "--size", "9M"]);
         let want = "disk?offset=1M: the partition at byte 1048576 has 8388608 bytes (8.0 MiB): \

@@ -1,11 +1,12 @@
 //! The device of a volume: its file, the part of it that the volume uses, other members, the
 //! journal's device.
 
-use super::options::{JournalDevice, OpenOptions};
+use super::options::{JournalDevice, OpenOptions, Place};
 use crate::context::damage::ErrorHook;
 use crate::context::mmp::Hold;
 use extant_base::{ByteOffset, Error, MemberError, MemberProblem, Result};
 use extant_blockdev::{BlockDevice, FileOptions, Overlay, Slice};
+use extant_disk::volume_part;
 use extant_journal::Watched;
 use extant_ondisk::superblock::Superblock;
 use extant_raid::{Assembled, Mirror, Opening, Part};
@@ -101,9 +102,18 @@ impl OpenOptions {
 
     /// The part of the device that the volume uses.
     fn slice(&self, device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
-        Ok(match self.offset {
-            0 => device,
-            start => Arc::new(Slice::from_offset(device, ByteOffset(start))?),
+        let part = match &self.place {
+            Place::From(start) => *start..device.len().max(*start),
+            Place::Bytes(bytes) => bytes.clone(),
+            Place::Partition(selector) => volume_part(&*device, Some(selector))?,
+            Place::Found => volume_part(&*device, None)?,
+        };
+        Ok(match part == (0..device.len()) {
+            true => device,
+            false => {
+                let len = part.end.saturating_sub(part.start);
+                Arc::new(Slice::new(device, ByteOffset(part.start), len)?)
+            }
         })
     }
 
@@ -170,11 +180,6 @@ impl OpenOptions {
     /// Whether the options say that the volume is on several devices.
     pub(crate) fn has_members(&self) -> bool {
         !self.members.is_empty() || self.degraded
-    }
-
-    /// Where on the device the volume starts, in bytes.
-    pub(crate) fn start(&self) -> u64 {
-        self.offset
     }
 }
 

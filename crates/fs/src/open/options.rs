@@ -6,8 +6,10 @@ use crate::context::environment::Environment;
 use crate::volume::DataMode;
 use extant_base::Error;
 use extant_blockdev::{BlockDevice, DaxMode};
+use extant_disk::Selector;
 use extant_pagecache::DontCachePolicy;
 use std::fmt;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +29,7 @@ pub struct OpenOptions {
     pub(super) write: bool,
     pub(super) read_only_if_needed: bool,
     pub(super) backup: Option<u32>,
-    pub(super) offset: u64,
+    pub(super) place: Place,
     pub(super) direct: bool,
     pub(super) lock: bool,
     pub(super) recover: bool,
@@ -62,6 +64,19 @@ pub(super) struct PageCacheOptions {
     pub(super) drop_behind: bool,
 }
 
+/// Where on its device a volume is.
+#[derive(Clone, Debug)]
+pub(super) enum Place {
+    /// In the only partition that has a volume, or on the whole device.
+    Found,
+    /// From this byte to the end.
+    From(u64),
+    /// In these bytes.
+    Bytes(Range<u64>),
+    /// In this partition.
+    Partition(Selector),
+}
+
 /// Where an external journal is.
 #[derive(Clone)]
 pub(super) enum JournalDevice {
@@ -91,7 +106,7 @@ impl OpenOptions {
             write: false,
             read_only_if_needed: false,
             backup: None,
-            offset: 0,
+            place: Place::Found,
             direct: false,
             lock: true,
             recover: true,
@@ -141,9 +156,33 @@ impl OpenOptions {
         self
     }
 
-    /// Where on the device the volume starts, in bytes: a partition inside a disk image.
+    /// Where on the device the volume starts, in bytes. No partition table is read then.
+    ///
+    /// Without this and [`OpenOptions::partition`], a disk with a partition table on which exactly
+    /// one partition has a volume stands for that volume; any other device is one volume.
     pub fn offset(&mut self, bytes: u64) -> &mut OpenOptions {
-        self.offset = bytes;
+        self.place = Place::From(bytes);
+        self
+    }
+
+    /// The bytes of the device that the volume is in. No partition table is read then.
+    pub fn range(&mut self, bytes: Range<u64>) -> &mut OpenOptions {
+        self.place = Place::Bytes(bytes);
+        self
+    }
+
+    /// The partition of a disk that the volume is in.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use extant::{OpenOptions, disk::Selector};
+    ///
+    /// let fs = OpenOptions::new().partition(Selector::Number(2)).open("disk.img")?;
+    /// # Ok::<(), extant::Error>(())
+    /// ```
+    pub fn partition(&mut self, selector: Selector) -> &mut OpenOptions {
+        self.place = Place::Partition(selector);
         self
     }
 

@@ -48,7 +48,7 @@ Examples:
 
 Exit status: 0 copied (except what only root can keep), 1 something failed.")]
 pub(crate) struct Args {
-    /// Image file or block device, or IMG?offset=BYTES
+    /// Image file or block device, or IMG?partition=NUMBER
     #[arg(value_name = "IMG")]
     image: OsString,
     /// File or directory in the volume

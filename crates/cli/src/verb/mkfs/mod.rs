@@ -14,17 +14,16 @@ use crate::image::{Image, is_same_file};
 use crate::out::Out;
 use crate::shown::Shown;
 use crate::stop::Stop;
-use crate::{amount, partition, shown, signature};
+use crate::{amount, disk, shown, signature};
 use extant::environment::FixedClock;
 use extant::mkfs::{self, InodeCount, Made, MkfsOptions};
 use extant::raid::{Opening, Part, Wanted, assemble, create, record_of};
-use extant::{BlockDevice, Environment, FileOptions, Timestamp};
+use extant::{BlockDevice, Environment, Error, FileOptions, Timestamp};
 use extant_base::ByteOffset;
 use extant_blockdev::Slice;
 use extant_image::COMPAT_SETS;
 use extant_ondisk::member::{MEMBER_OFFSET, MEMBER_SIZE};
 use format_options::{Extended, FormatOptions};
-use partition::Partition;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::fs;
@@ -49,7 +48,7 @@ use std::sync::Arc;
 
 Exit status: 0 created, 1 failed (a file created by this command is removed), 2 wrong usage.")]
 pub(crate) struct Args {
-    /// File to create or fill, or block device, or IMG?offset=BYTES
+    /// File to create or fill, or block device, or IMG?partition=NUMBER
     #[arg(value_name = "IMG", required_unless_present = "compat")]
     image: Option<OsString>,
     /// The size, as with --size; with --layout, the other files or devices
@@ -61,7 +60,7 @@ pub(crate) struct Args {
     /// Length of a stripe on one device, a power of two
     #[arg(long, value_name = "SIZE", value_parser = amount::bytes, default_value = "64K")]
     stripe: u64,
-    /// Size of the volume; default: the whole file, device, or partition of IMG?offset=BYTES
+    /// Size of the volume; default: the whole file, device, or partition
     #[arg(short, long, value_name = "SIZE", value_parser = amount::bytes)]
     size: Option<u64>,
     #[command(flatten)]
@@ -127,7 +126,7 @@ impl Args {
         let Some(image) = &self.image else {
             return Err(Failure::usage("mkfs needs the name of the image to create"));
         };
-        let image = Image::parse(image)?;
+        let image = Image::parse_for_new(image)?;
         let environment = environment()?;
         let mut options = self.format.options(None)?;
         let inodes = match (self.inode_ratio, self.inodes) {
@@ -287,7 +286,7 @@ impl Args {
                 Shown::path(&image.name)
             )));
         }
-        if meta.file_type().is_block_device() || image.offset > 0 {
+        if meta.file_type().is_block_device() || image.offset > 0 || image.len.is_some() {
             let device = FileOptions::new().write(true).open(path).map_err(engine)?;
             device
                 .passed_locks()
@@ -321,26 +320,34 @@ impl Args {
     /// of the partition that starts at the volume's offset. Without --force nothing is written
     /// beyond the partition.
     fn within_partition(&self, image: &Image, size: Option<u64>) -> Result<Option<u64>, Failure> {
-        if image.offset == 0 {
-            return Ok(size);
-        }
-        let table = partition::table(&image.path)
-            .map_err(|error| Failure::of_file("read", &image.path, error))?;
-        let Some(table) = table else { return Ok(size) };
         let (name, offset) = (Shown::path(&image.name), image.offset);
-        match table.iter().find(|partition| partition.start == offset) {
-            Some(Partition { len, .. }) if self.force || size.is_none_or(|size| size <= *len) => {
-                Ok(Some(size.unwrap_or(*len)))
+        let partitions = match (offset, image.len) {
+            (_, Some(_)) => Vec::new(),
+            (0, None) => return Ok(size),
+            (_, None) => match disk::table(&image.path) {
+                Ok(Some(disk)) => disk.partitions,
+                Ok(None) => return Ok(size),
+                Err(Error::Disk(_)) if self.force => return Ok(size),
+                Err(error) => return Err(Failure::of_image(&image.name, &error)),
+            },
+        };
+        let partition = partitions.iter().find(|partition| partition.start == offset);
+        match image.len.or(partition.map(|partition| partition.len)) {
+            Some(len) if self.force || size.is_none_or(|size| size <= len) => {
+                Ok(Some(size.unwrap_or(len)))
             }
-            Some(Partition { len, .. }) => Err(Failure::new(format_args!(
+            Some(len) => Err(Failure::new(format_args!(
                 "{name}: the partition at byte {offset} has {len} bytes ({}): give a --size that \
                  fits, or omit --size; --force writes beyond the partition",
-                amount::shown(*len)
+                amount::shown(len)
             ))),
             None if self.force => Ok(size),
             None => {
-                let starts: Vec<String> =
-                    table.iter().take(8).map(|partition| partition.start.to_string()).collect();
+                let starts: Vec<String> = partitions
+                    .iter()
+                    .take(8)
+                    .map(|partition| partition.start.to_string())
+                    .collect();
                 let starts = match starts.is_empty() {
                     true => "it is empty".into(),
                     false => format!("they start at bytes {}", starts.join(", ")),
@@ -371,7 +378,7 @@ impl Args {
         }
         let mut images = vec![image.clone()];
         for other in &self.others {
-            let mut other = Image::parse(other)?;
+            let mut other = Image::parse_for_new(other)?;
             other.offset = other.offset.max(image.offset);
             if let Some(same) = images.iter().find(|same| is_same_place(&same.path, &other.path)) {
                 let (other, same) = (Shown::path(&other.path), Shown::path(&same.path));
@@ -436,12 +443,12 @@ fn slice(
     image: &Image,
     size: Option<u64>,
 ) -> Result<Arc<dyn BlockDevice>, Failure> {
-    if image.offset == 0 && size.is_none_or(|size| size == device.len()) {
+    if image.offset == 0 && size.or(image.len).is_none_or(|size| size == device.len()) {
         return Ok(device);
     }
     let have = device.len();
     let rest = have.saturating_sub(image.offset);
-    let len = size.unwrap_or(rest);
+    let len = size.or(image.len).unwrap_or(rest);
     match Slice::new(device, ByteOffset(image.offset), len) {
         Ok(part) => Ok(Arc::new(part)),
         Err(_) => Err(Failure::new(format!(

@@ -1,6 +1,7 @@
 //! UUIDs on the command line.
 
 use extant::Environment;
+use extant::disk::parse_uuid;
 
 /// Source of a new volume's UUID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,15 +55,7 @@ pub(crate) fn choice(text: &str) -> Result<Choice, String> {
 /// Parses 32 hex digits, with or without hyphens.
 pub(crate) fn parse(text: &str) -> Result<[u8; 16], String> {
     let wrong = || format!("'{text}' is not a UUID like 3f2b91c4-58a0-4d7c-9a1e-6c0d5e8f7a21");
-    let hyphens: Vec<usize> = text.match_indices('-').map(|(at, _)| at).collect();
-    if !hyphens.is_empty() && hyphens != [8, 13, 18, 23] {
-        return Err(wrong());
-    }
-    let digits: String = text.chars().filter(|&c| c != '-').collect();
-    if digits.len() != 32 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return Err(wrong());
-    }
-    u128::from_str_radix(&digits, 16).map(u128::to_be_bytes).map_err(|_| wrong())
+    parse_uuid(text).ok_or_else(wrong)
 }
 
 #[cfg(test)]

@@ -102,7 +102,7 @@ fn long_help() -> String {
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = long_help())]
 pub(crate) struct Args {
-    /// Image file or block device, or IMG?offset=BYTES
+    /// Image file or block device, or IMG?partition=NUMBER
     #[arg(value_name = "IMG")]
     image: OsString,
     /// Directory on which it is mounted

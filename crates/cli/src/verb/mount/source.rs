@@ -39,6 +39,7 @@ impl Source {
         let mut losetup = losetup();
         losetup.args(read_only.then_some("--read-only"));
         losetup.args(["--find", "--show", "--offset", &image.offset.to_string()]);
+        losetup.args(image.len.map(|len| format!("--sizelimit={len}")));
         let out = losetup.arg("--").arg(&image.path).stdin(Stdio::null()).output().ok()?;
         let name = PathBuf::from(OsStr::from_bytes(out.stdout.trim_ascii_end()));
         let made = out.status.success() && name.is_absolute();

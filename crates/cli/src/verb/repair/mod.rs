@@ -47,7 +47,7 @@ const FILES_SHOWN: usize = 200;
 Exit status: 0 clean, 1 repaired, 4 damage is left or was not repaired, 8 the repair failed,
 16 wrong usage.")]
 pub(crate) struct Args {
-    /// Image file or block device, or IMG?offset=BYTES
+    /// Image file or block device, or IMG?partition=NUMBER
     #[arg(value_name = "IMG")]
     image: OsString,
     /// Show what would change, and change nothing

@@ -45,7 +45,7 @@ const CELLS: usize = 2048;
 
 Exit status: 0 shown, 1 not a volume, or a part could not be read (the rest is shown).")]
 pub(crate) struct Args {
-    /// Image file or block device, or IMG?offset=BYTES
+    /// Image file or block device, or IMG?partition=NUMBER
     #[arg(value_name = "IMG")]
     image: OsString,
     /// Write an HTML page with pictures to FILE instead of text; - for standard output

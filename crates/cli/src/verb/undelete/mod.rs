@@ -48,7 +48,7 @@ are found that it had at the end; the copies are hard links.
 
 Exit status: 0 done, 1 something could not be copied.")]
 pub(crate) struct Args {
-    /// Image file or block device, or IMG?offset=BYTES
+    /// Image file or block device, or IMG?partition=NUMBER
     #[arg(value_name = "IMG")]
     image: OsString,
     /// Only files at or below this path

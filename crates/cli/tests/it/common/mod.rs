@@ -3,9 +3,12 @@
 #![allow(dead_code)]
 
 use assert_cmd::Command;
+use extant_testkit::judge::program;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::{self, Stdio};
 use tempfile::TempDir;
 
 /// The program, in an environment that does not influence it.
@@ -119,4 +122,14 @@ pub fn run_limited(
     let output = command.output().expect("sh starts");
     let code = output.status.code().expect("no signal ends the program");
     (code, output.stdout, String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// Makes the file `disk` of `bytes`, with the partition table that sfdisk makes of `table`.
+pub fn make_partitions(disk: &Path, bytes: u64, table: &str) {
+    fs::File::create(disk).unwrap().set_len(bytes).unwrap();
+    let mut sfdisk = process::Command::new(program("sfdisk").unwrap());
+    sfdisk.arg("--quiet").arg(disk).stdin(Stdio::piped());
+    let mut child = sfdisk.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(table.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success(), "{table}");
 }

@@ -110,9 +110,6 @@ pub fn resize_with(
     size: Size,
     progress: &dyn Progress,
 ) -> Result<Resized> {
-    if open.start() != 0 {
-        return Err(Error::Invalid("a volume that begins inside its file keeps its size"));
-    }
     if open.has_members() {
         return Err(Error::NotSupported("a volume on several devices keeps its size"));
     }
@@ -129,6 +126,9 @@ fn resize_file(
     progress: &dyn Progress,
 ) -> Result<Resized> {
     let before = file.len();
+    if devices.volume.len() != before {
+        return Err(Error::Invalid("a volume that is a part of its file keeps its size"));
+    }
     let lengthen = &mut |bytes: u64| match file.is_block_device() {
         true => Err(Error::Invalid("the block device is smaller than that")),
         false => file.set_len(bytes),
