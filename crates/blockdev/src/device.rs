@@ -15,10 +15,14 @@
 use crate::dax::Dax;
 use crate::forward;
 use crate::range::{check_range, total_len};
-use extant_base::{ByteOffset, IoOp, Result};
+use extant_base::{ByteOffset, Error, IoOp, Result};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+
+/// What [`BlockDevice::lengthen`] returns for a device that stays too short.
+pub(crate) const TOO_SHORT: Error =
+    Error::NotSupported("the device is smaller than that: make the device larger first");
 
 /// The zeros that are written when a device has no better way.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -102,6 +106,13 @@ pub trait BlockDevice: Send + Sync {
     fn zero(&self, at: ByteOffset, len: u64) -> Result<()> {
         check_range(IoOp::Write, self.len(), at, len)?;
         write_zeros(self, at, len)
+    }
+
+    /// Makes sure that the device is at least `len` bytes long: a file is extended by zeros that
+    /// take no space. A file or block device that became longer since it was opened gets its new
+    /// length. No device becomes shorter. `NotSupported` if the device stays shorter than `len`.
+    fn lengthen(&self, len: u64) -> Result<()> {
+        if len <= self.len() { Ok(()) } else { Err(TOO_SHORT) }
     }
 
     /// Whether writes fail with `Error::ReadOnly`.
@@ -197,7 +208,7 @@ macro_rules! pointers {
         impl<D: BlockDevice + ?Sized> BlockDevice for $pointer {
             forward!(self => **self;
                 len, is_empty, read_at, read_vectored_at, read_fresh_at, read_verified, write_at,
-                write_vectored_at, write_fua, flush, discard, zero, is_read_only, alignment,
+                write_vectored_at, write_fua, flush, discard, zero, lengthen, is_read_only, alignment,
                 descriptor, needs_stable_buffers, wrote_past, set_idle, dax);
         }
     )*};

@@ -93,6 +93,11 @@ impl<D: BlockDevice> BlockDevice for Fenced<D> {
         self.inner.discard(at, len)
     }
 
+    fn lengthen(&self, len: u64) -> Result<()> {
+        self.pass()?;
+        self.inner.lengthen(len)
+    }
+
     fn zero(&self, at: ByteOffset, len: u64) -> Result<()> {
         self.pass()?;
         self.inner.zero(at, len)

@@ -113,6 +113,11 @@ macro_rules! forward {
             $inner.zero(at, len)
         }
     };
+    (@ $self:ident, $inner:expr, lengthen) => {
+        fn lengthen(&$self, len: u64) -> $crate::base::Result<()> {
+            $inner.lengthen(len)
+        }
+    };
     (@ $self:ident, $inner:expr, is_read_only) => {
         fn is_read_only(&$self) -> bool {
             $inner.is_read_only()

@@ -21,14 +21,14 @@ mod open;
 pub use open::FileOptions;
 
 use crate::dax::{Dax, DaxMode, map_file};
-use crate::device::{BlockDevice, Descriptor, write_zeros};
+use crate::device::{BlockDevice, Descriptor, TOO_SHORT, write_zeros};
 use crate::range::{check_range, failed, total_len};
 use direct::{DirectFile, direct_part};
 use extant_base::{ByteOffset, Error, IoOp, Result};
 use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::{Errno, ReadWriteFlags};
 use std::fs::File;
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut, Seek, SeekFrom};
 use std::num::NonZeroU64;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -149,6 +149,12 @@ impl FileDevice {
         Ok(())
     }
 
+    /// The length of the file or block device now.
+    fn measure(&self) -> Result<u64> {
+        let mut file = &self.file;
+        file.seek(SeekFrom::End(0)).map_err(|error| failed(IoOp::Resize, ByteOffset(0), 0, error))
+    }
+
     fn check_writable(&self) -> Result<()> {
         if self.read_only { Err(Error::ReadOnly) } else { Ok(()) }
     }
@@ -243,6 +249,15 @@ impl FileDevice {
 impl BlockDevice for FileDevice {
     fn len(&self) -> u64 {
         self.len.load(Ordering::Acquire)
+    }
+
+    fn lengthen(&self, len: u64) -> Result<()> {
+        self.len.fetch_max(self.measure()?, Ordering::AcqRel);
+        match (len <= self.len(), self.is_block_device) {
+            (true, _) => Ok(()),
+            (false, true) => Err(TOO_SHORT),
+            (false, false) => self.set_len(len),
+        }
     }
 
     fn read_at(&self, at: ByteOffset, buf: &mut [u8]) -> Result<()> {

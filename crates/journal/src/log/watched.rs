@@ -158,7 +158,7 @@ impl Watched {
 
 impl BlockDevice for Watched {
     forward!(self => self.inner;
-        len, read_at, read_vectored_at, read_fresh_at, is_read_only, alignment, descriptor,
+        len, lengthen, read_at, read_vectored_at, read_fresh_at, is_read_only, alignment, descriptor,
         needs_stable_buffers, set_idle, dax);
 
     fn write_at(&self, at: ByteOffset, buf: &[u8]) -> Result<()> {
