@@ -124,8 +124,9 @@ pub(crate) struct Volume {
     closed_files: ClosedFiles,
     /// Inodes in use.
     inodes: InodeTable,
-    /// The number of blocks that never hold data, once they were counted.
-    overhead: OnceLock<u64>,
+    /// The number of blocks that never hold data, once they were counted, and how many blocks the
+    /// volume had then.
+    overhead: Mutex<Option<(u64, u64)>>,
     /// Attributes that inodes may share.
     shared_xattrs: SharedXattrs,
     /// The quota files, if usage is kept up to date.
@@ -235,7 +236,7 @@ impl Volume {
             space: Space::new(Arc::clone(&context), space_options),
             closed_files: ClosedFiles::default(),
             inodes: InodeTable::new(options.inodes),
-            overhead: OnceLock::new(),
+            overhead: Mutex::new(Rank::Leaf, None),
             shared_xattrs: SharedXattrs::new(),
             quota: options.quota.and_then(|policy| Quota::of(context.at_open(), policy)),
             orphans: Orphans::new(context.at_open()),
@@ -347,8 +348,9 @@ impl Volume {
         &self.closed_files
     }
 
-    /// The number of blocks that never hold data, once they were counted.
-    pub(crate) fn overhead(&self) -> &OnceLock<u64> {
+    /// The number of blocks that never hold data, once they were counted, and how many blocks the
+    /// volume had then: (blocks of the volume, overhead).
+    pub(crate) fn overhead(&self) -> &Mutex<Option<(u64, u64)>> {
         &self.overhead
     }
 

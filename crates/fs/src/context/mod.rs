@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   Context ─┬─ device ──── journal ── cache of metadata blocks
-//!            ├─ geometry, checksums, inode_format, at_open     fixed while the volume is open
+//!            ├─ geometry                                       grows with the volume
+//!            ├─ checksums, inode_format, at_open               fixed while the volume is open
 //!            ├─ superblock   (Rank::Superblock)                fields that change, late features
 //!            ├─ damage       errors met since the volume was opened, and the reaction to them
 //!            ├─ mode, announced, hold                          whether the volume may be changed
@@ -14,6 +15,8 @@
 
 pub(crate) mod damage;
 pub(crate) mod environment;
+pub(crate) mod geometry;
+pub(crate) mod lazy_table;
 pub(crate) mod mmp;
 pub(crate) mod mode;
 pub(crate) mod role;
@@ -21,6 +24,7 @@ pub(crate) mod superblock;
 
 use crate::context::damage::{Damage, DamagePolicy, ErrorHook};
 use crate::context::environment::Environment;
+use crate::context::geometry::{CurrentGeometry, Growing};
 use crate::context::mode::WriteState;
 use crate::context::superblock::SuperblockState;
 use extant_base::{BlockSize, Ino, Result, Site};
@@ -51,7 +55,7 @@ pub(crate) struct ContextOptions {
 pub(crate) struct Context {
     device: Arc<dyn BlockDevice>,
     journal: Journal,
-    geometry: Geometry,
+    geometry: CurrentGeometry,
     checksums: Checksums,
     checksum_seed: u32,
     inode_format: InodeFormat,
@@ -73,7 +77,7 @@ impl Context {
         at_open: Superblock,
         options: ContextOptions,
     ) -> Result<Context> {
-        let geometry = Geometry::new(&at_open)?;
+        let geometry = CurrentGeometry::new(&at_open)?;
         at_open.check_device(device.len(), Site::NOWHERE)?;
         let journal = Journal::off(Arc::clone(&device), at_open.block_size, options.cache);
         Ok(Context {
@@ -119,9 +123,28 @@ impl Context {
         &self.journal
     }
 
-    /// Which block belongs to which group, and where the fixed metadata lies.
+    /// Which block belongs to which group, and where the fixed metadata lies, as it is now. A
+    /// volume can grow between two calls.
     pub(crate) fn geometry(&self) -> &Geometry {
-        &self.geometry
+        self.geometry.get()
+    }
+
+    /// Blocks that are reserved for root, as it is now.
+    pub(crate) fn reserved_blocks(&self) -> u64 {
+        self.geometry.reserved_blocks()
+    }
+
+    /// How many groups a change of many runs can reach at most, for its credits. It is more than a
+    /// small volume has, because the volume may grow before the change is made.
+    pub(crate) fn groups_to_reach(&self) -> u32 {
+        self.geometry().groups_count().max(16)
+    }
+
+    /// The right to make the volume larger.
+    ///
+    /// Errors: `Busy` if another thread has it.
+    pub(crate) fn begin_growing(&self) -> Result<Growing<'_>> {
+        Growing::begin(&self.geometry)
     }
 
     /// The checksums of metadata.
@@ -152,7 +175,7 @@ impl Context {
 
     /// Size of a block.
     pub(crate) fn block_size(&self) -> BlockSize {
-        self.geometry.block_size()
+        self.at_open.block_size
     }
 
     /// 512-byte sectors in `blocks` filesystem blocks.
@@ -186,10 +209,13 @@ impl Context {
         self.fast_commits
     }
 
-    /// Notes that `handle` makes this change, so that a fast commit can record it.
+    /// Notes that `handle` makes this change, so that a fast commit can record it. While the volume
+    /// grows, the next commit is a full one.
     pub(crate) fn record(&self, handle: &Handle<'_>, change: Change<'_>) {
         if self.fast_commits {
-            handle.note(change);
+            // A reader of the log knows the volume's size from the superblock at home.
+            let may_record = !self.geometry.is_growing();
+            handle.note(if may_record { change } else { Change::Full(Ineligible::Superblock) });
         }
     }
 

@@ -54,7 +54,7 @@ impl Statistics<'_> {
         let free = self.volume.space().unreserved_clusters() << ratio_log2;
         let free = free.min(blocks);
         let pool = self.volume.space().reservations().pool_in_use() << ratio_log2;
-        let kept = self.volume.at_open().reserved_blocks.saturating_add(pool);
+        let kept = self.volume.context().reserved_blocks().saturating_add(pool);
         SpaceInfo {
             block_bytes: len_u32(self.volume.block_size().bytes()),
             blocks,
@@ -65,24 +65,25 @@ impl Statistics<'_> {
         }
     }
 
-    /// Blocks that never hold data. Their number stays the same while the volume is open, so the
-    /// groups are walked once and not in each call.
+    /// Blocks that never hold data. Their number changes only when the volume grows, so the groups
+    /// are not walked in each call. Locks: takes `Leaf`.
     fn overhead_blocks(self) -> u64 {
-        if let Some(known) = self.volume.overhead().get() {
-            return *known;
+        let of = self.volume.geometry().blocks_count();
+        if let Some((_, known)) = self.volume.overhead().lock().filter(|known| known.0 == of) {
+            return known;
         }
         let (blocks, is_sure) = self.count_overhead();
-        match is_sure {
-            true => *self.volume.overhead().get_or_init(|| blocks),
-            false => blocks,
+        if is_sure {
+            *self.volume.overhead().lock() = Some((of, blocks));
         }
+        blocks
     }
 
     /// Counts them, and returns whether the count is final: a journal that cannot be found now
     /// counts as 0.
     fn count_overhead(self) -> (u64, bool) {
-        let stored = u64::from(self.volume.at_open().overhead_clusters)
-            << self.volume.geometry().log_cluster_ratio();
+        let clusters = self.volume.context().superblock().read().overhead_clusters;
+        let stored = u64::from(clusters) << self.volume.geometry().log_cluster_ratio();
         if self.volume.has_ro_compat(RoCompat::BIGALLOC)
             && stored != 0
             && stored <= self.volume.geometry().blocks_count()

@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(volume.space().free_inodes(), volume.at_open().free_inodes);
         assert_eq!(volume.space().free_space.counters().dirs(), 2, "/ and /lost+found");
         let info = volume.statistics().space_info();
-        assert!(volume.overhead().get().is_some_and(|blocks| *blocks > 0));
+        assert!(volume.overhead().lock().is_some_and(|(_, blocks)| blocks > 0));
         assert_eq!(volume.statistics().space_info(), info, "counted once, then remembered");
         assert_eq!(volume.space().groups().in_memory(), 1024, "that of the journal's inode");
     }

@@ -21,6 +21,7 @@ use crate::space::pending::PendingGroups;
 use extant_base::{GroupNr, Result};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What is free in the groups of a volume. See the module's picture.
 pub(crate) struct FreeSpace {
@@ -29,6 +30,8 @@ pub(crate) struct FreeSpace {
     loaded: LoadedTrees,
     pending: PendingGroups,
     counters: FreeCounters,
+    /// Allocations use the groups before this one. The volume may have more, while it grows.
+    usable_groups: AtomicU32,
     /// See [`SpaceOptions::discard`].
     discards: bool,
     /// See [`SpaceOptions::short_cuts`].
@@ -43,6 +46,7 @@ impl FreeSpace {
             index: GroupIndex::new(context.geometry().groups_count()),
             loaded: LoadedTrees::new(),
             pending: PendingGroups::new(),
+            usable_groups: AtomicU32::new(context.geometry().groups_count()),
             counters: FreeCounters::new(context.at_open(), context.geometry()),
             discards: options.discard,
             short_cuts: options.short_cuts,
@@ -78,6 +82,16 @@ impl FreeSpace {
     /// The groups with freed clusters that wait for a commit.
     pub(super) fn pending(&self) -> &PendingGroups {
         &self.pending
+    }
+
+    /// How many groups allocations use, from the first on.
+    pub(super) fn usable_groups(&self) -> u32 {
+        self.usable_groups.load(Ordering::Relaxed)
+    }
+
+    /// Lets allocations use the next `count` groups, which have entries in the index.
+    pub(super) fn add_usable_groups(&self, count: u32) {
+        self.usable_groups.fetch_add(count, Ordering::Release);
     }
 
     /// The counters of all groups together.

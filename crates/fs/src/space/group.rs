@@ -16,6 +16,7 @@
 //! otherwise overwrite that metadata. Source: ext4 documentation, "Block Group Descriptors".
 
 use crate::context::Context;
+use crate::context::lazy_table::LazyTable;
 use crate::context::role::Role;
 use crate::space::free_extents::{FreeExtents, Span};
 use crate::space::group_edit::Map;
@@ -36,25 +37,25 @@ const CHUNK: usize = 1024;
 
 /// All groups of a space.
 pub(crate) struct GroupTable {
-    chunks: Box<[OnceLock<Box<[Group]>>]>,
+    chunks: LazyTable<Box<[Group]>>,
 }
 
 impl GroupTable {
+    /// A table for a volume that has `groups` groups now.
     pub(crate) fn new(groups: u32) -> GroupTable {
-        let chunks = (groups as usize).div_ceil(CHUNK);
-        GroupTable { chunks: (0..chunks).map(|_| OnceLock::new()).collect() }
+        GroupTable { chunks: LazyTable::new((groups as usize).div_ceil(CHUNK)) }
     }
 
     /// Groups that take memory.
     #[cfg(test)]
     pub(crate) fn in_memory(&self) -> usize {
-        self.chunks.iter().filter(|chunk| chunk.get().is_some()).count() * CHUNK
+        self.chunks.cells().filter(|chunk| chunk.get().is_some()).count() * CHUNK
     }
 
     /// The group `nr`, which the layout must have.
     pub(crate) fn get(&self, nr: GroupNr) -> &Group {
-        let chunk = nr.0 as usize / CHUNK;
-        let groups = self.chunks[chunk].get_or_init(|| (0..CHUNK).map(|_| Group::new()).collect());
+        let chunk = self.chunks.cell(nr.0 / CHUNK as u32);
+        let groups = chunk.get_or_init(|| (0..CHUNK).map(|_| Group::new()).collect());
         &groups[nr.0 as usize % CHUNK]
     }
 }
@@ -595,7 +596,7 @@ mod tests {
     fn groups_are_made_when_first_used() {
         let table = GroupTable::new(u32::MAX);
         table.get(GroupNr(u32::MAX - 1));
-        assert!(table.chunks.last().is_some_and(|chunk| chunk.get().is_some()));
-        assert!(table.chunks[0].get().is_none());
+        assert!(table.chunks.cells().last().is_some_and(|chunk| chunk.get().is_some()));
+        assert!(table.chunks.cell(0).get().is_none());
     }
 }

@@ -14,12 +14,12 @@
 //! makes it exact. A group's entry changes under the group's lock. Searches take no lock and treat
 //! the result as a hint.
 
+use crate::context::lazy_table::LazyTable;
 use crate::space::group::Groups;
 use extant_base::narrow::len_u8;
 use extant_base::{Error, GroupNr, Result};
 use extant_ondisk::group_desc::GroupDesc;
 use std::ops::Range;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 const CHUNK: u32 = 1024;
@@ -41,12 +41,12 @@ pub(crate) fn sure_level(want: u32) -> u8 {
 
 /// The longest free run of each group, by level.
 pub(crate) struct GroupIndex {
-    groups: u32,
-    chunks: Box<[OnceLock<Box<Chunk>>]>,
+    chunks: LazyTable<Box<Chunk>>,
 }
 
 struct Chunk {
-    /// Whether every group here has an entry.
+    /// Whether every group here has an entry. Groups that the volume gets later have one from the
+    /// start.
     seeded: AtomicBool,
     level: [AtomicU8; CHUNK as usize],
     columns: [[AtomicU64; WORDS]; LEVELS],
@@ -83,13 +83,13 @@ impl Chunk {
 }
 
 impl GroupIndex {
+    /// An index for a volume that has `groups` groups now.
     pub(crate) fn new(groups: u32) -> GroupIndex {
-        let chunks = groups.div_ceil(CHUNK);
-        GroupIndex { groups, chunks: (0..chunks).map(|_| OnceLock::new()).collect() }
+        GroupIndex { chunks: LazyTable::new(groups.div_ceil(CHUNK) as usize) }
     }
 
     fn chunk(&self, nr: u32) -> &Chunk {
-        self.chunks[(nr / CHUNK) as usize].get_or_init(Chunk::new)
+        self.chunks.cell(nr / CHUNK).get_or_init(Chunk::new)
     }
 
     /// The level of `nr`; `None` while nothing is known.
@@ -131,13 +131,14 @@ impl GroupIndex {
         level: u8,
         range: Range<u32>,
     ) -> Result<Option<GroupNr>> {
-        let end = range.end.min(self.groups);
+        let count = groups.context().geometry().groups_count();
+        let end = range.end.min(count);
         let mut at = range.start;
         while at < end {
             let chunk = self.chunk(at);
             let base = at / CHUNK * CHUNK;
             if !chunk.seeded.load(Ordering::Acquire) {
-                self.seed(groups, base..(base + CHUNK).min(self.groups))?;
+                self.seed(groups, base..(base + CHUNK).min(count))?;
                 chunk.seeded.store(true, Ordering::Release);
             }
             let upto = end.min(base + CHUNK);

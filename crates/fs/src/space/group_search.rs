@@ -172,7 +172,7 @@ impl<'a> GroupSearch<'a> {
             want,
             first,
             bit,
-            end: groups_below(geometry, request.below),
+            end: groups_below(geometry, request.below).min(space.free_space.usable_groups()),
             visits: VISITS,
             hold: None,
             on_stripes: false,

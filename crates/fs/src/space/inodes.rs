@@ -56,7 +56,7 @@ impl<'a> InodeNumbers<'a> {
         goal: InodeGoal,
         directory: bool,
     ) -> Result<Ino> {
-        let groups = self.space.context().geometry().groups_count();
+        let groups = self.space.usable_groups();
         let first = match goal {
             InodeGoal::InOrder => self.bulk.inode_group().0,
             InodeGoal::Other { parent } => self.space.groups().of_inode(parent).0,
@@ -83,7 +83,7 @@ impl<'a> InodeNumbers<'a> {
     /// directories, otherwise the first one, from the parent's on; in both cases among groups that
     /// are no worse than the average.
     fn directory_group(&self, parent: Ino) -> GroupNr {
-        let groups = self.space.context().geometry().groups_count();
+        let groups = self.space.usable_groups();
         let inodes = self.space.counters().inodes() / i64::from(groups);
         let clusters = self.space.counters().clusters() / i64::from(groups);
         let dirs = self.space.counters().dirs() / i64::from(groups);

@@ -24,6 +24,7 @@ pub(crate) mod group;
 pub(crate) mod group_edit;
 pub(crate) mod group_index;
 pub(crate) mod group_search;
+pub(crate) mod growth;
 pub(crate) mod held_runs;
 pub(crate) mod inodes;
 pub(crate) mod loaded;

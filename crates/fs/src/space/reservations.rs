@@ -265,11 +265,7 @@ impl Reservations {
     /// Clusters that an unprivileged volume never takes.
     fn for_root(&self) -> i64 {
         let ratio = u64::from(self.context.geometry().cluster_ratio());
-        let root = if self.privileged {
-            0
-        } else {
-            self.context.at_open().reserved_blocks.div_ceil(ratio)
-        };
+        let root = if self.privileged { 0 } else { self.context.reserved_blocks().div_ceil(ratio) };
         i64::try_from(root).unwrap_or(i64::MAX >> 1)
     }
 }

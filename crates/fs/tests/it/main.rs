@@ -25,6 +25,7 @@ mod file_cuts;
 mod forged;
 mod fsync_costs;
 mod golden;
+mod grow;
 mod hostile;
 mod in_use;
 mod journal;

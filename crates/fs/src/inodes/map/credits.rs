@@ -62,12 +62,12 @@ impl VolumeCredits<'_> {
 
     /// Bitmaps and descriptors of `runs` runs, wherever they lie.
     fn groups(self, runs: u32) -> u32 {
-        GROUP * runs.min(self.volume.geometry().groups_count())
+        GROUP * runs.min(self.volume.context().groups_to_reach())
     }
 
     /// Most groups that one extent can reach into.
     fn groups_of_extent(self) -> u32 {
-        (MAX_LEN / self.blocks_per_group() + 2).min(self.volume.geometry().groups_count())
+        (MAX_LEN / self.blocks_per_group() + 2).min(self.volume.context().groups_to_reach())
     }
 
     fn blocks_per_group(self) -> u32 {

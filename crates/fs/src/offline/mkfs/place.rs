@@ -85,9 +85,18 @@ fn take(geometry: &Geometry, cursor: &mut u64, len: u64) -> Result<BlockNr> {
 
 /// Everything at a fixed place, sorted: base metadata, bitmaps, tables.
 pub(crate) fn static_runs(geometry: &Geometry, places: &[Places]) -> Vec<Range<u64>> {
+    static_runs_from(geometry, 0, places)
+}
+
+/// The same for the groups from `first` on, which have `places`.
+pub(crate) fn static_runs_from(
+    geometry: &Geometry,
+    first: u32,
+    places: &[Places],
+) -> Vec<Range<u64>> {
     let itable = u64::from(geometry.itable_blocks());
     let mut runs: Vec<Range<u64>> = Vec::with_capacity(places.len() * 4);
-    for (nr, group) in (0..).zip(places) {
+    for (nr, group) in (first..).zip(places) {
         if let Some(base) = geometry.base_blocks(GroupNr(nr)).filter(|base| !base.is_empty()) {
             runs.push(base);
         }

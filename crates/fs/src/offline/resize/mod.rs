@@ -21,6 +21,7 @@
 
 mod backups;
 mod free_map;
+mod grow;
 mod journal;
 mod move_blocks;
 mod move_inodes;
@@ -41,6 +42,7 @@ use crate::progress::{Phase, Progress};
 use extant_base::{Error, Result};
 use extant_blockdev::{BlockDevice, FileDevice};
 use extant_ondisk::features::RoCompat;
+pub use grow::grow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -211,7 +213,7 @@ fn run(
         let least = (size != Size::Minimum).then(|| plan::fit(&sb, wanted)).transpose()?;
         let result = shrink_in_rounds(devices, least, environment, &mut done, progress);
         if matches!(result, Err(Error::NoSpace)) && done.to_blocks < sb.blocks_count {
-            grow(devices, sb.blocks_count, environment)?;
+            grow_closed(devices, sb.blocks_count, environment)?;
         }
         return result.map(|()| done);
     }
@@ -225,14 +227,14 @@ fn run(
     }
     let all = blocks - sb.blocks_count;
     progress.begin(Phase::ResizeGrow, all);
-    done.now_meta_bg = grow(devices, blocks, environment)?;
+    done.now_meta_bg = grow_closed(devices, blocks, environment)?;
     done.to_blocks = blocks;
     progress.advance(Phase::ResizeGrow, all);
     Ok(done)
 }
 
-/// Makes a volume larger. Returns whether it changed to `meta_bg`.
-fn grow(devices: &Devices, blocks: u64, environment: &Environment) -> Result<bool> {
+/// Makes a volume larger that is not open. Returns whether it changed to `meta_bg`.
+fn grow_closed(devices: &Devices, blocks: u64, environment: &Environment) -> Result<bool> {
     let old = Exclusive::check(devices)?;
     let new = plan::geometry(&old, blocks)?;
     let features_changed = new.features.incompat != old.features.incompat;

@@ -7,38 +7,31 @@
 //! The layout is that of mkfs. In a flex group that exists in part, the new groups continue its
 //! layout.
 
-use super::switch::Switch;
 use crate::offline::mkfs::format::write_group_bitmaps;
-use crate::offline::mkfs::place::{Places, place_from, static_runs};
+use crate::offline::mkfs::place::{place_from, static_runs_from};
 use extant_base::{BlockNr, GroupNr, Result};
 use extant_blockdev::BlockDevice;
-use std::ops::Range;
+use extant_ondisk::checksum::Checksums;
+use extant_ondisk::geometry::Geometry;
+use extant_ondisk::group_desc::GroupDesc;
 
-/// Writes the metadata of the new groups, and appends their descriptors.
+/// Writes the metadata of the groups of `new` that `old` does not have. Returns their descriptors.
+/// Nothing before the first of these groups is written.
 ///
 /// Errors: `Invalid` if the new groups have no space for it; `Device`.
-pub(super) fn write_new_groups(switch: &mut Switch<'_>) -> Result<()> {
-    let (old, new) = (switch.old.groups_count(), switch.new.groups_count());
-    if new <= old {
-        return Ok(());
-    }
-    let geometry = switch.new;
-    let bs = geometry.block_size();
-    let places = place_from(&geometry, old)?;
-    // Only the runs in new groups: the others are in their bitmaps already.
-    let fixed: Vec<Range<u64>> = {
-        let mut all = vec![Places::default(); old as usize];
-        all.extend_from_slice(&places);
-        let start = geometry.first_block(GroupNr(old)).unwrap_or_default().0;
-        static_runs(&geometry, &all).into_iter().filter(|run| run.start >= start).collect()
-    };
-    let home = switch.exclusive.staged.home().clone();
+pub(super) fn write_new_groups(
+    device: &dyn BlockDevice,
+    (old, new): (&Geometry, &Geometry),
+    csum: &Checksums,
+) -> Result<Vec<GroupDesc>> {
+    let (first, count) = (old.groups_count(), new.groups_count());
+    let bs = new.block_size();
+    let places = place_from(new, first)?;
+    let fixed = static_runs_from(new, first, &places);
     for run in &fixed {
-        home.zero(bs.start_of(BlockNr(run.start)), (run.end - run.start) << bs.log2())?;
+        device.zero(bs.start_of(BlockNr(run.start)), (run.end - run.start) << bs.log2())?;
     }
-    for (place, nr) in places.iter().zip((old..new).map(GroupNr)) {
-        let desc = write_group_bitmaps(&home, &geometry, &switch.csum, (nr, new), place, &fixed)?;
-        switch.after.push(desc);
-    }
-    Ok(())
+    let each = places.iter().zip((first..count).map(GroupNr));
+    each.map(|(place, nr)| write_group_bitmaps(device, new, csum, (nr, count), place, &fixed))
+        .collect()
 }

@@ -134,7 +134,7 @@ pub(super) fn minimum_of(device: &Arc<dyn BlockDevice>) -> Result<u64> {
 /// The smallest number of blocks for the volume's content.
 pub(super) fn minimum(volume: &Volume) -> Result<u64> {
     let needs = Needs::of(volume)?;
-    let old = volume.at_open();
+    let old = &volume.context().superblock().read().clone();
     let (mut low, mut high) = (0, old.blocks_count);
     // A smaller size that fits may exist. The search accepts that; every size that it returns does
     // fit.

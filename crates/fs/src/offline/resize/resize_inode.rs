@@ -10,6 +10,7 @@ use super::switch::Switch;
 use extant_base::{BlockNr, Error, Ino, Result, Site, What};
 use extant_ondisk::block_map::pointers_per_block;
 use extant_ondisk::features::Compat;
+use extant_ondisk::geometry::Geometry;
 use extant_ondisk::inode::{Inode as DiskInode, InodeFormat};
 use std::ops::Range;
 
@@ -75,27 +76,57 @@ pub(super) fn rewrite(switch: &mut Switch<'_>) -> Result<()> {
 
 /// Writes the list and every reserved block of group 0. Returns how many blocks the inode has.
 fn write_lists(switch: &Switch<'_>, list: BlockNr) -> Result<u64> {
-    let geometry = &switch.new;
-    let bs = geometry.block_size();
-    let per_block = pointers_per_block(bs);
-    let table = geometry.desc_blocks();
-    let reserved = u32::from(switch.sb.reserved_gdt_blocks);
-    let base = geometry.desc_block(0).ok_or(Error::NoSpace)?.0 + u64::from(table);
-    let mut bytes = vec![0; bs.bytes()];
-    for n in 0..reserved {
-        let block = BlockNr(base + u64::from(n));
-        put_pointer(&mut bytes, ((table + n) % per_block) as usize, block)?;
+    let lists = Lists::new(&switch.new, u32::from(switch.sb.reserved_gdt_blocks))?;
+    switch.write(list, &lists.list()?)?;
+    for block in lists.blocks() {
+        switch.write(block, &lists.copies(block)?)?;
     }
-    switch.write(list, &bytes)?;
-    for n in 0..reserved {
-        let block = BlockNr(base + u64::from(n));
-        bytes.fill(0);
-        for (slot, copy) in geometry.reserved_copies(block).enumerate() {
+    Ok(lists.inode_blocks())
+}
+
+/// The content of the blocks of inode 7.
+pub(super) struct Lists<'a> {
+    geometry: &'a Geometry,
+    reserved: u32,
+    /// The first reserved block.
+    first: u64,
+}
+
+impl<'a> Lists<'a> {
+    /// The content for a volume with `reserved` reserved blocks. Errors: `NoSpace` without a table.
+    pub(super) fn new(geometry: &'a Geometry, reserved: u32) -> Result<Lists<'a>> {
+        let table = geometry.desc_block(0).ok_or(Error::NoSpace)?.0;
+        Ok(Lists { geometry, reserved, first: table + u64::from(geometry.desc_blocks()) })
+    }
+
+    /// The reserved blocks of group 0.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = BlockNr> + use<> {
+        (self.first..self.first + u64::from(self.reserved)).map(BlockNr)
+    }
+
+    /// The list: one pointer to each of them. Errors: as [`put_pointer`].
+    pub(super) fn list(&self) -> Result<Vec<u8>> {
+        let per_block = pointers_per_block(self.geometry.block_size());
+        let mut bytes = vec![0; self.geometry.block_size().bytes()];
+        for (n, block) in (self.geometry.desc_blocks()..).zip(self.blocks()) {
+            put_pointer(&mut bytes, (n % per_block) as usize, block)?;
+        }
+        Ok(bytes)
+    }
+
+    /// The reserved block `block`: one pointer to each of its copies. Errors: as [`put_pointer`].
+    pub(super) fn copies(&self, block: BlockNr) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.geometry.block_size().bytes()];
+        for (slot, copy) in self.geometry.reserved_copies(block).enumerate() {
             put_pointer(&mut bytes, slot, copy)?;
         }
-        switch.write(block, &bytes)?;
+        Ok(bytes)
     }
-    Ok(1 + u64::from(reserved) * geometry.super_groups().count() as u64)
+
+    /// How many blocks the inode has, the list included.
+    pub(super) fn inode_blocks(&self) -> u64 {
+        1 + u64::from(self.reserved) * self.geometry.super_groups().count() as u64
+    }
 }
 
 /// Errors: `Invalid` for a block that a pointer cannot name: without `sparse_super`, groups past

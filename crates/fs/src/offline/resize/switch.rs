@@ -58,7 +58,9 @@ pub(super) fn to(
     let stay = old.groups_count().min(new.groups_count()) as usize;
     let after = moved.unwrap_or_else(|| before[..stay].to_vec());
     let mut switch = Switch { exclusive, old, new, sb, csum, before, after };
-    new_groups::write_new_groups(&mut switch)?;
+    let home = switch.exclusive.staged.home().clone();
+    let added = new_groups::write_new_groups(&*home, (&old, &new), &switch.csum)?;
+    switch.after.extend(added);
     switch.adjust_groups()?;
     switch.write_table()?;
     resize_inode::rewrite(&mut switch)?;

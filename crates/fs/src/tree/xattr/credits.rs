@@ -51,7 +51,7 @@ impl XattrStore<'_> {
             return Credits::default();
         }
         let blocks = fits_u32(self.volume.block_size().blocks_for(len)); // at most 16 MiB
-        let groups = self.volume.geometry().groups_count();
+        let groups = self.volume.context().groups_to_reach();
         // Slot, inode bitmap, descriptor, and a block bitmap that was uninitialized; a node or a
         // pointer block; and the bitmap and descriptor of each block, wherever it is.
         let nodes = 2;
