@@ -35,3 +35,4 @@ pub use operations::{
 pub use session::{Session, Unmounter};
 pub use statistics::Requests;
 pub use volume::{AccessTimes, IdMap, IdRange, Volume, VolumeOptions};
+pub use volume::{NewSize, RESIZE, RESIZE_BYTES, ResizeAnswer};

@@ -217,6 +217,12 @@ impl Filesystem {
         self.volume().at_open()
     }
 
+    /// Blocks of the volume as it is now, its own metadata included.
+    /// [`grow`](crate::resize::grow) changes it.
+    pub fn blocks_count(&self) -> u64 {
+        self.volume().geometry().blocks_count()
+    }
+
     /// How much of the volume is used and free.
     pub fn space(&self) -> SpaceInfo {
         self.volume().statistics().space_info()

@@ -7,6 +7,8 @@
 //!   FS_IOC_GETVERSION, SETVERSION    'v' 1, 2      the generation; also as ext4's 'f' 3, 4
 //!   FITRIM                           'X' 121       24 bytes: start, length, shortest run
 //!   FS_IOC_GETFSLABEL, SETFSLABEL    0x94 49, 50   256 bytes: the volume's label, ended by a NUL
+//!   EXT4_IOC_RESIZE_FS               'f' 16        8 bytes: blocks that the volume is to have
+//!   RESIZE                           0xEF 0x53     the same with an answer, see `resize.rs`
 //!   EXT4_IOC_SHUTDOWN                'X' 125       syncs everything and ends all changes
 //!
 //!   command   direction 2 │ size 14 │ kind 8 │ number 8
@@ -23,8 +25,10 @@
 
 use super::context::Context;
 use super::errno;
+use super::resize::{NewSize, RESIZE, ResizeAnswer};
 use crate::operations::{Answer, Caller, NodeId};
-use extant::{InodeFlags, Node, SetAttributes};
+use extant::resize::{Size, grow};
+use extant::{Filesystem, InodeFlags, Node, SetAttributes};
 use rustix::io::Errno;
 
 const GET_FLAGS: u32 = command(READ, LONG_BYTES, 'f', 1);
@@ -39,6 +43,7 @@ const GET_VERSION_OLD: u32 = command(READ, LONG_BYTES, 'f', 3);
 const SET_VERSION_OLD: u32 = command(WRITE, LONG_BYTES, 'f', 4);
 const TRIM: u32 = command(READ | WRITE, 24, 'X', 121);
 const SHUT_DOWN: u32 = command(READ, 4, 'X', 125);
+const RESIZE_FS: u32 = command(WRITE, 8, 'f', 16);
 const GET_LABEL: u32 = command(READ, LABEL_BYTES, '\u{94}', 49);
 const SET_LABEL: u32 = command(WRITE, LABEL_BYTES, '\u{94}', 50);
 /// Size of a label in a call, in bytes.
@@ -92,6 +97,17 @@ impl Controls<'_> {
                 check_may_administer(by)?;
                 let label = input.split(|byte| *byte == 0).next().unwrap_or_default();
                 self.0.fs().set_label(label).map(|()| 0).map_err(errno)
+            }
+            RESIZE_FS => {
+                check_may_administer(by)?;
+                let blocks = number(input, 0)?;
+                grow(self.0.fs(), Size::Blocks(blocks), &()).map(|_| 0).map_err(errno)
+            }
+            RESIZE => {
+                check_may_administer(by)?;
+                let size = NewSize::from_bytes(input).ok_or(Errno::INVAL)?;
+                let done = grow(self.0.fs(), size.of(volume_bytes(self.0.fs())), &());
+                put(out, &ResizeAnswer::of(&done).to_bytes())
             }
             SHUT_DOWN => match by.uid {
                 0 => self.0.fs().shut_down(true).map(|()| 0).map_err(errno),
@@ -153,15 +169,15 @@ impl Controls<'_> {
     /// as its length.
     fn trim(&self, by: &Caller, input: &[u8], out: &mut [u8]) -> Answer<usize> {
         check_may_administer(by)?;
-        let number = |at: usize| {
-            let bytes = input.get(at..at + 8).and_then(|bytes| bytes.first_chunk::<8>());
-            bytes.map(|bytes| u64::from_le_bytes(*bytes)).ok_or(Errno::INVAL)
-        };
-        let (start, len, min) = (number(0)?, number(8)?, number(16)?);
+        let (start, len, min) = (number(input, 0)?, number(input, 8)?, number(input, 16)?);
         let bytes = self.0.fs().trim(start..start.saturating_add(len), min).map_err(errno)?;
         let answer: Vec<u8> = [start, bytes, min].into_iter().flat_map(u64::to_le_bytes).collect();
         put(out, &answer)
     }
+}
+
+fn volume_bytes(fs: &Filesystem) -> u64 {
+    fs.blocks_count() << fs.superblock().block_size.log2()
 }
 
 /// Permits root, and the user who mounted, what requires CAP_SYS_ADMIN on a mount of Linux.
@@ -206,6 +222,11 @@ fn put(out: &mut [u8], answer: &[u8]) -> Answer<usize> {
     let place = out.get_mut(..answer.len()).ok_or(Errno::INVAL)?;
     place.copy_from_slice(answer);
     Ok(answer.len())
+}
+
+fn number(input: &[u8], at: usize) -> Answer<u64> {
+    let bytes = input.get(at..at + 8).and_then(|bytes| bytes.first_chunk::<8>());
+    Ok(u64::from_le_bytes(*bytes.ok_or(Errno::INVAL)?))
 }
 
 fn word(input: &[u8], at: usize) -> Answer<u32> {

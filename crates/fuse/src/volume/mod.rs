@@ -5,7 +5,7 @@
 //!   Context   context.rs   the filesystem, options, and files that the kernel knows ──► Node, held
 //!                          until the kernel forgets it, because an open file may lose its names
 //!   openings  files.rs  stream.rs  listing.rs                by handle
-//!   requests  names.rs  attributes.rs  xattrs.rs  controls.rs
+//!   requests  names.rs  attributes.rs  xattrs.rs  controls.rs  resize.rs
 //! ```
 //!
 //! While it is mounted, only this process changes the volume, and every change passes through the
@@ -23,12 +23,14 @@ mod ids;
 mod listing;
 mod names;
 mod nodes;
+mod resize;
 mod stream;
 mod sync_series;
 mod xattrs;
 
 pub use accessed::AccessTimes;
 pub use ids::{IdMap, IdRange};
+pub use resize::{NewSize, RESIZE, RESIZE_BYTES, ResizeAnswer};
 
 use crate::operations::{
     Answer, Attributes, Caller, Entry, HandleId, Handles, Listing, NewNode, NodeId, Opened,
@@ -419,7 +421,7 @@ impl Operations for Volume {
         Ok(Statistics {
             block_bytes: space.block_bytes,
             blocks: match self.context.options().count_overhead {
-                true => self.context.fs().superblock().blocks_count,
+                true => self.context.fs().blocks_count(),
                 false => space.blocks,
             },
             free: space.free,
