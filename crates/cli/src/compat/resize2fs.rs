@@ -4,6 +4,9 @@
 //!   SIZE   1000       blocks of the volume
 //!          1000s      sectors of 512 bytes; K, M, G, T: 2^10, 2^20, … bytes
 //! ```
+//!
+//! A volume that is mounted by extant grows while it is in use. Unlike the original, which takes the
+//! device only, the directory of such a mount is accepted, too.
 
 use super::console::Console;
 use super::getopt::{self, Words};
@@ -12,11 +15,16 @@ use super::volume::{Copy, RawVolume};
 use super::{Call, words};
 use crate::failure::Failure;
 use crate::image::Image;
+use crate::mounts::{Mounted, place_of};
 use crate::shown::Shown;
+use crate::verb::resize::{grow_mount, mount_of};
 use extant::resize::{Size, minimum, resize_with};
 use extant::superblock::Superblock;
 use extant::{Error, FileOptions};
+use extant_base::narrow::len_u32;
 use extant_blockdev::BlockDevice;
+use extant_fuse::NewSize;
+use std::path::{Path, PathBuf};
 
 const USAGE: &str = "[-f] [-F] [-M] [-P] [-p] device [new_size]";
 
@@ -51,7 +59,14 @@ pub(super) fn run(call: &Call<'_>, console: &mut Console) -> Result<u8, Failure>
             _ => {}
         }
     }
-    let image = Image::parse(name)?;
+    let mut image = Image::parse(name)?;
+    let mounted = mount_of(&image)?;
+    if image.path.is_dir()
+        && let Some(found) = Mounted::on(&place_of(&image.path).unwrap_or_default())?
+    {
+        let shown = std::mem::replace(&mut image, Image::parse(found.image.as_os_str())?);
+        image.name = shown.name;
+    }
     if image.offset != 0 {
         let why = "a volume inside an image cannot be resized: use a device for the partition";
         console.complain(why);
@@ -70,7 +85,7 @@ pub(super) fn run(call: &Call<'_>, console: &mut Console) -> Result<u8, Failure>
         let error = extant::Site::NOWHERE.corrupt(extant::What::SuperblockChecksum);
         return complain(&image, &error, console);
     }
-    Resize { image, options, sb: volume.sb.clone() }.run(size.as_deref(), console)
+    Resize { image, options, sb: volume.sb.clone(), mounted }.run(size.as_deref(), console)
 }
 
 /// Prints why a volume cannot be opened. Unlike other tools, half of it on standard output.
@@ -81,10 +96,17 @@ fn complain(image: &Image, error: &Error, console: &mut Console) -> Result<u8, F
     Ok(1)
 }
 
+fn no_shrinking(console: &mut Console) -> u8 {
+    console.complain("On-line shrinking not supported");
+    1
+}
+
 struct Resize {
     image: Image,
     options: Options,
     sb: Superblock,
+    /// Where the volume is mounted by extant, for writing.
+    mounted: Option<PathBuf>,
 }
 
 impl Resize {
@@ -92,7 +114,8 @@ impl Resize {
         let name = Shown::path(&self.image.name);
         let sb = &self.sb;
         let checked = sb.is_clean() && sb.lastcheck >= sb.mtime;
-        if !checked && !self.options.force && !self.options.print_minimum {
+        if !checked && !self.options.force && !self.options.print_minimum && self.mounted.is_none()
+        {
             console.error(format_args!("Please run 'e2fsck -f {name}' first.\n\n"));
             return Ok(1);
         }
@@ -125,6 +148,9 @@ impl Resize {
             if blocks == sb.blocks_count {
                 return Ok(self.nothing(console));
             }
+            if let Some(dir) = &self.mounted {
+                return self.grow(dir, blocks, console);
+            }
             if blocks < sb.blocks_count && !self.options.force {
                 let least = self.minimum()?;
                 if blocks < least {
@@ -134,7 +160,48 @@ impl Resize {
                 }
             }
         }
-        self.resize(blocks, console)
+        match self.mounted {
+            Some(_) => Ok(no_shrinking(console)),
+            None => self.resize(blocks, console),
+        }
+    }
+
+    /// Makes the volume larger that is mounted on `dir`.
+    fn grow(&self, dir: &Path, blocks: u64, console: &mut Console) -> Result<u8, Failure> {
+        let (name, sb) = (Shown::path(&self.image.name), &self.sb);
+        console.print(format_args!(
+            "Filesystem at {name} is mounted on {}; on-line resizing required\n",
+            Shown::path(dir)
+        ))?;
+        if blocks < sb.blocks_count {
+            return Ok(no_shrinking(console));
+        }
+        let per_block = len_u32(sb.block_size.bytes()) / u32::from(sb.desc_size).max(1);
+        let table = |blocks: u64| {
+            let groups =
+                (blocks - u64::from(sb.first_data_block)).div_ceil(sb.blocks_per_group.into());
+            groups.div_ceil(per_block.into())
+        };
+        console.print(format_args!(
+            "old_desc_blocks = {}, new_desc_blocks = {}\n",
+            table(sb.blocks_count),
+            table(blocks)
+        ))?;
+        console.flush()?;
+        let bytes = NewSize::Bytes(blocks.saturating_mul(sb.block_size.bytes() as u64));
+        match grow_mount(dir, bytes) {
+            Ok(done) => {
+                let (blocks, kib) = (done.to_blocks, done.block_bytes / 1024);
+                console.print(format_args!(
+                    "The filesystem on {name} is now {blocks} ({kib}k) blocks long.\n\n"
+                ))?;
+                Ok(0)
+            }
+            Err(refusal) => {
+                console.complain(&refusal.message);
+                Ok(1)
+            }
+        }
     }
 
     /// Makes the change. `None` is the smallest size.

@@ -1,4 +1,7 @@
-//! `extant resize`: changes the size of a volume.
+//! `extant resize`: changes the size of a volume, of an image or of a mount.
+
+mod mounted;
+pub(crate) use mounted::{grow_mount, mount_of};
 
 use crate::amount;
 use crate::bar::Bar;
@@ -7,11 +10,15 @@ use crate::image::Image;
 use crate::out::Out;
 use crate::shown::{Shown, encoded};
 use extant::resize::{Resized, Size, minimum, resize_with};
+use extant_fuse::NewSize;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 /// Grow or shrink a volume with its content.
+///
+/// A volume that is mounted by extant grows while it is in use: name the image or a directory of its
+/// mount, as root or as the user who mounted it. It cannot shrink then.
 ///
 /// An image file is extended before the volume grows, and cut after the volume shrinks; on a block
 /// device, the volume takes all of the device by default. Before the volume shrinks, everything
@@ -24,12 +31,14 @@ use std::os::unix::ffi::OsStrExt;
   extant resize root.img +512M
   extant resize root.img min            as small as its content allows
   extant resize /dev/vg/root            as large as the device
+  extant resize /mnt +1G                a mounted volume, while programs use it
   extant resize --print-minimum root.img
 
 Exit status: 0 done, 1 failed: the volume is consistent and has its old size.")]
 pub(crate) struct Args {
-    /// Image file or block device; IMG?journal=DEVICE if its journal is on another device
-    #[arg(value_name = "IMG")]
+    /// Image file or block device, or a directory where a volume is mounted; IMG?journal=DEVICE if
+    /// its journal is on another device
+    #[arg(value_name = "IMG|DIR")]
     image: OsString,
     /// New size: 10G, a change as +1G or -1G, or `min`; default: the size of IMG
     #[arg(value_name = "SIZE", value_parser = target, allow_hyphen_values = true)]
@@ -92,6 +101,22 @@ impl Args {
         }
         if self.print_minimum {
             return self.minimum(&image);
+        }
+        if let Some(dir) = mount_of(&image)? {
+            let size = match self.size {
+                None => NewSize::Device,
+                Some(Target::Bytes(bytes)) => NewSize::Bytes(bytes),
+                Some(Target::More(bytes)) => NewSize::More(bytes),
+                Some(Target::Less(_) | Target::Minimum) => {
+                    let name = Shown::path(&image.name);
+                    return Err(Failure::new(format_args!(
+                        "{name}: a volume in use cannot become smaller: unmount it first"
+                    )));
+                }
+            };
+            let done = grow_mount(&dir, size).map_err(|error| error.of(&image.name))?;
+            self.answer(&image, &done)?;
+            return Ok(0);
         }
         let size = match self.size {
             None => Size::Device,
