@@ -187,9 +187,23 @@ fn copies_of_crashed_volumes_recover_as_the_volume_does() {
         let image = scratch.file("volume.img");
         mke2fs(&image, 64 << 20, kind, None).unwrap();
         device.write_at(extant::ByteOffset(0), &std::fs::read(&image).unwrap()).unwrap();
-        let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
-        let fs = OpenOptions::new().write(true).open_device(shared).unwrap();
+        let open = || {
+            let shared: Arc<dyn BlockDevice> = Arc::clone(&device) as Arc<dyn BlockDevice>;
+            OpenOptions::new().write(true).open_device(shared).unwrap()
+        };
+        let fs = open();
         fs.create_dir("/dir", &NewFile::directory()).unwrap();
+        fs.write("/dir/orphan", "").unwrap();
+        let orphan = fs.open_file("/dir/orphan").unwrap();
+        for n in 0..40 {
+            orphan.write_at(CONTENT.as_bytes(), n << 16).unwrap();
+        }
+        drop(orphan);
+        fs.close().unwrap();
+        let fs = open();
+        // Recovery removes it, and needs the node of its map for that.
+        let orphan = fs.open_file("/dir/orphan").unwrap();
+        fs.remove_file("/dir/orphan").unwrap();
         for n in 0..200 {
             fs.write(format!("/dir/{NAME}{n}"), CONTENT.repeat(n)).unwrap();
         }
@@ -197,7 +211,7 @@ fn copies_of_crashed_volumes_recover_as_the_volume_does() {
         let mut bytes = vec![0; 64 << 20];
         device.read_at(extant::ByteOffset(0), &mut bytes).unwrap();
         std::fs::write(&image, &bytes).unwrap();
-        drop(fs);
+        drop((orphan, fs));
         for scramble in [false, true] {
             let output = scratch.file("meta.img");
             let report = dumped(&image, &output, scramble);

@@ -18,13 +18,13 @@ const ENTRIES_MAX: usize = 2000;
 
 /// A volume on a device that counts transfers, or on several such devices, and its external
 /// journal.
-struct Whole {
+pub(super) struct Whole {
     device: Arc<dyn BlockDevice>,
     journal: Option<Arc<dyn BlockDevice>>,
 }
 
 impl Whole {
-    fn of(patched: &Patched, write: bool) -> Result<Whole> {
+    pub(super) fn of(patched: &Patched, write: bool) -> Result<Whole> {
         let device: Arc<dyn BlockDevice> = Bounded::over(patched.device.clone());
         if patched.volume.journal > 0 {
             let [device, journal] = split(&device, patched.volume.journal as u64);
@@ -42,7 +42,7 @@ impl Whole {
         Ok(Whole { device, journal: None })
     }
 
-    fn device(&self) -> Arc<dyn BlockDevice> {
+    pub(super) fn device(&self) -> Arc<dyn BlockDevice> {
         Arc::clone(&self.device)
     }
 

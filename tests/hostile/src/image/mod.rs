@@ -11,6 +11,7 @@
 //! content is accepted.
 
 pub mod bodies;
+mod dump;
 mod kept;
 pub mod log_sums;
 pub mod patch;
@@ -29,6 +30,7 @@ pub const TARGETS: &[Target] = &[
     image("image_recover", bodies::recover, 12),
     image("image_change", bodies::change, 8),
     image("image_repair", repair::run, 8),
+    image("image_dump", dump::run, 6),
     Target { seeds: pairs, ..image("image_scrub", scrub::run, 5) },
 ];
 

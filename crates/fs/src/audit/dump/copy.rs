@@ -22,10 +22,8 @@ pub(super) enum Condition {
     Always,
     /// If it has the form of what it should hold.
     Form,
-    /// If it can hold nothing else: a file has the block as content, too.
+    /// If it can hold nothing else: a file has the block as content, too, or recovery frees it.
     Proof,
-    /// Not at all.
-    Never,
 }
 
 /// The condition under which a block of a kind is copied.
@@ -189,7 +187,6 @@ impl<'c, 'v> Copy<'c, 'v> {
             Condition::Always => true,
             Condition::Form => form::fits(self.view, kind, block),
             Condition::Proof => form::proves(self.view, kind, block),
-            Condition::Never => false,
         }
     }
 

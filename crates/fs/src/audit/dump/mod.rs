@@ -229,8 +229,9 @@ fn all(copy: &mut Copy<'_, '_>, metadata: &Metadata, later: Option<&Metadata>) -
     let is_old = |block: u64| later.is_some_and(|later| !later.claimed.holds(block));
     let when = |kind: Kind, block: u64| match kind {
         Kind::Fixed | Kind::Table(_) => Condition::Always,
-        _ if is_old(block) => Condition::Never,
-        _ if metadata.is_content(later, block) => Condition::Proof,
+        // A block that recovery frees may have been content in between. But the removal of an
+        // orphan needs the nodes of its map.
+        _ if is_old(block) || metadata.is_content(later, block) => Condition::Proof,
         _ => Condition::Form,
     };
     copy.pieces(&metadata.pieces, &when)?;
