@@ -32,6 +32,7 @@ mod report;
 mod rig;
 mod scale;
 mod serve;
+mod undelete;
 
 use std::fs;
 use std::io::Write;
@@ -134,6 +135,8 @@ enum Verb {
     Build(build::Plan),
     /// A sound volume and a damaged one, repaired: against e2fsck
     Repair(repair::Plan),
+    /// Removed trees, found again: against ext4magic and extundelete
+    Undelete(undelete::Plan),
     /// Space for a file in 64 KiB pieces, at several block sizes and fullnesses: against the kernel
     Fallocate(fallocate::Plan),
     /// Names made, looked up and removed: against the kernel
@@ -209,7 +212,7 @@ macro_rules! planned {
 }
 
 planned!(
-    Build build, Repair repair, Fallocate fallocate, Metadata metadata, Overwrite overwrite, Dontcache dontcache, Fsync fsync,
+    Build build, Repair repair, Undelete undelete, Fallocate fallocate, Metadata metadata, Overwrite overwrite, Dontcache dontcache, Fsync fsync,
     Direct direct, Fuse fuse, Programs programs, Scale scale
 );
 
