@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use extant::mkfs::{InodeCount, MkfsOptions, format};
+use extant::mkfs::{MkfsOptions, format};
 use extant::{Environment, FileDevice};
 use serde_json::json;
 use std::sync::Arc;
@@ -53,6 +53,9 @@ pub(crate) struct Plan {
     /// Seconds of other work: five files a second, each synced
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     work: u64,
+    /// Size of the volume in GiB, on which that of the journal depends
+    #[arg(long, value_name = "GIB", default_value_t = 8)]
+    size: u64,
     /// Only this writer: linux, extant or library; repeatable
     #[arg(long, value_name = "WRITER")]
     only: Vec<String>,
@@ -64,12 +67,12 @@ pub(crate) struct Plan {
 impl Plan {
     /// A plan for `--quick`.
     pub(crate) fn quick(self) -> Plan {
-        Plan { files: 300, work: 2, ..self }
+        Plan { files: 300, work: 2, size: 1, ..self }
     }
 
     /// The plan of `extant-bench all`.
     pub(crate) fn standard() -> Plan {
-        Plan { scratch: ".".into(), files: 10_000, work: 60, only: Vec::new(), keep: None }
+        Plan { scratch: ".".into(), files: 10_000, work: 60, size: 8, only: Vec::new(), keep: None }
     }
 }
 
@@ -77,8 +80,9 @@ pub(crate) fn measure(plan: &Plan) -> Result<Report> {
     let scratch = Scratch::new(&plan.scratch, "undelete")?;
     let mut report = Report::new("undelete");
     report.condition(format!(
-        "{} files of up to {} bytes in directories of {}, removed in another session than they were made \
+        "a volume of {} GiB; {} files of up to {} bytes in directories of {}, removed in another session than they were made \
          in; other work: for {} s five files a second of {WORK_BYTES} bytes, each synced, a fifth of them removed",
+        plan.size,
         plan.files,
         tree::LARGEST,
         tree::FILES_OF_A_DIRECTORY,
@@ -137,16 +141,14 @@ impl Job<'_> {
 
     /// A new volume: by mke2fs for Linux, by extant for extant.
     fn make(&self, image: &Path) -> Result<()> {
-        let len = (self.plan.files as u64 * 32 * 1024 + (512 << 20)).next_multiple_of(1 << 20);
+        let len = self.plan.size << 30;
         if self.writer == Writer::Linux {
             File::create(image)?.set_len(len)?;
             return run(Command::new("mke2fs").args(["-q", "-F", "-t", "ext4"]).arg(image))
                 .map(drop);
         }
         let device = Arc::new(FileDevice::create(image, len)?);
-        let inodes = u32::try_from(self.plan.files + 10_000)?;
-        let options = MkfsOptions::new().inodes(InodeCount::AtLeast(inodes));
-        format(device, &options, &Environment::default())?;
+        format(device, &MkfsOptions::new(), &Environment::default())?;
         Ok(())
     }
 

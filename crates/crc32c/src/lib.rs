@@ -212,6 +212,21 @@ pub fn append_zeros(crc: u32, len: u64) -> u32 {
     simd::append_zeros(crc, len)
 }
 
+/// The register that becomes `crc` by `bytes`: the seed of a checksum.
+///
+/// Appending zeros multiplies the register by a power of x, and the powers of x repeat after
+/// 2^31 - 1. So zeros are removed by appending the rest of such a round.
+///
+/// ```
+/// use extant_crc32c::{crc32c, seed_of};
+/// assert_eq!(seed_of(crc32c(7, b"some bytes"), b"some bytes"), 7);
+/// ```
+#[must_use]
+pub fn seed_of(crc: u32, bytes: &[u8]) -> u32 {
+    const ROUND: u64 = (1 << 31) - 1;
+    append_zeros(crc ^ crc32c(0, bytes), ROUND - bytes.len() as u64 % ROUND)
+}
+
 /// The register, from 0, after `bits` one-bits.
 ///
 /// ```

@@ -64,7 +64,7 @@ pub use log::watched::Watched;
 pub use meta_mut::{MetaBytesMut, MetaMut};
 pub use records::changes::{Change, Piece, RecordedInode, Snapshot};
 pub use records::ineligible::Ineligible;
-pub use recovery::history::{LogHistory, OldCommit, OldCopy};
+pub use recovery::history::{LogHistory, OldCommit, OldCopy, UntaggedBlock};
 pub use recovery::recover::Recovery;
 pub use recovery::replay::HomeLimits;
 pub use recovery::scan::LogUsage;

@@ -13,6 +13,13 @@
 //!
 //! Nothing here is trusted: each block is examined by itself, and a copy whose checksum does not
 //! match is left out. A log without checksums for its copies offers copies that nothing proves.
+//!
+//! A copy whose descriptor was written over has no tag, so its home is not known from the log. Such
+//! blocks are listed: their content may tell what they are.
+//!
+//! ```text
+//!   log   │ 41 [a b] │ 42 [c] │ d  e  f │ commit of 37 │ 38 [a] │ …     d, e, f: untagged, of 37
+//! ```
 
 use crate::log::open_log::{Cycle, Log};
 use extant_base::{BlockNr, Result, Tid};
@@ -22,6 +29,9 @@ use extant_ondisk::jbd2::{
 
 /// Log blocks that are read at a time.
 const BATCH: u32 = 256;
+/// Most untagged blocks that are kept: no more than a descriptor names are left by each wrap of the
+/// ring.
+const UNTAGGED_MAX: usize = 1 << 20;
 /// How many numbers Linux skips when a volume is unmounted and mounted again.
 const SKIPPED_MAX: u32 = 2;
 
@@ -34,7 +44,17 @@ pub struct OldCopy {
     pub tid: Tid,
     /// Where the copy lies in the log.
     at: u32,
-    tag: Tag,
+    /// `None` for a copy whose home is known from its content.
+    tag: Option<Tag>,
+}
+
+/// A block of the log that no descriptor names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UntaggedBlock {
+    /// The transaction that ends after it.
+    pub tid: Tid,
+    /// Where it lies in the log.
+    at: u32,
 }
 
 impl OldCopy {
@@ -62,6 +82,8 @@ pub struct LogHistory {
     copies: Vec<OldCopy>,
     /// By number, oldest first.
     commits: Vec<OldCommit>,
+    /// By place in the log.
+    untagged: Vec<UntaggedBlock>,
     /// See [`LogHistory::complete_since`].
     complete_since: Option<OldCommit>,
     /// The number in the log's superblock.
@@ -79,6 +101,22 @@ impl LogHistory {
         let start = self.copies.partition_point(|copy| copy.block < block);
         let len = self.copies[start..].partition_point(|copy| copy.block == block);
         &self.copies[start..start + len]
+    }
+
+    /// Blocks that no descriptor names, and that are not all zeros.
+    pub fn untagged(&self) -> &[UntaggedBlock] {
+        &self.untagged
+    }
+
+    /// Adds untagged blocks as copies of `block`: their content proves that they are that.
+    pub fn add_copies(&mut self, copies: impl IntoIterator<Item = (BlockNr, UntaggedBlock)>) {
+        self.copies.extend(copies.into_iter().map(|(block, UntaggedBlock { tid, at })| OldCopy {
+            block,
+            tid,
+            at,
+            tag: None,
+        }));
+        self.sort();
     }
 
     /// The transactions whose commit block is still there, the oldest first.
@@ -125,6 +163,7 @@ impl Log {
         let mut history = LogHistory { newest, ..LogHistory::default() };
         // The first block of each transaction, or any later one that is not a copy.
         let mut controls = Vec::new();
+        let mut others = Vec::new();
         let mut bytes = vec![0; BATCH.min(cycle.len()) as usize * size];
         let mut at = cycle.first;
         while at < cycle.end {
@@ -132,7 +171,12 @@ impl Log {
             let bytes = &mut bytes[..count as usize * size];
             self.read(at, bytes)?;
             for (at, block) in (at..).zip(bytes.chunks_exact(size)) {
-                let Some(found) = Header::read(block) else { continue };
+                let Some(found) = Header::read(block) else {
+                    if others.len() < UNTAGGED_MAX && block.iter().any(|byte| *byte != 0) {
+                        others.push(at);
+                    }
+                    continue;
+                };
                 controls.push((at, found.tid));
                 match found.block_type {
                     BlockType::Descriptor if descriptor::checksum_matches(block, &format) => {
@@ -143,7 +187,7 @@ impl Log {
                             block: tag.block,
                             tid: found.tid,
                             at,
-                            tag,
+                            tag: Some(tag),
                         }));
                     }
                     BlockType::Commit => {
@@ -162,6 +206,7 @@ impl Log {
             }
             at += count;
         }
+        history.untagged = history.find_untagged(others, &controls);
         history.sort();
         history.complete_since = history.find_complete(cycle, &controls);
         Ok(history)
@@ -174,13 +219,23 @@ impl Log {
     /// `Device`.
     pub fn read_old(&self, copy: &OldCopy, block: &mut [u8]) -> Result<bool> {
         self.read(copy.at, block)?;
-        let is_right = copy.tag.verify_copy(&self.format(), copy.tid, block).is_ok();
+        // What has no tag was examined before.
+        let verify = |tag: Tag| tag.verify_copy(&self.format(), copy.tid, block).is_ok();
+        let is_right = copy.tag.is_none_or(verify);
         // Copies never start with the magic: a block that does is one of a later transaction.
         let is_later = Header::read(block).is_some();
-        if copy.tag.flags.contains(TagFlags::ESCAPE) {
+        if copy.tag.is_some_and(|tag| tag.flags.contains(TagFlags::ESCAPE)) {
             header::unescape(block);
         }
         Ok(is_right && !is_later)
+    }
+
+    /// Reads a block without a tag.
+    ///
+    /// # Errors
+    /// `Device`.
+    pub fn read_untagged(&self, of: &UntaggedBlock, block: &mut [u8]) -> Result<()> {
+        self.read(of.at, block)
     }
 
     /// Whether checksums prove the old copies.
@@ -199,6 +254,18 @@ impl LogHistory {
         commits.sort_unstable_by_key(|commit| (self.place(commit.tid), commit.seconds));
         commits.dedup_by_key(|commit| commit.tid);
         self.commits = commits;
+    }
+
+    /// Those of `places` that no tag names, each with the transaction of the next of `controls`: a
+    /// transaction is overwritten from its start, so its end is still there. Without one, the
+    /// transaction is not known, and the block is left out.
+    fn find_untagged(&self, mut places: Vec<u32>, controls: &[(u32, Tid)]) -> Vec<UntaggedBlock> {
+        let mut tagged: Vec<u32> = self.copies.iter().map(|copy| copy.at).collect();
+        tagged.sort_unstable();
+        places.retain(|at| tagged.binary_search(at).is_err());
+        let next = |at: u32| controls.get(controls.partition_point(|(control, _)| *control < at));
+        let block = |at| next(at).map(|(_, tid)| UntaggedBlock { tid: *tid, at });
+        places.into_iter().filter_map(block).collect()
     }
 
     /// The oldest commit since which no transaction is missing. Numbers are skipped between two
@@ -288,6 +355,36 @@ mod tests {
         assert_eq!(history.complete_since().map(|commit| commit.tid), Some(tids[7]));
         assert_eq!(history.committed_at(tids[4]), None);
         assert_eq!(history.committed_at(tids[9]), Some(9000));
+    }
+
+    #[test]
+    fn copies_whose_descriptor_is_gone_are_untagged_blocks_of_their_transaction() {
+        let kind = KINDS[KINDS.len() - 1];
+        let log = empty_log(kind, 60);
+        let device = log.device();
+        let journal = journal_on(&log, &device, options());
+        journal.commit(change(&journal, &[9], 1)).unwrap();
+        let tid = change(&journal, &[3, 4, 5], 7);
+        journal.commit(tid).unwrap();
+        drop(journal);
+        let opened = log.open(&device).unwrap();
+        let before = opened.history().unwrap();
+        assert_eq!(before.untagged(), []);
+        let copy = before.copies_of(BlockNr(3))[0];
+        let (at, _) = log.map().locate(copy.at - 1).unwrap();
+        device.write_at(at, &[0; SIZE]).unwrap();
+        let mut history = opened.history().unwrap();
+        assert_eq!(history.copies_of(BlockNr(3)), []);
+        assert_eq!(history.untagged().len(), 3);
+        assert!(history.untagged().iter().all(|block| block.tid == tid));
+        let first = history.untagged()[0];
+        let mut block = [0; SIZE];
+        opened.read_untagged(&first, &mut block).unwrap();
+        assert!(block == stamp(7));
+        history.add_copies([(BlockNr(3), first)]);
+        let copies = history.copies_of(BlockNr(3));
+        assert_eq!((copies.len(), copies[0].tid), (1, tid));
+        assert!(opened.read_old(&copies[0], &mut block).unwrap());
     }
 
     #[test]

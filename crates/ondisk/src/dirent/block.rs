@@ -185,6 +185,12 @@ impl<'a> DirBlock<'a> {
     }
 }
 
+/// The inode's seed with which the checksum of a block with a tail is right; `None` without a tail.
+pub fn seed_from_checksum(block: &[u8]) -> Option<u32> {
+    let stored = tail_of(block)?.det_checksum.get();
+    Some(extant_crc32c::seed_of(stored, &block[..block.len() - TAIL_LEN]))
+}
+
 /// The tail of a block, if its last 12 bytes have the shape of one.
 pub fn tail_of(block: &[u8]) -> Option<&RawDirTail> {
     let (_, tail) = RawDirTail::ref_from_suffix(block).ok()?;

@@ -26,7 +26,7 @@ mod block;
 mod edit;
 mod format;
 
-pub use block::{DirBlock, Dirent, Entries, tail_of};
+pub use block::{DirBlock, Dirent, Entries, seed_from_checksum, tail_of};
 pub use edit::{DirBlockMut, DirPacker};
 pub use format::{
     DirFormat, EntryKind, HEAD_LEN, NAME_MAX, RawDirTail, RawDirent, TAIL_LEN, TAIL_TYPE,

@@ -26,7 +26,7 @@ pub use entry::{Extent, ExtentIndex, ExtentState, RawExtent, RawExtentIndex};
 pub use node::{ExtentNode, NodeRules};
 
 use core::mem::size_of;
-use extant_crc32c::crc32c;
+use extant_crc32c::{crc32c, seed_of};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -101,6 +101,14 @@ pub fn set_checksum(bytes: &mut [u8], seed: u32) {
 pub fn checksum_is_right(bytes: &[u8], seed: u32) -> bool {
     checksum_offset(bytes)
         .is_some_and(|tail| bytes[tail..tail + 4] == crc32c(seed, &bytes[..tail]).to_le_bytes())
+}
+
+/// The inode's seed with which the checksum of a non-root node is right; `None` if the node has no
+/// header or no space for a checksum.
+pub fn seed_from_checksum(bytes: &[u8]) -> Option<u32> {
+    let tail = checksum_offset(bytes)?;
+    let stored = u32::from_le_bytes(*bytes.get(tail..)?.first_chunk()?);
+    Some(seed_of(stored, &bytes[..tail]))
 }
 
 /// Updates the checksum of a non-root node after changes to its entries.

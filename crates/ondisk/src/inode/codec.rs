@@ -12,7 +12,7 @@ use crate::time::Timestamp;
 use core::mem::offset_of;
 use extant_base::narrow::{high_u32, low_u16, low_u32};
 use extant_base::{BlockNr, Error, Ino, Site, What};
-use extant_crc32c::crc32c;
+use extant_crc32c::{crc32c, seed_of};
 use zerocopy::FromBytes;
 use zerocopy::little_endian::U32;
 
@@ -234,6 +234,27 @@ pub fn compute_checksum(bytes: &[u8], ino: Ino, checksums: &Checksums) -> Option
     } else {
         Some(crc32c(crc32c(crc, &[0, 0]), bytes.get(0x7E..)?) & 0xFFFF)
     }
+}
+
+/// The number of the inode in a slot, computed from its checksum; `None` without `metadata_csum`,
+/// for an inode that stores only half of the checksum, and if no inode has that number. Any other
+/// content also gives some number, so it proves something only where it is the expected one.
+pub fn number_from_checksum(bytes: &[u8], checksums: &Checksums) -> Option<Ino> {
+    let seed = checksums.seed()?;
+    if !has_high_half(bytes) {
+        return None;
+    }
+    let half = |at: usize| u32::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+    let stored = half(0x7C) | half(0x82) << 16;
+    let mut middle: [u8; 8] = *bytes.get(0x7C..)?.first_chunk()?;
+    middle[..2].fill(0);
+    middle[6..].fill(0);
+    let before = seed_of(seed_of(stored, bytes.get(0x84..)?), &middle);
+    let inode_seed = seed_of(before, bytes.get(..0x7C)?);
+    // The seed's last step of four bytes begins with the exclusive or of the number and the
+    // filesystem seed.
+    let with_number = seed_of(inode_seed, bytes.get(0x64..0x68)?);
+    Ino::new(seed_of(with_number, &[0; 4]) ^ seed)
 }
 
 /// Whether the slot's checksum is right; always true without `metadata_csum`.

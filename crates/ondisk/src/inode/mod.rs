@@ -21,7 +21,9 @@ mod format;
 mod raw;
 mod value;
 
-pub use codec::{checksum_is_right, compute_checksum, is_zero_slot, set_checksum};
+pub use codec::{
+    checksum_is_right, compute_checksum, is_zero_slot, number_from_checksum, set_checksum,
+};
 pub use device::DeviceNumber;
 pub use flags::{FileKind, InodeFlags};
 pub use format::InodeFormat;
@@ -348,6 +350,21 @@ mod tests {
             }
             assert!(Inode::parse(&bytes, Ino::JOURNAL, &format).is_err(), "another number");
         }
+    }
+
+    #[test]
+    fn a_checksum_tells_the_number() {
+        let format = format(256);
+        for ino in [Ino::ROOT, INO, Ino::new(u32::MAX).unwrap()] {
+            let mut bytes = vec![0; 256];
+            Inode { extra_isize: 32, ..file() }.write(&mut bytes, ino, &format).unwrap();
+            assert_eq!(number_from_checksum(&bytes, format.checksums()), Some(ino));
+            bytes[5] ^= 1;
+            assert_ne!(number_from_checksum(&bytes, format.checksums()), Some(ino));
+        }
+        let mut bytes = vec![0; 128];
+        file().write(&mut bytes, INO, &super::tests::format(128)).unwrap();
+        assert_eq!(number_from_checksum(&bytes, format.checksums()), None);
     }
 
     #[test]

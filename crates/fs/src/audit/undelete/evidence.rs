@@ -1,10 +1,11 @@
 //! What the volume still has: the log's old copies, and the blocks as they are now.
 
 use super::map::Run;
+use super::untagged::{self, Untagged};
 use crate::state::inode::Body;
 use crate::volume::Volume;
 use extant_base::{BlockNr, GroupNr, Ino, Result, Tid};
-use extant_journal::{FastCommitLog, Log, LogHistory, OldCopy};
+use extant_journal::{FastCommitLog, Log, LogHistory, OldCopy, UntaggedBlock};
 use extant_ondisk::features::Compat;
 use extant_ondisk::inode::Inode as DiskInode;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +15,8 @@ pub(super) struct Evidence<'a> {
     pub(super) volume: &'a Volume,
     log: Option<Log>,
     pub(super) history: LogHistory,
+    /// Blocks of the log whose home is not known.
+    pub(super) untagged: Untagged,
     /// What fast commits recorded, the oldest first.
     pub(super) fast_commits: Vec<FastCommitLog>,
     /// The first block of each inode table, ascending.
@@ -64,7 +67,11 @@ impl<'a> Evidence<'a> {
         let blocks = volume.geometry().blocks_count();
         let budget = blocks.saturating_mul(4).saturating_add(1 << 20).min(BUDGET_MAX);
         let budget = AtomicU64::new(budget);
-        Ok(Evidence { volume, log, history, fast_commits, tables, budget })
+        let untagged = Untagged::default();
+        let mut evidence =
+            Evidence { volume, log, history, untagged, fast_commits, tables, budget };
+        untagged::find(&mut evidence)?;
+        Ok(evidence)
     }
 
     /// Takes one node, run or directory block from the budget. Returns false if it is used up.
@@ -120,6 +127,12 @@ impl<'a> Evidence<'a> {
     /// Reads an old copy. Returns false if it is damaged.
     pub(super) fn read_old(&self, copy: &OldCopy, block: &mut [u8]) -> Result<bool> {
         self.log.as_ref().map_or(Ok(false), |log| log.read_old(copy, block))
+    }
+
+    /// Reads a block of the log that has no tag. Returns false if there is no log.
+    pub(super) fn read_untagged(&self, of: &UntaggedBlock, block: &mut [u8]) -> Result<bool> {
+        let Some(log) = &self.log else { return Ok(false) };
+        log.read_untagged(of, block).map(|()| true)
     }
 
     /// Reads blocks as they are now. Returns false if they are outside the volume or cannot be

@@ -54,6 +54,8 @@ pub(super) struct Found {
     pub(super) not_kept: u64,
     /// Directories' blocks that may have names of deleted files.
     pub(super) dir_blocks: Vec<DirBlocks>,
+    /// Directories of which the log has blocks without a tag.
+    pub(super) untagged_dirs: Vec<(Directory, Owner)>,
     /// Old contents of directories that lay in their inodes.
     pub(super) inline_dirs: Vec<InlineNames>,
 }
@@ -75,6 +77,13 @@ impl Found {
         }
         self.candidates.push(candidate);
         Some(self.candidates.len() - 1)
+    }
+
+    /// Adds a directory if the log has untagged blocks of it.
+    fn add_untagged(&mut self, evidence: &Evidence<'_>, directory: Directory, owner: Owner) {
+        if !evidence.untagged.of_directory(owner.seed()).is_empty() {
+            self.untagged_dirs.push((directory, owner));
+        }
     }
 }
 
@@ -103,6 +112,7 @@ pub(super) fn find(
     for (part, _) in parts {
         found.not_kept += part.not_kept;
         found.dir_blocks.extend(part.dir_blocks);
+        found.untagged_dirs.extend(part.untagged_dirs);
         for candidate in part.candidates {
             if !known.contains(&candidate.identity()) {
                 found.add(options, candidate);
@@ -116,6 +126,7 @@ pub(super) fn find(
             let directory = Directory::Deleted(n);
             let blocks = map.runs.into_iter().map(|run| DirBlocks { directory, run, owner });
             found.dir_blocks.extend(blocks);
+            found.add_untagged(evidence, directory, owner);
         }
     }
     Ok(found)
@@ -308,6 +319,7 @@ fn live_directory(evidence: &Evidence<'_>, body: Body, found: &mut Found) {
     }
     let owner = Owner::of(evidence, &body);
     let directory = Directory::Live(ino);
+    found.add_untagged(evidence, directory, owner);
     let candidate = Candidate::new(body);
     if let Ok(map) = map::walk(evidence, &candidate) {
         let runs = map.runs.into_iter();

@@ -3,7 +3,8 @@
 //! ```text
 //!   map in the inode ──► node? ─┬─ copies up to the time of the inode, newest first
 //!                               ├─ the block as it is now
-//!                               └─ later copies
+//!                               ├─ later copies
+//!                               └─ blocks of the log without a tag
 //!                        extents: the first one that fits its parent, with the right checksum
 //!                        pointers: the first one, if nothing in it lies outside the volume
 //! ```
@@ -202,6 +203,14 @@ impl Walk<'_> {
         if is_proven {
             for copy in later.iter().rev() {
                 if self.evidence.read_old(copy, &mut bytes)? && fits(&bytes) {
+                    return Ok(Some(bytes));
+                }
+            }
+            for block in self.evidence.untagged.nodes_of(self.seed) {
+                if !self.evidence.spend() {
+                    break;
+                }
+                if self.evidence.read_untagged(block, &mut bytes)? && fits(&bytes) {
                     return Ok(Some(bytes));
                 }
             }

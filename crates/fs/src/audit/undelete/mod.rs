@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   journal   old copies of ── inode tables ──► inodes as they were ─┐
-//!             (the whole ring) map nodes ────────────────────────────┼─► files: whole, partly
-//!                              directories ───► their names ─────────┤   reused, or without blocks
+//!             (the whole ring, map nodes ────────────────────────────┼─► files: whole, partly
+//!             also untagged)   directories ───► their names ─────────┤   reused, or without blocks
 //!             fast commits ──► names, inodes and their maps ─────────┤
 //!   home      map nodes that the removal left ──► inodes without size┘
 //!             block bitmaps ──► which blocks are in use again
@@ -35,6 +35,7 @@ mod map;
 mod names;
 mod owner;
 mod paths;
+mod untagged;
 mod xattrs;
 
 pub use as_of::{AsOf, PastTree};

@@ -12,6 +12,7 @@
 use super::Candidate;
 use super::evidence::Evidence;
 use super::inodes::{DirBlocks, Directory, Found, InlineNames};
+use super::owner::Owner;
 use extant_base::{BlockNr, Ino, Result, Site, Tid};
 use extant_ondisk::dirent::{DirBlock, DirFormat, Dirent, EntryKind, RawDirent, name_is_legal};
 use extant_ondisk::fast_commit::{NameChange, Record};
@@ -72,6 +73,7 @@ pub(super) fn find(evidence: &Evidence<'_>, found: &Found) -> Result<Names> {
         search.copies(blocks)?;
         search.now(blocks);
     }
+    search.untagged(found)?;
     search.inline(found);
     search.fast_commits();
     Ok(search.best())
@@ -89,7 +91,8 @@ impl Search<'_> {
                     continue;
                 }
                 if of.owner.has(&bytes, of.is_first(copy.block)) && self.had_number(of, copy.tid) {
-                    self.block(of, copy.block, &bytes, Version { tid: Some(copy.tid), gone });
+                    let version = Version { tid: Some(copy.tid), gone };
+                    self.block(of.directory, &of.owner, &bytes, version);
                 }
                 gone = 2 * u64::from(self.evidence.history.place(copy.tid));
             }
@@ -108,9 +111,29 @@ impl Search<'_> {
             }
             if self.evidence.read_now(nr, &mut bytes) && of.owner.has(&bytes, of.is_first(nr)) {
                 let gone = if of.owner.is_proven() { TO_THE_END } else { 0 };
-                self.block(of, nr, &bytes, Version { tid: None, gone });
+                self.block(of.directory, &of.owner, &bytes, Version { tid: None, gone });
             }
         }
+    }
+
+    /// Examines blocks of the log without a tag, which directories had at some place. Until when
+    /// their names were there is not known.
+    fn untagged(&mut self, found: &Found) -> Result<()> {
+        let evidence = self.evidence;
+        let mut bytes = evidence.block_buffer();
+        for (directory, owner) in &found.untagged_dirs {
+            for block in evidence.untagged.of_directory(owner.seed()) {
+                if !evidence.spend() {
+                    return Ok(());
+                }
+                if evidence.read_untagged(block, &mut bytes)? && owner.has(&bytes, false) {
+                    let gone = 2 * u64::from(evidence.history.place(block.tid)) + 1;
+                    let version = Version { tid: Some(block.tid), gone };
+                    self.block(*directory, owner, &bytes, version);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Examines directories that lay in their inodes.
@@ -148,20 +171,20 @@ impl Search<'_> {
     }
 
     /// Examines a block of a directory.
-    fn block(&mut self, of: &DirBlocks, nr: BlockNr, bytes: &[u8], version: Version) {
-        let block = DirBlock::new(bytes, of.owner.format, Site::of_block(nr));
+    fn block(&mut self, of: Directory, owner: &Owner, bytes: &[u8], version: Version) {
+        let block = DirBlock::new(bytes, owner.format, Site::NOWHERE);
         let mut entries = block.entries();
         let mut at = entries.offset();
         while let Some(entry) = entries.next() {
             let end = entries.offset();
             if let Ok(entry) = &entry {
                 if let Some(ino) = entry.ino {
-                    self.name(of.directory, entry.name, ino, entry.kind, version);
+                    self.name(of, entry.name, ino, entry.kind, version);
                 }
                 // The index of a directory lies in the space of its "..".
                 if !is_dotdot(entry) {
-                    let used = entry.ino.map_or(0, |_| of.owner.format.need(entry.name));
-                    self.slack(of, &bytes[at..end], used, version);
+                    let used = entry.ino.map_or(0, |_| owner.format.need(entry.name));
+                    self.slack(of, owner, &bytes[at..end], used, version);
                 }
             }
             at = end;
@@ -170,15 +193,15 @@ impl Search<'_> {
 
     /// Examines the space of an entry, of which `used` bytes are in use. What is found there was
     /// removed before.
-    fn slack(&mut self, of: &DirBlocks, space: &[u8], used: usize, version: Version) {
+    fn slack(&mut self, of: Directory, owner: &Owner, space: &[u8], used: usize, version: Version) {
         let removed = |tid| 2 * u64::from(self.evidence.history.place(tid));
         let version = Version { gone: version.tid.map_or(0, removed), ..version };
         let mut at = used;
         while let Some(left) = space.get(at..).filter(|left| !left.is_empty()) {
-            at += match removed_entry(left, &of.owner.format) {
+            at += match removed_entry(left, &owner.format) {
                 Some((name, ino, kind)) if self.by_ino.contains_key(&ino) => {
-                    self.name(of.directory, name, ino, kind, version);
-                    of.owner.format.need(name)
+                    self.name(of, name, ino, kind, version);
+                    owner.format.need(name)
                 }
                 _ => 4,
             };

@@ -35,6 +35,11 @@ impl Owner {
         }
     }
 
+    /// The seed of its checksums, if it has any.
+    pub(super) fn seed(&self) -> Option<u32> {
+        self.seed
+    }
+
     /// Whether checksums prove that a block is the directory's.
     pub(super) fn is_proven(&self) -> bool {
         self.seed.is_some()

@@ -133,6 +133,37 @@ fn a_removed_tree_is_found_after_linux_deleted_it() {
     }
 }
 
+/// Clears the first descriptor of the log.
+fn clear_first_descriptor(image: &Path, block: usize) {
+    let mut bytes = std::fs::read(image).unwrap();
+    let magic = [0xC0, 0x3B, 0x39, 0x98, 0, 0, 0];
+    let has_type = |block: &[u8], kind: u8| block.starts_with(&magic) && block[7] == kind;
+    let mut blocks = bytes.chunks_exact_mut(block).skip_while(|block| !has_type(block, 4));
+    let first = blocks.nth(1).unwrap();
+    assert!(has_type(first, 1), "the log starts with a descriptor");
+    first.fill(0);
+    std::fs::write(image, &bytes).unwrap();
+}
+
+/// As if the transaction that made the files was written over from its start.
+#[test]
+fn files_are_found_in_copies_whose_descriptor_was_written_over() {
+    extant_testkit::require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let image = scratch.file("image");
+    mke2fs(&image, 64 << 20, "-t ext4 -b 4096", None).unwrap();
+    let tree = tree(300);
+    let open = || OpenOptions::new().write(true).commit_interval(None).open(&image).unwrap();
+    let fs = open();
+    write(&fs, &tree);
+    fs.close().unwrap();
+    let fs = open();
+    fs.remove_dir_all("/old").unwrap();
+    fs.close().unwrap();
+    clear_first_descriptor(&image, 4096);
+    assert_eq!(found(&image, &tree), tree.len());
+}
+
 /// A file of `extents` pieces of one block of 4 KiB, with holes between them.
 fn write_pieces(path: &Path, extents: u64) -> Vec<u8> {
     let file = std::fs::File::create(path).unwrap();
