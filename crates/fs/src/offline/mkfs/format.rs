@@ -86,7 +86,7 @@ pub fn format(
 /// `Invalid`, as [`format()`].
 pub fn fits(options: &MkfsOptions, bytes: u64) -> Result<()> {
     let plan = Plan::new(options, bytes)?;
-    place(&Geometry::new(&plan.superblock)?).map(drop)
+    place(&Geometry::new(&plan.superblock)?, options.packed_metadata).map(drop)
 }
 
 /// Blocks that a volume made with `options` on a device of `bytes` would leave free.
@@ -134,7 +134,7 @@ pub(crate) fn format_open(
     (sb.mkfs_time, sb.wtime, sb.lastcheck) = (now, now, now);
 
     let geometry = Geometry::new(sb)?;
-    let places = place(&geometry)?;
+    let places = place(&geometry, options.packed_metadata)?;
     let fixed = static_runs(&geometry, &places);
     write_initial_metadata(&*device, sb, &geometry, &places, &fixed, options.zeroed)?;
 

@@ -34,7 +34,10 @@ mod options;
 pub(crate) mod place;
 pub(crate) mod plan;
 pub(crate) mod reserved;
+mod settings;
 
 pub(crate) use format::{Formatted, format_open};
 pub use format::{Made, fits, format, free_blocks};
 pub use options::{InodeCount, JournalSize, MkfsOptions};
+pub use plan::{Planned, planned};
+pub use settings::Settings;

@@ -1,7 +1,9 @@
 //! Options of a new volume.
 
+use crate::offline::mkfs::settings::Settings;
 use extant_base::{BlockSize, Error, Result};
 use extant_ondisk::features::{Compat, Features, Incompat, RoCompat};
+use extant_ondisk::quota::QuotaKind;
 
 /// The size of a new volume's journal.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +27,9 @@ pub enum InodeCount {
     BytesPerInode(u64),
     /// At least this many.
     AtLeast(u32),
+    /// This many, rounded as `mke2fs -N` does: up to whole blocks of a group's table, then down to
+    /// a multiple of 8 per group.
+    Near(u32),
 }
 
 /// Options of [`crate::offline::mkfs::format()`]: mke2fs's defaults, unless changed.
@@ -53,11 +58,16 @@ pub struct MkfsOptions {
     pub(crate) root_owner: (u32, u32),
     pub(crate) root_mode: u16,
     pub(crate) lost_and_found: bool,
+    pub(crate) lost_and_found_owner: Option<(u32, u32)>,
     pub(crate) zeroed: bool,
     pub(crate) stride: u16,
     pub(crate) stripe_width: u32,
     pub(crate) backups: u32,
     pub(crate) max_growth: Option<u64>,
+    pub(crate) settings: Settings,
+    pub(crate) quota_kinds: Option<Vec<QuotaKind>>,
+    pub(crate) packed_metadata: bool,
+    pub(crate) fast_commit_blocks: Option<u32>,
 }
 
 impl Default for MkfsOptions {
@@ -87,11 +97,16 @@ impl MkfsOptions {
             root_owner: (0, 0),
             root_mode: 0o755,
             lost_and_found: true,
+            lost_and_found_owner: None,
             zeroed: false,
             stride: 0,
             stripe_width: 0,
             backups: 2,
             max_growth: None,
+            settings: Settings::default(),
+            quota_kinds: None,
+            packed_metadata: false,
+            fast_commit_blocks: None,
         }
     }
 
@@ -157,6 +172,13 @@ impl MkfsOptions {
     /// Size of the journal, if the volume has one.
     pub fn journal(mut self, size: JournalSize) -> Self {
         self.journal = size;
+        self
+    }
+
+    /// With the feature `fast_commit`: blocks of the journal for fast commits, in addition to its
+    /// size. Default: a 64th of the journal, but at least a quarter of it or 256.
+    pub fn fast_commit_blocks(mut self, blocks: u32) -> Self {
+        self.fast_commit_blocks = Some(blocks);
         self
     }
 
@@ -245,6 +267,12 @@ impl MkfsOptions {
         self
     }
 
+    /// Owner and group of `/lost+found`. Default: those of the root directory.
+    pub fn lost_and_found_owner(mut self, uid: u32, gid: u32) -> Self {
+        self.lost_and_found_owner = Some((uid, gid));
+        self
+    }
+
     /// Declares that the device reads as zeros everywhere, as a new file does: nothing is zeroed.
     pub fn zeroed(mut self, zeroed: bool) -> Self {
         self.zeroed = zeroed;
@@ -268,6 +296,26 @@ impl MkfsOptions {
     /// 1024 times its size.
     pub fn max_growth(mut self, blocks: u64) -> Self {
         self.max_growth = Some(blocks);
+        self
+    }
+
+    /// Settings of the superblock that do not change the layout.
+    pub fn settings(mut self, settings: Settings) -> Self {
+        self.settings = settings;
+        self
+    }
+
+    /// The kinds of quota that the feature `quota` accounts. Default: users and groups, and
+    /// projects with the feature `project`. Projects need that feature.
+    pub fn quota_kinds(mut self, kinds: &[QuotaKind]) -> Self {
+        self.quota_kinds = Some(kinds.to_vec());
+        self
+    }
+
+    /// Whether the bitmaps and inode tables of all groups lie together at the start of the volume.
+    /// Needs the feature `flex_bg`. Default: no.
+    pub fn packed_metadata(mut self, packed: bool) -> Self {
+        self.packed_metadata = packed;
         self
     }
 }

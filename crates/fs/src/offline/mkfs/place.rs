@@ -22,19 +22,26 @@ pub(crate) struct Places {
     pub(crate) inode_table: BlockNr,
 }
 
-/// Places for every group, in order.
+/// Places for every group, in order. `packed`: those of all groups lie together.
 ///
 /// Errors: `Invalid` when the volume is too small for its own metadata.
-pub(crate) fn place(geometry: &Geometry) -> Result<Vec<Places>> {
-    place_from(geometry, 0)
+pub(crate) fn place(geometry: &Geometry, packed: bool) -> Result<Vec<Places>> {
+    match packed {
+        true => place_in_runs(geometry, 0, geometry.groups_count().max(1)),
+        false => place_from(geometry, 0),
+    }
 }
 
 /// Places for group `from` and all groups after it, in order, none of them before that group.
 ///
 /// Errors: `Invalid` when they have no space for their own metadata.
 pub(crate) fn place_from(geometry: &Geometry, from: u32) -> Result<Vec<Places>> {
+    place_in_runs(geometry, from, geometry.groups_per_flex().max(1))
+}
+
+/// The same, with the places of `flex` groups together.
+fn place_in_runs(geometry: &Geometry, from: u32, flex: u32) -> Result<Vec<Places>> {
     let groups = geometry.groups_count();
-    let flex = geometry.groups_per_flex().max(1);
     let itable = u64::from(geometry.itable_blocks());
     let mut places = vec![Places::default(); groups.saturating_sub(from) as usize];
     let mut first = from;

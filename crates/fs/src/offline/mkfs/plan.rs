@@ -14,9 +14,7 @@ use extant_base::narrow::{fits_u16, fits_u32, len_u32, low_u8};
 use extant_base::{BlockSize, Error, Result, Site};
 use extant_ondisk::features::{Compat, Features, Incompat, RoCompat};
 use extant_ondisk::geometry::Geometry;
-use extant_ondisk::superblock::{
-    DefaultMountOpts, ErrorPolicy, SuperFlags, Superblock, VolumeState,
-};
+use extant_ondisk::superblock::{SuperFlags, Superblock, VolumeState};
 
 /// A last group is dropped if it has fewer blocks than its metadata and this many more.
 const TAIL_MIN: u64 = 50;
@@ -33,6 +31,31 @@ pub(crate) struct Plan {
     pub(crate) fast_commit_blocks: u32,
     /// Blocks of the orphan file; 0 for none.
     pub(crate) orphan_blocks: u32,
+}
+
+/// A volume that is not made yet.
+#[derive(Clone, Debug)]
+pub struct Planned {
+    /// Its superblock, without what is decided or counted when it is made: times, free space, and
+    /// the UUID and hash seed that the options do not give.
+    pub superblock: Superblock,
+    /// Blocks of the journal, 0 without one.
+    pub journal_blocks: u32,
+    /// How many of them are for fast commits.
+    pub fast_commit_blocks: u32,
+}
+
+/// What a volume made with `options` on a device of `bytes` would be. Nothing is read or written.
+///
+/// # Errors
+/// `Invalid`, as [`format()`](crate::offline::mkfs::format()).
+pub fn planned(options: &MkfsOptions, bytes: u64) -> Result<Planned> {
+    let plan = Plan::new(options, bytes)?;
+    Ok(Planned {
+        superblock: plan.superblock,
+        journal_blocks: plan.journal_blocks,
+        fast_commit_blocks: plan.fast_commit_blocks,
+    })
 }
 
 impl Plan {
@@ -77,6 +100,9 @@ impl Plan {
         if features.ro_compat.contains(RoCompat::PROJECT) && inode_size < 256 {
             return Err(Error::Invalid("project quotas need inodes of at least 256 bytes"));
         }
+        if options.packed_metadata && !features.incompat.contains(Incompat::FLEX_BG) {
+            return Err(Error::Invalid("metadata of all groups together needs flex_bg"));
+        }
         if features.incompat.contains(Incompat::INLINE_DATA) && inode_size < 256 {
             return Err(Error::Invalid("inline_data needs inodes of at least 256 bytes"));
         }
@@ -95,9 +121,7 @@ impl Plan {
                 blocks_per_group,
                 clusters_per_group,
                 inodes_per_group: 8,
-                max_mnt_count: -1,
                 state: VolumeState::VALID,
-                errors: ErrorPolicy::CONTINUE,
                 rev_level: 1,
                 first_ino: 11,
                 inode_size,
@@ -105,9 +129,7 @@ impl Plan {
                 volume_name: options.label,
                 last_mounted: options.last_mounted,
                 hash_seed: seed_words(options.hash_seed.unwrap_or_default()),
-                def_hash_version: 1,
                 desc_size: if features.incompat.contains(Incompat::IS_64BIT) { 64 } else { 32 },
-                default_mount_opts: DefaultMountOpts::XATTR_USER | DefaultMountOpts::ACL,
                 flags: SuperFlags::SIGNED_HASH,
                 raid_stride: options.stride,
                 raid_stripe_width: options.stripe_width,
@@ -119,7 +141,6 @@ impl Plan {
                 checksum_type: u8::from(features.ro_compat.contains(RoCompat::METADATA_CSUM)),
                 min_extra_isize: if inode_size > 128 { 32 } else { 0 },
                 want_extra_isize: if inode_size > 128 { 32 } else { 0 },
-                mmp_update_interval: if features.incompat.contains(Incompat::MMP) { 5 } else { 0 },
                 encoding: u16::from(features.incompat.contains(Incompat::CASEFOLD)),
                 features,
                 ..Superblock::new(block_size)
@@ -128,6 +149,7 @@ impl Plan {
             fast_commit_blocks: 0,
             orphan_blocks: 0,
         };
+        options.settings.apply(&mut plan.superblock);
         plan.fit_groups(options)?;
         plan.superblock.reserved_blocks =
             percent_of(plan.superblock.blocks_count, options.reserved_percent.clamp(0.0, 50.0));
@@ -204,7 +226,16 @@ impl Plan {
             ));
         }
         self.fast_commit_blocks = match sb.features.compat.contains(Compat::FAST_COMMIT) {
-            true => fits_u32(fast_commit_blocks(blocks)),
+            true => match options.fast_commit_blocks {
+                Some(fast) if (1..=fits_u32(blocks)).contains(&fast) => fast,
+                Some(_) => {
+                    return Err(Error::Invalid(
+                        "blocks for fast commits: at least one, and at most as many as the \
+                         journal's others",
+                    ));
+                }
+                None => fits_u32(fast_commit_blocks(blocks)),
+            },
             false => 0,
         };
         self.journal_blocks = fits_u32(blocks) + self.fast_commit_blocks;
@@ -402,7 +433,9 @@ fn default_ratio(bytes: u64) -> u64 {
 fn inodes_per_group(sb: &Superblock, options: &MkfsOptions, groups: u64) -> Result<u32> {
     let bytes = sb.blocks_count << sb.block_size.log2();
     let wanted = match options.inodes {
-        InodeCount::AtLeast(count) => u64::from(count).max(u64::from(sb.first_ino) + 1),
+        InodeCount::AtLeast(count) | InodeCount::Near(count) => {
+            u64::from(count).max(u64::from(sb.first_ino) + 1)
+        }
         InodeCount::BytesPerInode(ratio) if ratio >= 1024 => bytes / ratio,
         InodeCount::BytesPerInode(_) => {
             return Err(Error::Invalid("an inode ratio is at least 1024 bytes"));
@@ -415,8 +448,15 @@ fn inodes_per_group(sb: &Superblock, options: &MkfsOptions, groups: u64) -> Resu
     };
     let per_block = (sb.block_size.bytes() / usize::from(sb.inode_size)) as u64;
     let step = per_block.max(8);
-    let mut each = wanted.div_ceil(groups).max(u64::from(sb.first_ino) + 1).next_multiple_of(8);
-    each = each.next_multiple_of(step.next_multiple_of(per_block));
+    let each = wanted.div_ceil(groups);
+    let mut each = match options.inodes {
+        InodeCount::AtLeast(_) => {
+            each.max(u64::from(sb.first_ino) + 1).next_multiple_of(8).next_multiple_of(step)
+        }
+        // As mke2fs: whole blocks of the table, then a multiple of 8. A later step takes the
+        // blocks that the second rounding leaves.
+        _ => (each.next_multiple_of(per_block) / 8 * 8).max(16),
+    };
     // The bitmap block and 16-bit counters limit a group.
     let most = (sb.block_size.bytes() as u64 * 8).min(65_536 - per_block) / step * step;
     if each > most {

@@ -50,7 +50,11 @@ pub(super) fn make(volume: &Volume, plan: &Plan, options: &MkfsOptions) -> Resul
         empty_resize_inode(volume)?;
     }
     if plan.journal_blocks > 0 {
-        journal(volume, plan.journal_blocks, plan.fast_commit_blocks, options.zeroed)?;
+        let goal = match options.packed_metadata {
+            true => BlockNr(0),
+            false => middle(volume),
+        };
+        journal(volume, goal, (plan.journal_blocks, plan.fast_commit_blocks), options.zeroed)?;
     }
     if volume.has_ro_compat(RoCompat::QUOTA) {
         first_quota_files(volume, options)?;
@@ -129,7 +133,8 @@ fn lost_and_found(volume: &Volume, options: &MkfsOptions) -> Result<()> {
     let handle = volume.journal().start(CREDITS)?;
     let ino = volume.space().allocate_inode(&handle, InodeGoal::InOrder, true)?;
     let mut body = fresh(volume, ino, 0o040_700, 2)?;
-    (body.disk.uid, body.disk.gid) = options.root_owner;
+    let owner = options.lost_and_found_owner.unwrap_or(options.root_owner);
+    (body.disk.uid, body.disk.gid) = owner;
     let blocks = (16_384 / len_u32(volume.block_size().bytes())).clamp(2, 12);
     directory(&mut volume.file_mut(&mut body), &handle, Ino::ROOT, blocks)?;
     body.store(volume, &handle)?;
@@ -224,18 +229,23 @@ fn put_pointer(bytes: &mut [u8], slot: usize, block: u64) {
     bytes[slot * 4..slot * 4 + 4].copy_from_slice(&fits_u32(block).to_le_bytes());
 }
 
-/// Inode 8: an empty log, in one run near the middle of the volume if there is one.
+/// The first block of the group in the middle of the volume, where the journal usually lies.
+pub(crate) fn middle(volume: &Volume) -> BlockNr {
+    let geometry = volume.geometry();
+    geometry.first_block(GroupNr(geometry.groups_count() / 2)).unwrap_or_default()
+}
+
+/// Inode 8: an empty log of this many blocks, some of them for fast commits; in one run after `goal`
+/// if there is one.
 pub(crate) fn journal(
     volume: &Volume,
-    journal_blocks: u32,
-    fast_commit_blocks: u32,
+    goal: BlockNr,
+    (journal_blocks, fast_commit_blocks): (u32, u32),
     zeroed: bool,
 ) -> Result<()> {
     let handle = volume.journal().start(CREDITS)?;
     let bs = volume.block_size();
     let mut body = fresh(volume, Ino::JOURNAL, 0o100_600, 1)?;
-    let middle = volume.geometry().groups_count() / 2;
-    let goal = volume.geometry().first_block(GroupNr(middle)).unwrap_or_default();
     let mut first = None;
     let blocks = 0..journal_blocks;
     let found = &mut |run: Run| {
@@ -294,15 +304,19 @@ fn first_quota_files(volume: &Volume, options: &MkfsOptions) -> Result<()> {
     if let Some(ino) = Ino::new(volume.at_open().first_ino).filter(|_| options.lost_and_found) {
         usage.charge(volume.file(&volume.inodes().read(ino)?))?;
     }
-    quota_files(volume, &usage, volume.has_ro_compat(RoCompat::PROJECT))
+    let usual = quota_kinds(volume.has_ro_compat(RoCompat::PROJECT));
+    quota_files(volume, &usage, options.quota_kinds.as_deref().unwrap_or(usual))
 }
 
-/// Makes the hidden quota files, with the usage `usage`.
-pub(crate) fn quota_files(volume: &Volume, usage: &Usage, projects: bool) -> Result<()> {
-    for kind in [QuotaKind::User, QuotaKind::Group, QuotaKind::Project] {
-        if kind == QuotaKind::Project && !projects {
-            continue;
-        }
+/// The kinds of quota that a volume usually accounts, with the feature `project` or without it.
+pub(crate) fn quota_kinds(projects: bool) -> &'static [QuotaKind] {
+    const ALL: [QuotaKind; 3] = [QuotaKind::User, QuotaKind::Group, QuotaKind::Project];
+    &ALL[..if projects { 3 } else { 2 }]
+}
+
+/// Makes the hidden quota files of these kinds, with the usage `usage`.
+pub(crate) fn quota_files(volume: &Volume, usage: &Usage, kinds: &[QuotaKind]) -> Result<()> {
+    for &kind in kinds {
         let handle = volume.journal().start(CREDITS)?;
         let ino = match kind {
             QuotaKind::User => Ino::USER_QUOTA,

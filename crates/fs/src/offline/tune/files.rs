@@ -43,7 +43,8 @@ pub(super) fn switch(
     }
     if switched(old, new, FeatureBit::RoCompat(RoCompat::QUOTA)) == Some(true) {
         let usage = quota_usage(volume)?;
-        reserved::quota_files(volume, &usage, new.ro_compat.contains(RoCompat::PROJECT))?;
+        let kinds = reserved::quota_kinds(new.ro_compat.contains(RoCompat::PROJECT));
+        reserved::quota_files(volume, &usage, kinds)?;
     }
     Ok(())
 }

@@ -68,7 +68,7 @@ pub(super) fn add(
 
 fn make(exclusive: &mut Exclusive, blocks: u32, fast_commit_blocks: u32) -> Result<()> {
     let volume = exclusive.volume()?;
-    reserved::journal(&volume, blocks, fast_commit_blocks, true)?;
+    reserved::journal(&volume, reserved::middle(&volume), (blocks, fast_commit_blocks), true)?;
     {
         let mut sb = volume.context().superblock().write();
         sb.features.compat.insert(Compat::HAS_JOURNAL);
