@@ -12,8 +12,8 @@
 //! order in which threads or archives delivered it.
 
 use crate::entry::{
-    Content, DataRange, Entries, ExtraTimes, HostFileId, Kind, MapId, Node, NodeId, Text, Time,
-    Xattr,
+    Content, DataRange, Entries, ExtraTimes, HostFileId, Kind, MapId, Meta, Node, NodeId, Text,
+    Time, Xattr,
 };
 use crate::error::SourceError;
 use extant_base::narrow::len_u32;
@@ -118,6 +118,13 @@ impl Tree {
             archives: Vec::new(),
             problems: Mutex::new(Vec::new()),
             keep_going: false,
+        }
+    }
+
+    /// Replaces mode, owner, group and time of the root directory.
+    pub fn set_root(&mut self, meta: Meta) {
+        if let Some(root) = self.nodes.first_mut() {
+            root.meta = meta;
         }
     }
 

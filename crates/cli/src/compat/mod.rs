@@ -15,7 +15,7 @@
 //! The modules, from the top: a module uses those below it.
 //!
 //! ```text
-//!   e2fsck, tune2fs, e2label, resize2fs, dumpe2fs, debugfs, e2undo     one tool each
+//!   e2fsck, tune2fs, e2label, resize2fs, dumpe2fs, debugfs, e2undo, mke2fs     one tool each
 //!   opened                       opens the volume, or says why not in the original's words
 //!   superblock                   the superblock as text: dumpe2fs, tune2fs -l, debugfs
 //!   volume                       structures as they are on disk, without recovery
@@ -30,6 +30,7 @@ mod e2fsck;
 mod e2label;
 mod e2undo;
 mod getopt;
+mod mke2fs;
 mod opened;
 mod resize2fs;
 mod superblock;
@@ -61,10 +62,11 @@ const DEBUGFS: Tool = Tool { run: debugfs::run, failed: 1, wrong: 1 };
 const E2UNDO: Tool = Tool { run: e2undo::run, failed: 1, wrong: 1 };
 const DUMPE2FS: Tool = Tool { run: dumpe2fs::run, failed: 1, wrong: 1 };
 const TUNE2FS: Tool = Tool { run: tune2fs::run, failed: 1, wrong: 1 };
+const MKE2FS: Tool = Tool { run: mke2fs::run, failed: 1, wrong: 1 };
 const E2LABEL: Tool = Tool { run: e2label::run, failed: 1, wrong: 1 };
 
 /// Every name under which this program is another tool.
-const TOOLS: [(&str, Tool); 10] = [
+const TOOLS: [(&str, Tool); 14] = [
     ("debugfs", DEBUGFS),
     ("dumpe2fs", DUMPE2FS),
     ("e2fsck", E2FSCK),
@@ -73,6 +75,10 @@ const TOOLS: [(&str, Tool); 10] = [
     ("fsck.ext2", E2FSCK),
     ("fsck.ext3", E2FSCK),
     ("fsck.ext4", E2FSCK),
+    ("mke2fs", MKE2FS),
+    ("mkfs.ext2", MKE2FS),
+    ("mkfs.ext3", MKE2FS),
+    ("mkfs.ext4", MKE2FS),
     ("resize2fs", RESIZE2FS),
     ("tune2fs", TUNE2FS),
 ];

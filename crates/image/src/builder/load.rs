@@ -8,6 +8,7 @@ use crate::tree::Tree;
 use extant::bulk::{Attributes, Loader, PackEntry};
 use extant::mkfs::MkfsOptions;
 use extant::{DeviceNumber, Environment, Error, FileKind, Phase, Progress, Timestamp};
+use extant_base::narrow::len_u32;
 use extant_base::{BlockSize, Ino};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::dirent::EntryKind;
@@ -33,6 +34,7 @@ pub(crate) struct Job<'a> {
 pub(crate) struct Loaded {
     /// The places of the files' bytes, sorted by position on the device.
     pub(crate) pieces: Vec<Piece>,
+    pub(crate) block_size: BlockSize,
     /// Blocks of the volume.
     pub(crate) blocks: u64,
     /// Blocks left free.
@@ -136,6 +138,8 @@ impl Job<'_> {
         let taken = u64::from(at_first.free_inodes.saturating_sub(made.free_inodes));
         Ok(Loaded {
             pieces,
+            block_size: BlockSize::from_bytes(len_u32(made.block_bytes))
+                .expect("the engine makes blocks of valid sizes"),
             blocks: made.blocks,
             free_blocks: free,
             content_blocks: at_first.free_blocks.saturating_sub(free),

@@ -15,6 +15,7 @@ mod compat;
 mod copy;
 mod error;
 mod estimate;
+mod fill;
 mod load;
 mod output;
 mod size;

@@ -4,6 +4,7 @@
 mod check;
 mod debugfs;
 mod links;
+mod make;
 mod print;
 mod programs;
 mod resize;
