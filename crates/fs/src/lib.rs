@@ -86,7 +86,7 @@ mod tree;
 mod volume;
 
 pub use audit::{check, dump, scrub, survey, undelete};
-pub use offline::{bulk, mkfs, resize, tune};
+pub use offline::{bulk, compact, mkfs, resize, tune};
 
 pub use api::file::{File, FileExtent};
 pub use api::filesystem::{Filesystem, Stats};

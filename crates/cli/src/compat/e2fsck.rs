@@ -10,6 +10,7 @@
 //! side file is removed when the repair is complete, unless `-z` named it.
 
 mod due;
+mod optimize;
 mod options;
 mod progress;
 mod repaired;
@@ -205,8 +206,19 @@ impl Check {
         let sound = report.ran && report.clean && report.findings.iter().all(is_state);
         match self.options.mode {
             Mode::No => self.answer(&report, console),
+            _ if sound && backup.is_none() && self.options.optimize => {
+                optimize::directories(self, &report, console)
+            }
             _ if sound && backup.is_none() => self.note_check(&report, console),
-            _ => repaired::repair(self, backup, &report, console),
+            _ => {
+                let code = repaired::repair(self, backup, &report, console)?;
+                match code {
+                    CLEAN | CORRECTED if self.options.optimize => {
+                        optimize::after_repair(self, code, console)
+                    }
+                    code => Ok(code),
+                }
+            }
         }
     }
 
@@ -325,6 +337,10 @@ fn instead(other: &Other, console: &mut Console) -> u8 {
             console.error(format_args!("Unknown extended option: {word}\n{EXTENDED}"));
             WRONG_USAGE
         }
+        Other::Contradiction(text) => {
+            console.complain(text);
+            TROUBLE
+        }
         Other::Modes => {
             console.complain("Only one of the options -p/-a, -n or -y may be specified.");
             TROUBLE
@@ -332,7 +348,7 @@ fn instead(other: &Other, console: &mut Console) -> u8 {
     }
 }
 
-const USAGE: &str = "[-panyrftvFV] [-b superblock] [-B blocksize]
+const USAGE: &str = "[-panyrftvDFV] [-b superblock] [-B blocksize]
 \t\t[-C fd] [-j external_journal]
 \t\t[-E extended-options] [-z undo_file] device
 
@@ -345,6 +361,7 @@ Emergency help:
  -b superblock        Use alternative superblock
  -B blocksize         Force blocksize when looking for superblock
  -j external_journal  Set location of the external journal
+ -D                   Optimize directories
  -z undo_file         Create an undo file
 ";
 

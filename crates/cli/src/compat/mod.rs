@@ -15,7 +15,7 @@
 //! The modules, from the top: a module uses those below it.
 //!
 //! ```text
-//!   e2fsck, tune2fs, e2label, resize2fs, dumpe2fs, debugfs, e2undo, mke2fs     one tool each
+//!   e2fsck, tune2fs, e2label, resize2fs, dumpe2fs, debugfs, e2undo, mke2fs, e2image     one tool each
 //!   opened                       opens the volume, or says why not in the original's words
 //!   superblock                   the superblock as text: dumpe2fs, tune2fs -l, debugfs
 //!   volume                       structures as they are on disk, without recovery
@@ -27,6 +27,7 @@ mod console;
 mod debugfs;
 mod dumpe2fs;
 mod e2fsck;
+mod e2image;
 mod e2label;
 mod e2undo;
 mod getopt;
@@ -63,13 +64,15 @@ const E2UNDO: Tool = Tool { run: e2undo::run, failed: 1, wrong: 1 };
 const DUMPE2FS: Tool = Tool { run: dumpe2fs::run, failed: 1, wrong: 1 };
 const TUNE2FS: Tool = Tool { run: tune2fs::run, failed: 1, wrong: 1 };
 const MKE2FS: Tool = Tool { run: mke2fs::run, failed: 1, wrong: 1 };
+const E2IMAGE: Tool = Tool { run: e2image::run, failed: 1, wrong: 1 };
 const E2LABEL: Tool = Tool { run: e2label::run, failed: 1, wrong: 1 };
 
 /// Every name under which this program is another tool.
-const TOOLS: [(&str, Tool); 14] = [
+const TOOLS: [(&str, Tool); 15] = [
     ("debugfs", DEBUGFS),
     ("dumpe2fs", DUMPE2FS),
     ("e2fsck", E2FSCK),
+    ("e2image", E2IMAGE),
     ("e2label", E2LABEL),
     ("e2undo", E2UNDO),
     ("fsck.ext2", E2FSCK),

@@ -88,6 +88,17 @@ impl RawVolume {
         Ok(bytes)
     }
 
+    /// The bytes of `count` blocks of the volume.
+    pub(super) fn blocks(&self, first: BlockNr, count: u64) -> Result<Vec<u8>> {
+        let end = first.0.checked_add(count).filter(|end| *end <= self.sb.blocks_count);
+        if end.is_none() {
+            return Err(Site::of_block(first).corrupt(What::ExtentRange));
+        }
+        let mut bytes = vec![0; self.block_bytes() * usize::try_from(count).unwrap_or(0)];
+        self.device.read_at(ByteOffset(first.0 << self.sb.block_size.log2()), &mut bytes)?;
+        Ok(bytes)
+    }
+
     /// The bytes of a group's descriptor, from the copy beside the superblock that was read.
     pub(super) fn descriptor_bytes(&self, group: GroupNr) -> Result<Vec<u8>> {
         let missing = || Site::of_group(group).corrupt(What::DescriptorBlock);

@@ -13,6 +13,7 @@ mod cached_stream;
 mod check_clean;
 mod check_damaged;
 mod common;
+mod compact;
 mod data_csum;
 mod defragment;
 mod direct;

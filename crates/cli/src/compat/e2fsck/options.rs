@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// The options that are known here.
-const KNOWN: &str = "panyrfFtvVb:B:C:E:j:z:";
+const KNOWN: &str = "panyrfFtvVDb:B:C:E:j:z:";
 
 /// Who decides about repairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,8 @@ pub(super) struct Options {
     pub(super) block_bytes: Option<u32>,
     pub(super) journal: Option<PathBuf>,
     pub(super) journal_only: bool,
+    /// Directories are made as small as possible.
+    pub(super) optimize: bool,
     /// Where the old bytes go.
     pub(super) undo: Option<PathBuf>,
 }
@@ -48,6 +50,8 @@ pub(super) enum Other {
     Extended(String),
     /// -p, -n and -y exclude each other.
     Modes,
+    /// Two other options exclude each other.
+    Contradiction(&'static str),
 }
 
 impl Options {
@@ -63,6 +67,7 @@ impl Options {
             block_bytes: None,
             journal: None,
             journal_only: false,
+            optimize: false,
             undo: None,
         };
         for (option, value) in &words.options {
@@ -70,6 +75,9 @@ impl Options {
         }
         match (words.wrong, &words.operands[..]) {
             (Some(why), _) => Err(Other::Usage(Some(why))),
+            (None, [_]) if options.optimize && options.mode == Mode::No => {
+                Err(Other::Contradiction("The -n and -D options are incompatible."))
+            }
             (None, [device]) => Ok(Options { device: device.clone(), ..options }),
             (None, _) => Err(Other::Usage(None)),
         }
@@ -84,6 +92,7 @@ impl Options {
             'y' => self.set_mode(Mode::Yes)?,
             'f' => self.force = true,
             'v' => self.verbose = true,
+            'D' => self.optimize = true,
             'V' => return Err(Other::Version),
             'b' => self.superblock = Some(number()?),
             'B' => {
@@ -156,7 +165,8 @@ mod tests {
     fn what_is_not_known_is_refused() {
         for (line, other) in [
             ("-c a", Other::Usage(Some("invalid option -- 'c'".into()))),
-            ("-D a", Other::Usage(Some("invalid option -- 'D'".into()))),
+            ("-l b a", Other::Usage(Some("invalid option -- 'l'".into()))),
+            ("-nD a", Other::Contradiction("The -n and -D options are incompatible.")),
             ("a b", Other::Usage(None)),
             ("-n -y a", Other::Modes),
             ("-p -n a", Other::Modes),
