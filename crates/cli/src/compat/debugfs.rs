@@ -14,6 +14,7 @@ mod line;
 mod look;
 mod names;
 mod session;
+mod settings;
 
 use super::Call;
 use super::console::Console;
@@ -223,7 +224,7 @@ impl Run<'_> {
 }
 
 /// Every request and its short names.
-const REQUESTS: [&str; 43] = [
+const REQUESTS: [&str; 46] = [
     "blocks",
     "bmap",
     "cat",
@@ -255,10 +256,13 @@ const REQUESTS: [&str; 43] = [
     "rdump",
     "rm",
     "rmdir",
+    "set_current_time",
     "set_inode_field",
+    "set_super_value",
     "show_inode_info",
     "show_super_stats",
     "sif",
+    "ssv",
     "stat",
     "stats",
     "symlink",
@@ -304,6 +308,8 @@ fn perform(session: &mut Session, name: &str, args: &[OsString], to: &mut Consol
                 Wrong::Line(format!("lcd: {} while trying to chdir to {shown}", plain(&error)))
             })
         }
+        "set_current_time" => settings::set_current_time(session, args, to),
+        "set_super_value" | "ssv" => settings::set_super_value(session, name, args, to),
         _ => perform_change(session, name, args, to),
     }
 }

@@ -11,11 +11,14 @@ use crate::compat::volume::{Copy, RawVolume};
 use crate::compat::words;
 use crate::failure::Failure;
 use crate::image::Image;
-use extant::{Error, Filesystem, Node, What};
+use extant::environment::FixedClock;
+use extant::tune::{Tune, tune_with};
+use extant::{Environment, Error, Filesystem, Node, Timestamp, What};
 use extant_base::Ino;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Why a request failed.
 pub(super) enum Wrong {
@@ -47,6 +50,8 @@ pub(super) struct Session {
     raw: RawVolume,
     reader: Option<Filesystem>,
     writer: Option<Filesystem>,
+    /// The time of changes, if it is not the system's.
+    now: Option<Timestamp>,
     /// The working directory, absolute.
     pub(super) at: Vec<u8>,
 }
@@ -55,7 +60,7 @@ impl Session {
     pub(super) fn open(image: Image, copy: Copy, may_write: bool) -> Result<Session, Error> {
         let raw = RawVolume::open(&image, copy)?;
         let at = b"/".to_vec();
-        Ok(Session { image, may_write, copy, raw, reader: None, writer: None, at })
+        Ok(Session { image, may_write, copy, raw, reader: None, writer: None, now: None, at })
     }
 
     /// The structures on disk.
@@ -86,22 +91,57 @@ impl Session {
         Ok(self.reader.as_ref().expect("it was opened"))
     }
 
+    /// Refuses a request that changes if the volume was opened to be read only.
+    pub(super) fn check_write(&self, request: &str) -> Done {
+        match self.may_write {
+            true => Ok(()),
+            false => {
+                let text = words::of(&Error::ReadOnly).text;
+                Err(Wrong::Line(format!("{request}: {text}")))
+            }
+        }
+    }
+
     /// The engine for a request that changes.
     pub(super) fn writer(&mut self, request: &str) -> Done<&Filesystem> {
-        if !self.may_write {
-            let text = words::of(&Error::ReadOnly).text;
-            return Err(Wrong::Line(format!("{request}: {text}")));
-        }
+        self.check_write(request)?;
         self.reader = None;
         if self.writer.is_none() {
             let mut options = self.image.options();
-            options.write(true);
+            options.write(true).environment(self.environment());
             let opened = options.open(&self.image.path);
             let failed =
                 |error: Error| Wrong::Line(format!("{request}: {} ", words::of(&error).text));
             self.writer = Some(opened.map_err(failed)?);
         }
         Ok(self.writer.as_ref().expect("it was opened"))
+    }
+
+    fn environment(&self) -> Environment {
+        let mut environment = Environment::default();
+        if let Some(now) = self.now {
+            environment.clock = Arc::new(FixedClock(now));
+        }
+        environment
+    }
+
+    /// Gives later changes this time.
+    pub(super) fn set_now(&mut self, request: &str, now: Timestamp) -> Done {
+        self.settle(request)?;
+        self.now = Some(now);
+        Ok(())
+    }
+
+    /// Changes settings of the volume.
+    pub(super) fn tune(&mut self, request: &str, changes: &Tune) -> Done {
+        self.settle(request)?;
+        self.reader = None;
+        let failed = |error: Error| Wrong::Line(format!("{request}: {} ", words::of(&error).text));
+        let mut options = self.image.options();
+        options.environment(self.environment());
+        tune_with(&options, &self.image.path, changes).map_err(failed)?;
+        self.raw = RawVolume::open(&self.image, self.copy).map_err(failed)?;
+        Ok(())
     }
 
     /// A name as a path of the volume.

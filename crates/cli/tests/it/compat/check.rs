@@ -154,7 +154,7 @@ fn wrong_calls_never_look_like_a_repair() {
         assert_eq!(scene.original(line).code, 16, "{line}");
     }
     let before = fs::read(scene.image()).unwrap();
-    for option in ["-c", "-k", "-D", "-l list", "-L list", "-E discard", "-E bmap2extent", "-S"] {
+    for option in ["-c", "-k", "-l list", "-L list", "-E discard", "-E bmap2extent", "-S"] {
         let answer = scene.ours(&format!("e2fsck -fy {option} v.img"));
         assert_eq!(answer.code, 16, "{option}: {answer:?}");
         assert!(fs::read(scene.image()).unwrap() == before, "{option} changed the volume");
@@ -181,4 +181,41 @@ fn progress_goes_to_the_descriptor_in_lines_of_numbers() {
         passes.push(numbers[0]);
     }
     assert!(passes.is_sorted() && passes.first() == Some(&1) && passes.last() == Some(&5));
+}
+
+/// genimage and Yocto end with `e2fsck -pvfD`.
+#[test]
+fn directories_are_packed() {
+    for options in ["-t ext4 -b 1024", "-t ext3 -b 1024", "-t ext2 -b 1024 -O ^dir_index"] {
+        let Some(scene) = Scene::new(options, "12M") else { return };
+        let mut lines = String::from("cd dir\n");
+        (0..200).for_each(|n| lines += &format!("write ../file name_of_some_length_{n}\n"));
+        (20..200).for_each(|n| lines += &format!("rm name_of_some_length_{n}\n"));
+        fs::write(scene.path().join("file"), "").unwrap();
+        fs::write(scene.path().join("lines"), lines.replace("../file", "file")).unwrap();
+        scene.original("debugfs -w -f lines base.img");
+        scene.reset();
+        let answer = |ours: bool, line: &str| match ours {
+            true => scene.ours(line),
+            false => scene.original(line),
+        };
+        let blocks = |ours: bool| {
+            scene.reset();
+            let first = answer(ours, "e2fsck -pvfD v.img");
+            assert_eq!(first.code, 0, "{options}: {first:?}");
+            assert_clean(&scene.image());
+            let again = answer(ours, "e2fsck -fyD v.img");
+            assert_eq!(again.code, 0, "{options}: {again:?}");
+            assert!(again.out.contains("Pass 3A: Optimizing directories\n"), "{again:?}");
+            let names = scene.words_of_original(&["debugfs", "-R", "ls -l dir", "v.img"]).out;
+            assert_eq!(names.matches("name_of_some_length_").count(), 20, "{options}");
+            let shown = scene.original("dumpe2fs -h v.img").out;
+            let free = shown.lines().find(|line| line.starts_with("Free blocks")).unwrap();
+            free.split_whitespace().last().unwrap().parse::<u64>().unwrap()
+        };
+        assert!(blocks(true) >= blocks(false), "{options}: as many blocks become free");
+    }
+    let Some(scene) = Scene::new("-t ext4", "12M") else { return };
+    assert_eq!(scene.same("e2fsck -nD v.img").code, 8);
+    assert_eq!(scene.same("e2fsck -pD v.img").code, 0);
 }

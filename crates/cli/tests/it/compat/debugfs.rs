@@ -153,12 +153,55 @@ fn a_file_of_requests_makes_what_it_says() {
     let shown = scene.words_of_original(&["debugfs", "-R", "stat \"bin/two words\"", "v.img"]);
     assert!(shown.out.contains("Mode:  0755") && shown.out.contains("User:     7"), "{shown:?}");
     let before = fs::read(scene.image()).unwrap();
-    for request in
-        ["clri a", "freei a", "setb 5", "kill_file a", "set_super_value state 3", "undel a"]
-    {
+    for request in ["clri a", "freei a", "setb 5", "kill_file a", "seti a", "undel a"] {
         let ours = scene.words_of_ours(&["debugfs", "-w", "-R", request, "v.img"]);
         assert_eq!(ours.code, 1, "{request}: {ours:?}");
         assert!(ours.err.contains("debugfs: Command not found "), "{ours:?}");
     }
     assert!(fs::read(scene.image()).unwrap() == before);
+}
+
+/// What genimage writes to the standard input of debugfs.
+#[test]
+fn fields_of_the_superblock_and_the_time_are_set() {
+    let requests = "set_current_time 20000101000000\nset_super_value mkfs_time 20000101000000\n\
+                    set_super_value lastcheck 20000101000000\nset_super_value mtime 00000000\n\
+                    ssv mnt_count 3\nssv max_mnt_count -1\nssv errors 2\nssv volume_name fresh\n\
+                    ssv last_mounted /mnt\nssv raid_stride 4\nssv r_blocks_count 17\n\
+                    ssv def_resuid 5\nssv checkinterval 86400\nssv foo 1\nssv mnt_count x\nssv\n\
+                    set_current_time foo\nset_current_time\nset_current_time @1000\n\
+                    mkdir /fresh\n";
+    for options in ["-t ext4", "-t ext2"] {
+        let Some(scene) = Scene::new(options, "12M") else { return };
+        fs::write(scene.path().join("requests"), requests).unwrap();
+        scene.same("debugfs -w -f requests v.img");
+        assert_clean(&scene.image());
+        let ours = scene.original("dumpe2fs -h v.img").out;
+        scene.reset();
+        scene.original("debugfs -w -f requests v.img");
+        let original = scene.original("dumpe2fs -h v.img").out;
+        for field in [
+            "Filesystem volume name",
+            "Last mounted on",
+            "Errors behavior",
+            "Reserved block",
+            "Filesystem created",
+            "Last mount time",
+            "Last write time",
+            "Mount count",
+            "Maximum mount count",
+            "Last checked",
+            "Check interval",
+            "RAID stride",
+        ] {
+            let lines = |text: &str| {
+                let found = text.lines().filter(|line| line.starts_with(field));
+                found.map(str::to_owned).collect::<Vec<_>>()
+            };
+            assert_eq!(lines(&ours), lines(&original), "{options}");
+        }
+        scene.same("debugfs -R ssv v.img");
+        let refused = scene.same_words(&["debugfs", "-R", "ssv mtime now", "v.img"]);
+        assert!(refused.err.contains("Filesystem opened read/only"), "{refused:?}");
+    }
 }

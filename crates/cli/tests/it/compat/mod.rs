@@ -3,6 +3,7 @@
 
 mod check;
 mod debugfs;
+mod dump;
 mod links;
 mod make;
 mod print;

@@ -69,6 +69,10 @@ pub struct Tune {
     pub mount_count: Option<u16>,
     /// Time of the last check, in seconds since 1970.
     pub last_check: Option<u64>,
+    /// Time when the volume was made, in seconds since 1970.
+    pub made: Option<u64>,
+    /// Time of the last mount, in seconds since 1970; 0 means never.
+    pub last_mount: Option<u64>,
     /// Where the volume was last mounted, at most 63 bytes.
     pub last_mounted: Option<String>,
     /// Hash of new directories: 0 legacy, 1 half MD4, 2 TEA.
@@ -339,6 +343,8 @@ fn changed(old: &Superblock, changes: &Tune) -> Result<Superblock> {
     new.checkinterval = changes.check_interval.unwrap_or(old.checkinterval);
     new.mnt_count = changes.mount_count.unwrap_or(old.mnt_count);
     new.lastcheck = changes.last_check.unwrap_or(old.lastcheck);
+    new.mkfs_time = changes.made.unwrap_or(old.mkfs_time);
+    new.mtime = changes.last_mount.unwrap_or(old.mtime);
     if let Some(path) = &changes.last_mounted {
         let long = Error::Invalid("the path of the last mount has at most 63 bytes");
         new.last_mounted = padded(path, long, 1)?;
