@@ -54,8 +54,11 @@ pub enum Class {
     NameChanged,
     /// A directory's blocks or index.
     Directory,
-    /// Files without a name got one.
+    /// Files without a name got a new one in lost+found.
     Reconnected,
+    /// Files without a name got their name back: from the journal, or from what is left of a
+    /// damaged directory block.
+    NameRestored,
     /// Link counts.
     Links,
     /// Bitmaps, counts and checksums that follow from everything else.
@@ -127,6 +130,9 @@ impl Class {
             Class::NameChanged => ("name-changed", "names changed", false),
             Class::Directory => ("directory", "directories repaired", false),
             Class::Reconnected => ("reconnected", "files without a name reconnected", false),
+            Class::NameRestored => {
+                ("name-restored", "names taken from the journal or from damaged blocks", false)
+            }
             Class::Links => ("links", "link counts corrected", true),
             Class::Counts => ("counts", "bitmaps and counts corrected", true),
             Class::Quota => ("quota", "quota usage corrected", true),
@@ -173,8 +179,9 @@ impl FileVerdict {
 }
 
 /// Changes after which a file is complete, but may not be what it was.
-const UNCERTAIN: [Class; 5] = [
+const UNCERTAIN: [Class; 6] = [
     Class::FromJournal,
+    Class::NameRestored,
     Class::Cloned,
     Class::InodeChecksum,
     Class::InodeRevived,

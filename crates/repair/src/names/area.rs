@@ -79,6 +79,17 @@ impl<'m> Mend<'m> {
         std::mem::take(&mut self.overflow)
     }
 
+    /// Remembers the names in a damaged block that a copy replaces.
+    pub(super) fn note_replaced(&mut self, bytes: &[u8], format: &DirFormat) {
+        let table = self.table;
+        let parsed = parse(bytes, format, true, &|ino, kind| table.lives(ino, kind));
+        let lives = |entry: &&Entry<'_>| !entry.is_dots() && table.lives(entry.ino, entry.kind);
+        for entry in parsed.entries.iter().chain(&parsed.slack).filter(lives) {
+            let place = || (self.dir, entry.name.to_vec());
+            self.names.replaced.entry(entry.ino).or_insert_with(place);
+        }
+    }
+
     /// Mends a region in place. Returns whether it changed.
     pub(super) fn region(&mut self, bytes: &mut [u8], region: &Region) -> Result<bool> {
         let Region { format, seed, dots, block, is_index } = *region;
@@ -92,6 +103,9 @@ impl<'m> Mend<'m> {
             }
         }
         let mut pack = parsed.broken;
+        if pack && block != 0 {
+            self.names.lost_blocks.insert(block);
+        }
         let mut entries = parsed.entries;
         if let Some(own) = dots {
             pack |= !self.dots(bytes, &format, &mut entries, own);

@@ -26,8 +26,11 @@ pub(crate) fn insert(
     insert_entry(volume, table, usage, dir, name, ino, EntryKind::from_mode(mode), None)
 }
 
+/// As [`insert`], with the kind and the hash words of an entry.
+///
+/// Errors: `NoSpace`, `Device`.
 #[expect(clippy::too_many_arguments, reason = "an entry and where it goes")]
-pub(super) fn insert_entry(
+pub(crate) fn insert_entry(
     volume: &mut Volume,
     table: &mut Table,
     usage: &mut Usage,

@@ -9,10 +9,12 @@
 
 mod area;
 mod edit;
+mod logged;
 mod paths;
 mod seen;
 
-pub(crate) use edit::{insert, remove_entry, set_parent};
+pub(crate) use edit::{insert, insert_entry, remove_entry, set_parent};
+pub(crate) use logged::{OldName, logged};
 pub(crate) use paths::{name_in, paths};
 
 use crate::by_ino::ByIno;
@@ -53,6 +55,10 @@ pub(crate) struct Names {
     pub(crate) second: Vec<(u32, Vec<u8>, u32)>,
     /// Names in the slack of directory blocks, for inodes without another.
     pub(crate) slack: HashMap<u32, (u32, Vec<u8>)>,
+    /// Names in blocks that the log's copy has replaced: the copy may be older than these.
+    pub(crate) replaced: HashMap<u32, (u32, Vec<u8>)>,
+    /// Blocks that had names which cannot be read any more.
+    pub(crate) lost_blocks: HashSet<u64>,
 }
 
 impl Names {
@@ -199,20 +205,22 @@ fn blocks(
         };
         let Some((logical, block)) = next else { break };
         let mut bytes = mend.volume.disk.read(block)?;
-        if format.checksums && !(keeps && (logical == 0 || is_node(&format, &bytes))) {
-            bytes = mend.volume.restored(block, bytes, |bytes| {
-                let leaf = DirBlock::new(bytes, format, Site::NOWHERE);
-                leaf.verify_checksum(seed).is_ok()
-            })?;
-        }
         let is_root = keeps && logical == 0;
+        let is_leaf = |bytes: &[u8]| {
+            DirBlock::new(bytes, format, Site::NOWHERE).verify_checksum(seed).is_ok()
+        };
         if keeps && logical != 0 && is_node(&format, &bytes) {
             continue;
         }
-        let leaf = DirBlock::new(&bytes, format, Site::NOWHERE);
-        if format.checksums && !is_root && !proven && leaf.verify_checksum(seed).is_err() {
-            later.push((logical, block));
-            continue;
+        if format.checksums && !is_root && !proven && !is_leaf(&bytes) {
+            let copy = mend.volume.restored(block, bytes.clone(), is_leaf)?;
+            if copy == bytes {
+                mend.names.lost_blocks.insert(block);
+                later.push((logical, block));
+                continue;
+            }
+            mend.note_replaced(&bytes, &format);
+            bytes = copy;
         }
         let dots = (logical == 0).then_some(dir);
         let region = Region { format, seed, dots, block, is_index: is_root };

@@ -33,7 +33,7 @@ fn written(img: &Path) -> extant::Result<()> {
 }
 
 /// The numbers that stand before or after a word in what debugfs prints.
-fn number_after(text: &str, word: &str) -> usize {
+pub fn number_after(text: &str, word: &str) -> usize {
     let rest = text.split(word).nth(1).unwrap_or_else(|| panic!("{word}: {text}"));
     let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
     digits.parse().unwrap_or_else(|_| panic!("{word}: {text}"))

@@ -3,6 +3,7 @@
 mod damaged;
 mod files;
 mod journal_copies;
+mod journal_names;
 mod random;
 mod repairs;
 mod side;

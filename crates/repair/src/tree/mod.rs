@@ -3,9 +3,11 @@
 //! ```text
 //!   root ─► made again if it is lost
 //!   second names of directories ─► the one that ".." names stays
-//!   no way to the root, no name ─► a name in the slack of a directory? else lost+found/#ino
+//!   no way to the root, no name ─► its old name, from blocks or the log; else lost+found/#ino
 //!   ".." and link counts        ─► set
 //! ```
+
+mod nameless;
 
 use crate::map::Mapping;
 use crate::names::{self, Names};
@@ -86,7 +88,7 @@ pub(crate) fn run(
 ) -> Result<()> {
     second_names(volume, table, names)?;
     loops(volume, table, names)?;
-    unattached(volume, table, usage, names)?;
+    nameless::run(volume, table, usage, names)?;
     let there = names::find(volume, table, ROOT, LOST_AND_FOUND)?;
     let is_dir = there.is_some_and(|ino| table.nodes.has_dir(ino));
     if let Some(ino) = there {
@@ -156,106 +158,6 @@ fn loops(volume: &mut Volume, table: &mut Table, names: &mut Names) -> Result<()
         good.extend(path);
     }
     Ok(())
-}
-
-/// Gives inodes without a name one, or removes them if there is nothing to keep.
-fn unattached(
-    volume: &mut Volume,
-    table: &mut Table,
-    usage: &mut Usage,
-    names: &mut Names,
-) -> Result<()> {
-    let nameless: Vec<(u32, Node)> = table
-        .nodes
-        .iter()
-        .filter(|(ino, node)| {
-            *ino != ROOT && !node.hidden && !node.is_value() && names.count(*ino) == 0
-        })
-        .collect();
-    // Directories first: what hangs below them needs no place of its own.
-    let (dirs, files): (Vec<_>, Vec<_>) = nameless.into_iter().partition(|(_, node)| node.is_dir());
-    for (ino, node) in dirs.into_iter().chain(files) {
-        if !node.has_content {
-            volume.report.add_file(Class::InodeField, ino);
-            crate::claims::release(volume, table, usage, ino)?;
-            continue;
-        }
-        volume.report.add_file(Class::Reconnected, ino);
-        connect(volume, table, usage, names, ino, node)?;
-    }
-    Ok(())
-}
-
-fn connect(
-    volume: &mut Volume,
-    table: &mut Table,
-    usage: &mut Usage,
-    names: &mut Names,
-    ino: u32,
-    node: Node,
-) -> Result<()> {
-    if let Some((dir, name)) = names.slack.get(&ino).cloned()
-        && dir != ino
-        && is_free_in(volume, table, dir, &name)?
-        && !is_below(names, dir, ino)
-        && names::insert(volume, table, usage, dir, &name, ino).is_ok()
-    {
-        names.add(dir, &name, ino, node.is_dir());
-        return Ok(());
-    }
-    // Without space for lost+found, the root directory may have some left.
-    let placed = match lost_and_found(volume, table, usage, names) {
-        Ok(lost) => place(volume, table, usage, names, lost, ino, node),
-        Err(error) => Err(error),
-    };
-    let placed = match placed {
-        Err(Error::NoSpace) => place(volume, table, usage, names, ROOT, ino, node),
-        other => other,
-    };
-    match placed {
-        Err(Error::NoSpace) => {
-            // The next ones find space then. What hangs below a directory is found in the next
-            // round.
-            volume.report.add_file(Class::InodeLost, ino);
-            volume.report.note("there is no space for the names of files that have lost theirs");
-            crate::claims::release(volume, table, usage, ino)
-        }
-        other => other,
-    }
-}
-
-/// Gives an inode a name that consists of its number.
-fn place(
-    volume: &mut Volume,
-    table: &mut Table,
-    usage: &mut Usage,
-    names: &mut Names,
-    dir: u32,
-    ino: u32,
-    node: Node,
-) -> Result<()> {
-    let mut name = format!("#{ino}").into_bytes();
-    while !is_free_in(volume, table, dir, &name)? {
-        name.push(b'_');
-    }
-    names::insert(volume, table, usage, dir, &name, ino)?;
-    names.add(dir, &name, ino, node.is_dir());
-    Ok(())
-}
-
-/// Whether `dir` lies below `top`, or is not connected itself.
-fn is_below(names: &Names, dir: u32, top: u32) -> bool {
-    let mut at = dir;
-    for _ in 0..100_000 {
-        if at == ROOT {
-            return false;
-        }
-        match names.parents.get(&at) {
-            Some(parent) if at != top => at = *parent,
-            _ => return true,
-        }
-    }
-    true
 }
 
 /// Whether a directory is there and has no such name.
