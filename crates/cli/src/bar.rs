@@ -123,6 +123,7 @@ impl Progress for Bar {
             Phase::UndeleteLog => "journal",
             Phase::UndeleteTables => "inodes",
             Phase::Dump => "copying",
+            Phase::RepairSearch => "superblocks",
             Phase::ScrubResync => "resync",
             Phase::ScrubCompare => "comparing",
             Phase::ScrubJudge => "checking",

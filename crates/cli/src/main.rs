@@ -21,6 +21,7 @@ mod change;
 mod cli;
 mod compat;
 mod disk;
+mod elsewhere;
 mod failure;
 mod helper;
 mod image;

@@ -2,6 +2,7 @@
 //! read.
 
 use crate::bar::Bar;
+use crate::elsewhere::advice;
 use crate::failure::Failure;
 use crate::image::{Image, image_message};
 use crate::shown::Shown;
@@ -35,7 +36,12 @@ impl ReadArgs {
 /// The device as a repair would leave it, and the image without the options that the device
 /// already obeys.
 pub(crate) fn repaired(image: &Image) -> Result<(Image, Arc<dyn BlockDevice>), Failure> {
-    let planned = plan_of(image, &device_of(image, false)?, image.backup)?;
+    let device = device_of(image, false)?;
+    let planned = plan_of(image, &device, image.backup)?;
+    if !planned.elsewhere().is_empty() {
+        let advice = advice(image, planned.elsewhere(), device.len());
+        return Err(Failure::new(format_args!("{}: {advice}", Shown::path(&image.name))));
+    }
     match planned.is_clean() {
         true => Ok((image.whole_device(), planned.device())),
         false => Err(Failure::new(format_args!(

@@ -43,6 +43,8 @@ pub enum Phase {
     ScrubJudge,
     /// A device that fails is copied before the copy is repaired, in bytes.
     RepairCopy,
+    /// A repair searches a device for a superblock, in bytes.
+    RepairSearch,
     /// A resize moves blocks and inodes out of the part that is removed, in block groups.
     ResizeMove,
     /// A resize adds space, in blocks.

@@ -77,3 +77,4 @@ pub use plan::{Change, Plan};
 pub use report::{Class, FileVerdict, Report};
 pub use rounds::{Options, plan};
 pub use side::{SideFile, SideState, Stage};
+pub use volume::search::FoundVolume;

@@ -6,6 +6,7 @@
 //! ```
 
 use crate::report::Report;
+use crate::volume::search::FoundVolume;
 use extant::check::Finding;
 use extant_base::narrow::fits_usize;
 use extant_base::{ByteOffset, Result};
@@ -26,6 +27,7 @@ pub struct Plan {
     report: Report,
     clean: bool,
     left: Vec<Finding>,
+    elsewhere: Vec<FoundVolume>,
 }
 
 /// A run of bytes that differs.
@@ -46,7 +48,15 @@ impl Plan {
         clean: bool,
         left: Vec<Finding>,
     ) -> Plan {
-        Plan { overlay, report, clean, left }
+        Plan { overlay, report, clean, left, elsewhere: Vec::new() }
+    }
+
+    /// The plan for a device on which volumes start elsewhere: nothing is changed.
+    pub(crate) fn elsewhere_only(
+        overlay: Arc<Overlay<Arc<dyn BlockDevice>>>,
+        elsewhere: Vec<FoundVolume>,
+    ) -> Plan {
+        Plan { elsewhere, ..Plan::new(overlay, Report::default(), false, Vec::new()) }
     }
 
     /// What was found, and what changes.
@@ -62,6 +72,13 @@ impl Plan {
     /// What a check of the repaired volume still finds.
     pub fn left(&self) -> &[Finding] {
         &self.left
+    }
+
+    /// Volumes that start elsewhere on the device, the best proven first: a search of the whole
+    /// device found them, because it has no superblock where one should be. Empty in all other
+    /// cases. If there are any, the plan changes nothing.
+    pub fn elsewhere(&self) -> &[FoundVolume] {
+        &self.elsewhere
     }
 
     /// Whether the device already has all bytes of the plan.

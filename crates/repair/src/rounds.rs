@@ -5,6 +5,7 @@ use crate::older::Older;
 use crate::plan::Plan;
 use crate::report::{Class, Report};
 use crate::volume::Volume;
+use crate::volume::search::{self, FoundVolume};
 use crate::{claims, counts, names, own, replay, scan, tree, values};
 use extant::Progress;
 use extant::check::{self, check_device};
@@ -35,8 +36,9 @@ pub struct Options {
 
 /// Finds out how to make the volume on `device` consistent. Nothing is written to it.
 ///
-/// The plan is not clean if the rounds end before a check finds nothing; it must not be applied
-/// then.
+/// The plan is not clean if the rounds end before a check finds nothing, or if the volume starts
+/// elsewhere on the device ([`Plan::elsewhere`]); it must not be applied then. If no superblock is
+/// at a usual place, the whole device is read once to find one.
 ///
 /// # Errors
 /// `Unsupported` for features that the repair does not know: external journals, data checksums,
@@ -59,7 +61,10 @@ pub fn plan(
     if first.as_ref().is_some_and(is_sound) && options.backup.is_none() {
         return Ok(Plan::new(overlay, Report::default(), true, Vec::new()));
     }
-    let mut volume = Volume::open(&overlay, options.backup, options.now, Report::default())?;
+    let mut volume = match opened(&overlay, options, progress)? {
+        Opened::Volume(volume) => volume,
+        Opened::Elsewhere(found) => return Ok(Plan::elsewhere_only(overlay, found)),
+    };
     match refuse_unknown(&volume) {
         // Only a check knows these structures, and it found no error.
         Err(Error::Unsupported { .. }) if first.as_ref().is_some_and(|found| found.clean) => {
@@ -88,6 +93,48 @@ pub fn plan(
         left = found.findings;
     }
     Ok(Plan::new(overlay, report, false, left))
+}
+
+/// What a device has.
+enum Opened {
+    Volume(Box<Volume>),
+    /// Volumes that start elsewhere.
+    Elsewhere(Vec<FoundVolume>),
+}
+
+/// Opens the volume, with a superblock from anywhere on the device if none is where it should be.
+fn opened(
+    overlay: &Arc<Overlay<Arc<dyn BlockDevice>>>,
+    options: &Options,
+    progress: &dyn Progress,
+) -> Result<Opened> {
+    let open = |report| Volume::open(overlay, options.backup, options.now, report);
+    let error = match open(Report::default()) {
+        Ok(volume) => return Ok(Opened::Volume(Box::new(volume))),
+        Err(error) => error,
+    };
+    let is_lost = match &error {
+        Error::Corrupt { what, .. } => *what != What::SuperblockBeyondDevice,
+        _ => false,
+    };
+    if !is_lost || options.backup.is_some() {
+        return Err(error);
+    }
+    let search::Search { own, elsewhere } = search::run(&**overlay.inner(), progress)?;
+    match own {
+        Some(own) => {
+            let mut report = Report::default();
+            report.add(Class::SuperblockBackup);
+            report.note(format!(
+                "the superblock is lost; a copy of group {} was found by a search of the device",
+                own.sb.block_group
+            ));
+            own.put(&**overlay)?;
+            Ok(Opened::Volume(Box::new(open(report)?)))
+        }
+        None if elsewhere.is_empty() => Err(error),
+        None => Ok(Opened::Elsewhere(elsewhere)),
+    }
 }
 
 /// The copies in the log of a volume, if it has an internal one.

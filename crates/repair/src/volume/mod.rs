@@ -2,6 +2,7 @@
 
 pub(crate) mod descriptors;
 mod restore;
+pub(crate) mod search;
 pub(crate) mod superblock;
 
 use crate::disk::Disk;

@@ -3,13 +3,13 @@
 //! ```text
 //!   primary ─┬─ sound ───────────────────────────────────────────────► used
 //!            ├─ only its checksum is wrong, a copy agrees ───────────► used, checksum set
-//!            └─ else: copies of usual places ─► whole device ────────► copy, with the primary's
-//!                                                │                     changing fields
-//!                                                └─ none: fields of the primary made legal
+//!            └─ else: copies at usual places ────────────────────────► copy, with the primary's
+//!                      │                                               changing fields
+//!                      └─ none: fields of the primary made legal, or a search of the device
 //! ```
 
 use crate::report::{Class, Report};
-use extant_base::narrow::{fits_usize, high_u32, low_u32};
+use extant_base::narrow::{high_u32, low_u32};
 use extant_base::{BlockNr, BlockSize, ByteOffset, Error, GroupNr, Result, Site, What};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::bitmap::{self, Kind};
@@ -23,14 +23,23 @@ use zerocopy::FromBytes;
 
 /// Groups that hold copies on all but very unusual volumes.
 const COPIES: [u32; 14] = [1, 3, 5, 7, 9, 25, 27, 49, 81, 125, 243, 343, 625, 729];
-/// Bytes that a search for copies reads at a time.
-const SEARCH: usize = 1 << 20;
 
 /// A superblock as it is on disk and as it is understood.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) raw: RawSuperblock,
     pub(crate) sb: Superblock,
+}
+
+impl Found {
+    /// Writes it as the primary superblock.
+    ///
+    /// Errors: `Device`.
+    pub(crate) fn put(mut self, device: &dyn BlockDevice) -> Result<()> {
+        self.sb.block_group = GroupNr(0);
+        self.sb.update_raw(&mut self.raw);
+        device.write_at(ByteOffset(SUPERBLOCK_OFFSET), &self.raw.to_bytes())
+    }
 }
 
 /// Finds the superblock. `group` names the copy to use.
@@ -87,10 +96,6 @@ pub(crate) fn find(
         report.add(Class::Superblock);
         return Ok(Found { raw: primary, sb });
     }
-    let found = match found.is_empty() && primary.s_magic.get() != SUPERBLOCK_MAGIC {
-        true => search(device)?,
-        false => found,
-    };
     if let Some(copy) = majority(found) {
         report.add(Class::SuperblockBackup);
         report.note(format!(
@@ -155,7 +160,7 @@ fn has_sums(sb: &Superblock) -> bool {
 }
 
 /// The superblock at `offset`, or `None` past the end of the device.
-fn read(device: &dyn BlockDevice, offset: u64) -> Result<Option<RawSuperblock>> {
+pub(super) fn read(device: &dyn BlockDevice, offset: u64) -> Result<Option<RawSuperblock>> {
     if offset + SUPERBLOCK_SIZE as u64 > device.len() {
         return Ok(None);
     }
@@ -227,36 +232,6 @@ fn copies(device: &dyn BlockDevice, primary: &RawSuperblock, groups: &[u32]) -> 
     Ok(found)
 }
 
-/// Sound copies anywhere on the device whose place fits what they say.
-fn search(device: &dyn BlockDevice) -> Result<Vec<Found>> {
-    let mut found = Vec::new();
-    let mut bytes = vec![0; SEARCH];
-    let mut at = 0;
-    while at < device.len() && found.len() < COPIES.len() {
-        let len = fits_usize((device.len() - at).min(SEARCH as u64)) / SUPERBLOCK_SIZE;
-        let part = &mut bytes[..len * SUPERBLOCK_SIZE];
-        if part.is_empty() {
-            break;
-        }
-        device.read_at(ByteOffset(at), part)?;
-        for (n, one) in part.chunks_exact(SUPERBLOCK_SIZE).enumerate() {
-            if one[0x38..0x3A] != SUPERBLOCK_MAGIC.to_le_bytes() {
-                continue;
-            }
-            let Some(raw) = RawSuperblock::from_prefix(one).cloned() else { continue };
-            let Ok(sb) = judge(device, &raw) else { continue };
-            let group = u64::from(sb.block_group.0);
-            let block = group * u64::from(sb.blocks_per_group) + u64::from(sb.first_data_block);
-            let start = block << sb.block_size.log2();
-            if group != 0 && start == at + (n * SUPERBLOCK_SIZE) as u64 {
-                found.push(Found { raw, sb });
-            }
-        }
-        at += part.len() as u64;
-    }
-    Ok(found)
-}
-
 /// The copy with which most others agree.
 fn majority(found: Vec<Found>) -> Option<Found> {
     let votes = |one: &Found| found.iter().filter(|other| agrees(&one.sb, &other.sb)).count();
@@ -266,7 +241,7 @@ fn majority(found: Vec<Found>) -> Option<Found> {
 
 /// A copy as the primary superblock, with those fields of the primary that copies do not follow, as
 /// far as they are credible.
-fn merged(primary: &RawSuperblock, copy: Found) -> Found {
+pub(super) fn merged(primary: &RawSuperblock, copy: Found) -> Found {
     let Found { raw, mut sb } = copy;
     sb.block_group = GroupNr(0);
     if let Ok(old) = primary.parse(Site::NOWHERE)

@@ -4,6 +4,7 @@ mod damaged;
 mod files;
 mod journal_copies;
 mod journal_names;
+mod lost_superblock;
 mod random;
 mod repairs;
 mod side;

@@ -4,6 +4,7 @@ use super::summary::Summary;
 use super::{CLEAN, CORRECTED, Check, LEFT, Mode, due};
 use crate::compat::console::Console;
 use crate::compat::words;
+use crate::elsewhere;
 use crate::failure::Failure;
 use crate::repaired::device_of;
 use crate::shown::Shown;
@@ -49,6 +50,12 @@ pub(super) fn repair_lost(
         Ok(planned) => planned,
         Err(_) => return check.complain(&words::of(error).text, false, console),
     };
+    if !planned.elsewhere().is_empty() {
+        let code = check.complain(&words::of(error).text, false, console)?;
+        let advice = elsewhere::advice(&check.image, planned.elsewhere(), home.len());
+        console.print(format_args!("{}: {advice}\n", check.name))?;
+        return Ok(code);
+    }
     let code = decide(check, &home, &planned, console)?;
     if code != CORRECTED {
         return Ok(code);

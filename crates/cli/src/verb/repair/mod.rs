@@ -3,6 +3,7 @@
 mod copied;
 mod side_place;
 
+use crate::elsewhere;
 use crate::failure::{Failure, explained, print_message};
 use crate::image::{Image, is_same_file};
 use crate::out::Out;
@@ -192,8 +193,14 @@ impl Args {
         let planned = plan_of(image, &home, self.backup.or(image.backup))?;
         let places = planned.places().map_err(|error| Failure::of_image(&image.name, &error))?;
         self.show(&planned, &places, out)?;
-        self.show_unread_files(image, &planned, unreadable, out)?;
-        let mut end = self.decide(image, &home, &planned, &places, &place, out)?;
+        let found = planned.elsewhere();
+        let mut end = if found.is_empty() {
+            self.show_unread_files(image, &planned, unreadable, out)?;
+            self.decide(image, &home, &planned, &places, &place, out)?
+        } else {
+            elsewhere::show(found, self.json, out)?;
+            End::new(TROUBLE, "elsewhere", elsewhere::advice(image, found, home.len()))
+        };
         if let (CLEAN, Some(path)) = (end.code, completed) {
             let text = format!("repaired; --undo {} takes it back", Shown::path(&path));
             end = End { side: Some(path), ..End::new(CORRECTED, "repaired", text) };
