@@ -4,7 +4,7 @@
 use crate::report::Class;
 use crate::scan::Table;
 use crate::usage::Usage;
-use crate::volume::Volume;
+use crate::volume::{Role, Volume};
 use extant_base::{GroupNr, Result};
 use extant_ondisk::bitmap::{self, Kind};
 use extant_ondisk::features::{Incompat, RoCompat};
@@ -126,7 +126,8 @@ fn superblock(
     let mut large = false;
     let known = volume.has_ro_compat(RoCompat::LARGE_FILE);
     for (ino, node) in table.nodes.iter().filter(|_| !known) {
-        let may_be = !node.hidden || ino == 7;
+        // The volume's own files count, too: a journal can be as large.
+        let may_be = volume.role(ino) != Role::BadBlocks;
         if may_be && node.kind() == Some(extant_ondisk::inode::FileKind::Regular) {
             large |= volume.inode(ino)?.is_some_and(|inode| inode.size > 0x7FFF_FFFF);
         }

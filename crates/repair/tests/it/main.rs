@@ -1,6 +1,7 @@
 //! Repairs of damaged volumes, judged by e2fsck and by the files that are left.
 
 mod damaged;
+mod fields;
 mod files;
 mod journal_copies;
 mod journal_names;
