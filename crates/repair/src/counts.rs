@@ -5,7 +5,7 @@ use crate::report::Class;
 use crate::scan::Table;
 use crate::usage::Usage;
 use crate::volume::{Role, Volume};
-use extant_base::{GroupNr, Result};
+use extant_base::{BlockNr, ByteOffset, GroupNr, Result};
 use extant_ondisk::bitmap::{self, Kind};
 use extant_ondisk::features::{Incompat, RoCompat};
 use extant_ondisk::group_desc::GroupFlags;
@@ -72,10 +72,12 @@ fn group(volume: &mut Volume, table: &Table, usage: &Usage, nr: GroupNr) -> Resu
     desc.free_inodes = bitmap::count_zeros(&inodes, 0..ipg);
     desc.used_dirs = dirs;
     if checksums.groups_may_be_uninit() {
-        let mut own = vec![0; block_bytes];
-        bitmap::init_block_bitmap(&mut own, nr, &desc, &geometry);
-        if own != blocks || nr.0 + 1 == geometry.groups_count() {
-            desc.flags.remove(GroupFlags::BLOCK_UNINIT);
+        if desc.flags.contains(GroupFlags::BLOCK_UNINIT) {
+            let mut own = vec![0; block_bytes];
+            bitmap::init_block_bitmap(&mut own, nr, &desc, &geometry);
+            if own != blocks || nr.0 + 1 == geometry.groups_count() {
+                desc.flags.remove(GroupFlags::BLOCK_UNINIT);
+            }
         }
         desc.itable_unused = desc.itable_unused.min(ipg - last);
         if last > 0 || desc.itable_unused < ipg {
@@ -98,9 +100,11 @@ fn group(volume: &mut Volume, table: &Table, usage: &Usage, nr: GroupNr) -> Resu
     if let Some((k, offset)) = geometry.desc_place(nr)
         && let Some(block) = geometry.desc_block(k)
     {
-        let mut bytes = volume.disk.read(block.0)?;
-        desc.write(&mut bytes[offset..offset + geometry.desc_size()], nr, &checksums);
-        volume.disk.put(block.0, &bytes)?;
+        let at = ByteOffset(geometry.block_size().start_of(block).0 + offset as u64);
+        let mut bytes = vec![0; geometry.desc_size()];
+        volume.disk.read_bytes(at, &mut bytes)?;
+        desc.write(&mut bytes, nr, &checksums);
+        volume.disk.put_bytes(at, &bytes)?;
     }
     Ok(Counted {
         free_clusters: desc.free_clusters,
@@ -111,9 +115,7 @@ fn group(volume: &mut Volume, table: &Table, usage: &Usage, nr: GroupNr) -> Resu
 
 /// Writes a bitmap. Returns whether it changed.
 fn put(volume: &Volume, block: u64, bytes: &[u8]) -> Result<bool> {
-    let changed = volume.disk.read(block)? != bytes;
-    volume.disk.put(block, bytes)?;
-    Ok(changed)
+    volume.disk.replace(volume.geometry.block_size().start_of(BlockNr(block)), bytes)
 }
 
 fn superblock(

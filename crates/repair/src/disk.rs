@@ -96,10 +96,15 @@ impl Disk {
 
     /// Writes `bytes` at `at`, unless the volume already has them at that place.
     pub(crate) fn put_bytes(&self, at: ByteOffset, bytes: &[u8]) -> Result<()> {
+        self.replace(at, bytes).map(drop)
+    }
+
+    /// As [`Disk::put_bytes`]. Returns whether the volume had other bytes.
+    pub(crate) fn replace(&self, at: ByteOffset, bytes: &[u8]) -> Result<bool> {
         let mut now = vec![0; bytes.len()];
         self.read_bytes(at, &mut now)?;
         if now == bytes {
-            return Ok(());
+            return Ok(false);
         }
         if self.overlay.held_bytes() > CHANGES_MAX {
             return Err(Error::NoMemory);
@@ -110,7 +115,7 @@ impl Disk {
             lines[place_of(start)].take_if(|line| line.start == start);
             start += LINE;
         }
-        self.overlay.write_at(at, bytes)
+        self.overlay.write_at(at, bytes).map(|()| true)
     }
 
     /// Whether anything differs from the device.

@@ -12,7 +12,7 @@
 use super::Volume;
 use crate::report::Class;
 use extant_base::narrow::fits_u32;
-use extant_base::{BlockNr, GroupNr, Ino, Result};
+use extant_base::{BlockNr, ByteOffset, GroupNr, Ino, Result};
 use extant_ondisk::bitmap::{self, Kind};
 use extant_ondisk::group_desc::{GroupDesc, GroupFlags, checksum_is_right};
 use extant_ondisk::inode::{
@@ -120,8 +120,10 @@ fn primary(volume: &Volume, nr: GroupNr) -> Result<(GroupDesc, bool)> {
         return Ok((GroupDesc::default(), false));
     };
     let Some(block) = geometry.desc_block(k) else { return Ok((GroupDesc::default(), false)) };
-    let bytes = volume.disk.read(block.0)?;
-    let bytes = &bytes[offset..offset + geometry.desc_size()];
+    let mut bytes = vec![0; geometry.desc_size()];
+    let at = geometry.block_size().start_of(block);
+    volume.disk.read_bytes(ByteOffset(at.0 + offset as u64), &mut bytes)?;
+    let bytes = &bytes[..];
     let desc = GroupDesc::parse(bytes);
     let right = checksum_is_right(bytes, nr, &volume.checksums);
     // Counts are computed again, so only places and the marks of unused inodes matter.
