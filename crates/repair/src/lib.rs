@@ -15,6 +15,7 @@
 //!
 //! ```text
 //!   rounds, plan, side        order of the repair; what it changes; how that reaches the device
+//!   undo_file                 undo files of e2fsprogs as plans
 //!   counts, own, tree         what follows from the rest; internal files; connectivity
 //!   names, claims, values     directories; owners of blocks; values of attributes
 //!   scan                      inodes, judged one by one
@@ -68,6 +69,7 @@ mod rounds;
 mod scan;
 mod side;
 mod tree;
+mod undo_file;
 mod usage;
 mod values;
 mod volume;
@@ -77,4 +79,5 @@ pub use plan::{Change, Plan};
 pub use report::{Class, FileVerdict, Report};
 pub use rounds::{Options, plan};
 pub use side::{SideFile, SideState, Stage};
+pub use undo_file::UndoFile;
 pub use volume::search::FoundVolume;

@@ -166,3 +166,92 @@ fn a_copy_is_repaired_and_the_volume_is_not_touched() {
     exits(path, 4, &["repair", "--copy-to", "other.img", "a.img"]);
     assert!(fs::read(path.join("other.img")).unwrap() == before);
 }
+
+/// Runs a tool of e2fsprogs, whose exit status may say that something was changed.
+fn tool(dir: &Path, line: &str) {
+    let mut words = line.split(' ');
+    let done = Command::new(words.next().unwrap()).current_dir(dir).args(words).output().unwrap();
+    assert!(done.status.code().is_some_and(|code| code < 2), "{line}: {done:?}");
+}
+
+#[test]
+fn undo_files_of_e2fsprogs_are_taken() {
+    extant_testkit::require!(E2fsprogs);
+    for change in [
+        "tune2fs -z undo -L other a.img",
+        "tune2fs -z undo -U random a.img",
+        "e2fsck -z undo -fy a.img",
+        "resize2fs -z undo a.img 40M",
+        "mke2fs -q -z undo -t ext4 -b 4096 a.img",
+    ] {
+        let dir = lossy();
+        let path = dir.path();
+        if !change.starts_with("e2fsck") {
+            tool(path, "e2fsck -fy a.img");
+        }
+        let before = bytes(path);
+        let file = fs::File::options().write(true).open(path.join("a.img")).unwrap();
+        file.set_len(u64::try_from(before.len()).unwrap().max(64 << 20)).unwrap();
+        tool(path, change);
+        let after = bytes(path);
+        let shown = exits(path, 0, &["repair", "--undo", "undo", "a.img"]);
+        assert!(shown.ends_with("--undo a.img.repair makes the change again\n"), "{shown}");
+        assert!(bytes(path).starts_with(&before), "{change}");
+        let shown = exits(path, 0, &["repair", "--undo", "undo", "a.img"]);
+        assert!(shown.ends_with("it was already taken back\n"), "{shown}");
+        exits(path, 0, &["repair", "--undo", "a.img.repair", "a.img"]);
+        assert!(bytes(path) == after, "{change}");
+        // The volume is used, so that the old blocks do not belong to it any more.
+        tool(path, "tune2fs -L later a.img");
+        let used = bytes(path);
+        let refused = fail_with_plan(path, 8, &["repair", "--undo", "undo", "a.img"]);
+        assert!(refused.contains("was changed after the undo file was written"), "{refused}");
+        assert!(bytes(path) == used);
+    }
+}
+
+#[test]
+fn damaged_undo_files_are_refused() {
+    extant_testkit::require!(E2fsprogs);
+    let dir = built();
+    let path = dir.path();
+    tool(path, "tune2fs -z undo -L other a.img");
+    let whole = fs::read(path.join("undo")).unwrap();
+    let before = bytes(path);
+    for at in (8..whole.len()).step_by(331) {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1;
+        fs::write(path.join("damaged"), &damaged).unwrap();
+        let (code, _, _) = run(path, &["repair", "--undo", "damaged", "a.img"]);
+        // Some bytes of the file mean nothing.
+        assert!(code == 8 || bytes(path) != before, "byte {at}: {code}");
+        fs::write(path.join("a.img"), &before).unwrap();
+        let _ = fs::remove_file(path.join("a.img.repair"));
+    }
+    for len in [0, 7, 400, 512, 1024, 2048, whole.len() - 1024] {
+        fs::write(path.join("cut"), &whole[..len]).unwrap();
+        fail_with_plan(path, 8, &["repair", "--undo", "cut", "a.img"]);
+        assert!(bytes(path) == before, "{len} bytes");
+    }
+}
+
+#[test]
+fn a_volume_that_starts_elsewhere_is_reported_and_left_alone() {
+    extant_testkit::require!(E2fsprogs);
+    let dir = built();
+    let path = dir.path();
+    let disk = [vec![0; 63 * 512], bytes(path)].concat();
+    fs::write(path.join("a.img"), &disk).unwrap();
+    let shown = exits(path, 8, &["repair", "--yes", "a.img"]);
+    assert!(shown.starts_with("found: a volume of ") && shown.contains(" at byte 32256: UUID "));
+    assert!(shown.contains("repair a.img?offset=32256, or let the partition start there\n"));
+    let json = exits(path, 8, &["repair", "--json", "a.img"]);
+    assert!(json.starts_with("{\"volume_at\":32256,") && json.contains("\"status\":\"elsewhere\""));
+    let (code, _, err) = run(path, &["ls", "--repaired", "a.img", "/"]);
+    assert!(code == 1 && err.contains("a volume starts at byte 32256"), "{err}");
+    assert!(bytes(path) == disk);
+    assert_eq!(
+        succeed(path, &["repair", "a.img?offset=32256"]),
+        "a.img?offset=32256: clean, nothing to repair\n"
+    );
+}

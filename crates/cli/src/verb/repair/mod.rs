@@ -10,7 +10,7 @@ use crate::out::Out;
 use crate::repaired::{device_of, plan_of};
 use crate::shown::{Shown, encoded};
 use extant::{BlockDevice, Error};
-use extant_repair::{Class, FileVerdict, Plan, SideFile, SideState, Stage};
+use extant_repair::{Class, FileVerdict, Plan, SideFile, SideState, Stage, UndoFile};
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use serde::Serialize;
@@ -67,7 +67,7 @@ pub(crate) struct Args {
     /// a file in /var/lib/extant
     #[arg(long, value_name = "FILE", conflicts_with = "undo")]
     side_file: Option<PathBuf>,
-    /// Take the repair with this side file back
+    /// Take the repair with this side file back, or what e2fsprogs did, by its undo file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dry_run", "preen", "backup"])]
     undo: Option<PathBuf>,
     /// Copy the volume to this new file, and repair the copy. What cannot be read is zeros in it,
@@ -220,9 +220,13 @@ impl Args {
         path: &Path,
         out: &mut Out,
     ) -> Result<u8, Failure> {
-        let side = SideFile::open(path).map_err(|e| Failure::of_file("use", path, e))?;
+        let unusable = |error| Failure::of_file("use", path, error);
         let failed = |error: Error| Failure::of_image(&image.name, &error);
         let end = match side.progress(home).map_err(failed)? {
+        if UndoFile::is_one(path).map_err(unusable)? {
+            return self.undo_foreign(image, home, path, out);
+        }
+        let side = SideFile::open(path).map_err(unusable)?;
             SideState::Nothing if !matches!(side.stage(), Stage::Applying | Stage::Undoing) => {
                 End::new(CLEAN, "unchanged", "the repair was already taken back")
             }
@@ -247,6 +251,48 @@ impl Args {
     }
 
     /// Prints the plan.
+    /// Takes back what a tool of e2fsprogs did, by its undo file.
+    fn undo_foreign(
+        &self,
+        image: &Image,
+        home: &Arc<dyn BlockDevice>,
+        path: &Path,
+        out: &mut Out,
+    ) -> Result<u8, Failure> {
+        let undo = UndoFile::open(path).map_err(|error| Failure::of_file("use", path, error))?;
+        let failed = |error: Error| Failure::of_image(&image.name, &error);
+        let place = SidePlace::of(image, None)?;
+        complete(image, home, &place)?;
+        let Some(planned) = undo.plan(home).map_err(failed)? else {
+            return Err(Failure::new(format_args!(
+                "{}: the volume was changed after the undo file was written, or the file belongs \
+                 to another volume: nothing was changed",
+                Shown::path(&image.name)
+            )));
+        };
+        let places = planned.places().map_err(failed)?;
+        let bytes: u64 = places.iter().map(|(_, length)| length).sum();
+        let mut end = End::new(CLEAN, "unchanged", "it was already taken back");
+        if !places.is_empty() {
+            let (side_path, side) = create_side(&place, &planned)?;
+            apply(image, home, &side_path, &side, &places)?;
+            let part = match undo.is_finished() {
+                true => "",
+                false => "; the undo file is not complete: repair the volume",
+            };
+            let text = format!(
+                "taken back, {bytes} bytes{part}; --undo {} makes the change again",
+                Shown::path(&side_path)
+            );
+            end = End { side: Some(side_path), ..End::new(CLEAN, "undone", text) };
+        }
+        match self.json {
+            true => self.last_line(out, &places, &end)?,
+            false => out.text(format_args!("{}: {}\n", Shown::path(&image.name), end.message))?,
+        }
+        Ok(end.code)
+    }
+
     fn show(&self, planned: &Plan, places: &[(u64, u64)], out: &mut Out) -> Result<(), Failure> {
         let report = planned.report();
         if self.json {

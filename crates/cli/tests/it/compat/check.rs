@@ -96,6 +96,19 @@ fn damage_is_left_repaired_or_refused_by_the_option() {
 }
 
 #[test]
+fn an_undo_file_of_the_original_takes_its_change_back() {
+    let Some(scene) = Scene::new("-t ext4 -b 1024", "12M") else { return };
+    let before = fs::read(scene.image()).unwrap();
+    let made = scene.original("tune2fs -z undo -L other v.img");
+    assert_eq!(made.code, 0, "{made:?}");
+    let after = fs::read(scene.image()).unwrap();
+    assert_eq!(scene.ours("e2undo -n undo v.img").code, 0);
+    assert!(fs::read(scene.image()).unwrap() == after);
+    assert_eq!(scene.ours("e2undo undo v.img").code, 0);
+    assert!(fs::read(scene.image()).unwrap() == before);
+}
+
+#[test]
 fn an_undo_file_takes_a_repair_back() {
     let Some(scene) = Scene::new("-t ext4 -O ^has_journal", "12M") else { return };
     scene.debugfs("set_inode_field a links_count 7");
