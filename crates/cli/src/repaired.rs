@@ -7,11 +7,14 @@ use crate::failure::Failure;
 use crate::image::{Image, image_message};
 use crate::shown::Shown;
 use extant::raid::Assembled;
-use extant::{BlockDevice, ByteOffset, Error, FileOptions, Filesystem};
-use extant_blockdev::{ReadOnly, Slice};
+use extant::{BlockDevice, Error, FileOptions, Filesystem};
+use extant_blockdev::ReadOnly;
 use extant_repair::{Options, Plan, plan};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Members of a mirror are compared in units of so many bytes.
+const COMPARED_BYTES: u64 = 4096;
 
 /// The option of commands that read a volume.
 #[derive(Debug, Clone, Copy, clap::Args)]
@@ -37,7 +40,7 @@ impl ReadArgs {
 /// already obeys.
 pub(crate) fn repaired(image: &Image) -> Result<(Image, Arc<dyn BlockDevice>), Failure> {
     let device = device_of(image, false)?;
-    let planned = plan_of(image, &device, image.backup)?;
+    let planned = plan_of(image, &device, journal_of(image, false)?, image.backup)?;
     if !planned.elsewhere().is_empty() {
         let advice = advice(image, planned.elsewhere(), device.len());
         return Err(Failure::new(format_args!("{}: {advice}", Shown::path(&image.name))));
@@ -51,44 +54,54 @@ pub(crate) fn repaired(image: &Image) -> Result<(Image, Arc<dyn BlockDevice>), F
     }
 }
 
-/// The device of the volume. It is locked against other programs if it may be written.
+/// The device of the volume, with the members of its layout. It is locked against other programs
+/// if it may be written.
 pub(crate) fn device_of(image: &Image, write: bool) -> Result<Arc<dyn BlockDevice>, Failure> {
     let failed = |error: Error| Failure::of_image(&image.name, &error);
-    let is_single =
-        matches!(image.options().assemble(&image.path).map_err(failed)?, Assembled::Single(_));
-    if image.journal.is_some() || !is_single {
-        return Err(Failure::new(format_args!(
-            "{}: a repair of a volume on several devices is not supported",
-            Shown::path(&image.name)
-        )));
-    }
-    let file = FileOptions::new().write(write).open(&image.path).map_err(failed)?;
-    for pid in file.passed_locks() {
-        image.warn_of_lock(*pid);
-    }
-    let len = file.len();
-    let file: Arc<dyn BlockDevice> = Arc::new(file);
-    let device: Arc<dyn BlockDevice> = match (image.offset, image.len) {
-        (0, None) => file,
-        (offset, part) => {
-            let part = part.unwrap_or(len.saturating_sub(offset));
-            Arc::new(Slice::new(file, ByteOffset(offset), part).map_err(failed)?)
-        }
-    };
+    let device = image.options().write(write).assemble(&image.path).map_err(failed)?.device();
     Ok(match write {
         true => device,
         false => Arc::new(ReadOnly::new(device)),
     })
 }
 
-/// Plans the repair of the volume on `device`.
+/// Whether the volume is on a mirror whose members have different bytes.
+pub(crate) fn members_differ(image: &Image) -> Result<bool, Failure> {
+    if image.members.is_empty() {
+        return Ok(false);
+    }
+    // This process holds the locks.
+    let assembled = image.options().lock(false).assemble(&image.path);
+    match assembled.map_err(|error| Failure::of_image(&image.name, &error))? {
+        Assembled::Mirrored(mirror) => {
+            let found = mirror.compare(COMPARED_BYTES, 1, &mut |_, _| true);
+            let found = found.map_err(|error| Failure::of_image(&image.name, &error))?;
+            Ok(!found.ranges.is_empty() || found.more)
+        }
+        _ => Ok(false),
+    }
+}
+
+/// The device of the volume's external journal, if the user named one.
+pub(crate) fn journal_of(
+    image: &Image,
+    write: bool,
+) -> Result<Option<Arc<dyn BlockDevice>>, Failure> {
+    let Some(path) = &image.journal else { return Ok(None) };
+    let opened = FileOptions::new().write(write).open(path);
+    let device = opened.map_err(|error| Failure::of_image(path, &error))?;
+    Ok(Some(Arc::new(device)))
+}
+
+/// Plans the repair of the volume on `device`, with its external journal.
 pub(crate) fn plan_of(
     image: &Image,
     device: &Arc<dyn BlockDevice>,
+    journal: Option<Arc<dyn BlockDevice>>,
     backup: Option<u32>,
 ) -> Result<Plan, Failure> {
     let bar = Bar::new(false);
-    let options = Options { backup, now: now(), threads: 0 };
+    let options = Options { backup, now: now(), threads: 0, journal };
     let planned = plan(Arc::clone(device), &options, &bar);
     bar.clear();
     planned.map_err(|error| Failure::new(why_there_is_no_plan(image, &error)))

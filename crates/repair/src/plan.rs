@@ -28,6 +28,8 @@ pub struct Plan {
     clean: bool,
     left: Vec<Finding>,
     elsewhere: Vec<FoundVolume>,
+    /// The device of the external journal, with what a replay changes.
+    journal: Option<Arc<Overlay<Arc<dyn BlockDevice>>>>,
 }
 
 /// A run of bytes that differs.
@@ -48,7 +50,7 @@ impl Plan {
         clean: bool,
         left: Vec<Finding>,
     ) -> Plan {
-        Plan { overlay, report, clean, left, elsewhere: Vec::new() }
+        Plan { overlay, report, clean, left, elsewhere: Vec::new(), journal: None }
     }
 
     /// The plan for a device on which volumes start elsewhere: nothing is changed.
@@ -57,6 +59,39 @@ impl Plan {
         elsewhere: Vec<FoundVolume>,
     ) -> Plan {
         Plan { elsewhere, ..Plan::new(overlay, Report::default(), false, Vec::new()) }
+    }
+
+    /// The plan, and what a replay changes on the external journal.
+    pub(crate) fn with_journal(self, journal: Option<Arc<Overlay<Arc<dyn BlockDevice>>>>) -> Plan {
+        Plan { journal, ..self }
+    }
+
+    /// Whether the external journal has to be marked as empty, see [`Plan::end_journal`].
+    pub fn changes_journal(&self) -> bool {
+        self.journal.as_ref().is_some_and(|journal| journal.held_bytes() > 0)
+    }
+
+    /// Marks the external journal as empty, once the repair is on the volume's device: until then
+    /// the volume may need what the journal holds. Does nothing if the journal was not replayed.
+    /// If this is interrupted, the next repair does it.
+    ///
+    /// # Errors
+    /// `Device`.
+    pub fn end_journal(&self) -> Result<()> {
+        let Some(journal) = self.journal.as_ref().filter(|_| self.changes_journal()) else {
+            return Ok(());
+        };
+        for range in journal.changed_ranges() {
+            let mut at = range.start;
+            while at < range.end {
+                let len = (range.end - at).min(CHANGE_MAX as u64);
+                let mut bytes = vec![0; fits_usize(len)];
+                journal.read_at(ByteOffset(at), &mut bytes)?;
+                journal.inner().write_at(ByteOffset(at), &bytes)?;
+                at += len;
+            }
+        }
+        journal.inner().flush()
     }
 
     /// What was found, and what changes.

@@ -20,13 +20,23 @@ use std::sync::Arc;
 /// How many skipped records are named.
 const PROBLEMS_SHOWN: usize = 20;
 
-/// Recovers the volume, if it needs that. Everything read before is stale afterwards.
-pub(crate) fn run(volume: &mut Volume) -> Result<()> {
+/// Recovers the volume, if it needs that. Everything read before is stale afterwards. `journal` is
+/// the device of an external journal.
+///
+/// Errors: `Device`; those of the recovery if the log can still be used, and for an external
+/// journal.
+pub(crate) fn run(
+    volume: &mut Volume,
+    journal: Option<&Arc<Overlay<Arc<dyn BlockDevice>>>>,
+) -> Result<()> {
     own::restore_journal(volume)?;
     let from_backup = volume.report.counts().any(|(class, _)| class == Class::SuperblockBackup);
     if from_backup && !volume.sb().needs_recovery() && log_is_used(volume)? {
         // The mark was in the superblock that is lost.
         volume.change_superblock(|sb| sb.features.incompat.insert(Incompat::RECOVER))?;
+    }
+    if let Some(journal) = journal.filter(|_| !volume.sb().needs_recovery()) {
+        own::empty_journal_device(volume, journal)?;
     }
     let orphans = volume.sb().last_orphan != 0;
     if !volume.sb().needs_recovery() && !orphans {
@@ -36,6 +46,9 @@ pub(crate) fn run(volume: &mut Volume) -> Result<()> {
     let scratch = Arc::new(Overlay::new(volume.disk.device()));
     let mut options = OpenOptions::new();
     options.page_cache_bytes(0).lock(false);
+    if let Some(journal) = journal {
+        options.journal_on(Arc::clone(journal) as Arc<dyn BlockDevice>);
+    }
     match options.recover_device_in_place(Arc::clone(&scratch) as Arc<dyn BlockDevice>) {
         Ok(done) => {
             take_over(&volume.disk, &scratch)?;
@@ -60,6 +73,8 @@ pub(crate) fn run(volume: &mut Volume) -> Result<()> {
         {
             Err(error)
         }
+        // It can be repaired by hand, or the right one named.
+        Err(error) if needed && volume.sb().journal_inum == 0 => Err(error),
         Err(_) if needed => log_alone(volume),
         Err(_) => Ok(()),
     }

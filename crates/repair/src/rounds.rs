@@ -13,6 +13,7 @@ use extant_base::{Error, Feature, FeatureSet, Holder, Result, Site, What};
 use extant_blockdev::{BlockDevice, Overlay};
 use extant_ondisk::features::{Compat, Incompat, RoCompat};
 use extant_ondisk::mmp::{Mmp, MmpState};
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ const ROUNDS_MAX: usize = 5;
 const FIRST_THREADS_MAX: usize = 4;
 
 /// Options of a repair.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct Options {
     /// Use the superblock copy of this group.
     pub backup: Option<u32>,
@@ -32,6 +33,20 @@ pub struct Options {
     /// Worker threads of the checks; 0: up to four before the repair, and one for each processor
     /// after it.
     pub threads: usize,
+    /// The device of the volume's external journal, necessary if the volume needs a replay. Only
+    /// [`Plan::end_journal`] writes to it.
+    pub journal: Option<Arc<dyn BlockDevice>>,
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("backup", &self.backup)
+            .field("now", &self.now)
+            .field("threads", &self.threads)
+            .field("journal", &self.journal.is_some())
+            .finish()
+    }
 }
 
 /// Finds out how to make the volume on `device` consistent. Nothing is written to it.
@@ -41,16 +56,18 @@ pub struct Options {
 /// at a usual place, the whole device is read once to find one.
 ///
 /// # Errors
-/// `Unsupported` for features that the repair does not know: external journals, data checksums,
-/// several devices; `Corrupt` if no superblock can be found; `NoSpace` if the repair needs more
-/// space than is free; `Device`.
+/// `Unsupported` for features that the repair does not know, and for data checksums if files need
+/// copies of blocks; `Corrupt` if no superblock can be found, or if the external journal is
+/// necessary and not given or damaged; `NoSpace` if the repair needs more space than is free;
+/// `Invalid` for a journal's device if the volume has no external journal; `Device`.
 pub fn plan(
     device: Arc<dyn BlockDevice>,
     options: &Options,
     progress: &dyn Progress,
 ) -> Result<Plan> {
     let overlay = Arc::new(Overlay::new(device));
-    let first = match check_of(&overlay, options, true, progress) {
+    let journal = options.journal.clone().map(|device| Arc::new(Overlay::new(device)));
+    let first = match check_of(&overlay, journal.as_ref(), options, true, progress) {
         Ok(report) => report,
         Err(error @ Error::Device { .. }) => return Err(error),
         Err(Error::Unsupported { feature }) => return Err(Error::Unsupported { feature }),
@@ -65,7 +82,7 @@ pub fn plan(
         Opened::Volume(volume) => volume,
         Opened::Elsewhere(found) => return Ok(Plan::elsewhere_only(overlay, found)),
     };
-    match refuse_unknown(&volume) {
+    match refuse_unknown(&volume, options.journal.is_some()) {
         // Only a check knows these structures, and it found no error.
         Err(Error::Unsupported { .. }) if first.as_ref().is_some_and(|found| found.clean) => {
             return Ok(Plan::new(overlay, Report::default(), true, Vec::new()));
@@ -73,7 +90,7 @@ pub fn plan(
         other => other?,
     }
     volume.load_groups()?;
-    replay::run(&mut volume)?;
+    replay::run(&mut volume, journal.as_ref())?;
     let older = older_of(&volume)?;
     let mut report = std::mem::take(&mut volume.report);
     let mut hints = first.as_ref().map_or_else(Hints::default, Hints::of_first);
@@ -81,13 +98,15 @@ pub fn plan(
     for _ in 0..ROUNDS_MAX {
         report = round(&overlay, options, report, &hints, older.clone())?;
         left.clear();
-        let Some(found) = check_of(&overlay, options, false, progress)? else {
+        let Some(found) = check_of(&overlay, journal.as_ref(), options, false, progress)? else {
             report.note("the result of a round could not be checked");
             continue;
         };
         if found.clean {
-            Volume::open(&overlay, None, options.now, Report::default())?.stamp()?;
-            return Ok(Plan::new(overlay, report, true, Vec::new()));
+            let mut volume = Volume::open(&overlay, None, options.now, Report::default())?;
+            refuse_copies(&volume, &report)?;
+            volume.stamp()?;
+            return Ok(Plan::new(overlay, report, true, Vec::new()).with_journal(journal));
         }
         hints = Hints::of(&found.findings);
         left = found.findings;
@@ -194,11 +213,13 @@ fn is_as_checked(volume: &Volume) -> bool {
 /// A check of the overlay; `None` if it could not run.
 fn check_of(
     overlay: &Arc<Overlay<Arc<dyn BlockDevice>>>,
+    journal: Option<&Arc<Overlay<Arc<dyn BlockDevice>>>>,
     options: &Options,
     recover: bool,
     progress: &dyn Progress,
 ) -> Result<Option<check::Report>> {
-    let mut settings = check::Options { recover, ..check::Options::default() };
+    let journal = journal.map(|journal| Arc::clone(journal) as Arc<dyn BlockDevice>);
+    let mut settings = check::Options { recover, journal, ..check::Options::default() };
     settings.threads = match options.threads {
         0 if recover => settings.threads.min(FIRST_THREADS_MAX),
         // What it reads was read before: no thread waits for the device.
@@ -211,31 +232,47 @@ fn check_of(
 }
 
 /// Refuses volumes with structures that the repair does not know.
-fn refuse_unknown(volume: &Volume) -> Result<()> {
+fn refuse_unknown(volume: &Volume, has_journal: bool) -> Result<()> {
     let sb = volume.sb();
     if let Some(feature) = sb.features.all_unreadable().next() {
         return Err(Error::Unsupported { feature });
     }
-    if sb.features.incompat.contains(Incompat::JOURNAL_DEV)
-        || volume.has_ro_compat(RoCompat::DATA_CSUM)
-    {
-        let name =
-            if volume.has_ro_compat(RoCompat::DATA_CSUM) { "data_csum" } else { "journal_dev" };
-        let feature = Feature { set: FeatureSet::Option, bits: 0, name };
+    if sb.features.incompat.contains(Incompat::JOURNAL_DEV) {
+        let feature = Feature { set: FeatureSet::Option, bits: 0, name: "journal_dev" };
         return Err(Error::Unsupported { feature });
     }
     if let Some(feature) = sb.features.compat.unknown().features().next() {
         return Err(Error::Unsupported { feature });
     }
-    let known = RoCompat::ORPHAN_PRESENT | RoCompat::SHARED_BLOCKS | RoCompat::READONLY;
+    let known = RoCompat::ORPHAN_PRESENT
+        | RoCompat::SHARED_BLOCKS
+        | RoCompat::READONLY
+        | RoCompat::DATA_CSUM;
     let unknown = |feature: &Feature| !known.contains(RoCompat::from_bits_retain(feature.bits));
     if let Some(feature) = sb.features.all_unwritable().find(unknown) {
         return Err(Error::Unsupported { feature });
     }
-    if sb.has_journal() && sb.journal_inum == 0 && sb.needs_recovery() {
+    let is_external = sb.has_journal() && sb.journal_inum == 0;
+    if is_external && sb.needs_recovery() && !has_journal {
         return Err(Site::NOWHERE.corrupt(What::JournalElsewhere));
     }
+    if has_journal && !is_external {
+        return Err(Error::Invalid(
+            "the volume has no external journal: repair it without a journal device",
+        ));
+    }
     refuse_held(volume)
+}
+
+/// Refuses a repair that copies blocks of files with checksums: the copies would have none.
+fn refuse_copies(volume: &Volume, report: &Report) -> Result<()> {
+    let has_copies = report.counts().any(|(class, _)| class == Class::Cloned);
+    if has_copies && volume.has_ro_compat(RoCompat::DATA_CSUM) {
+        let name = "data_csum, of which files need copies of blocks that they share";
+        let feature = Feature { set: FeatureSet::Option, bits: 0, name };
+        return Err(Error::Unsupported { feature });
+    }
+    Ok(())
 }
 
 /// Refuses a volume that another host uses.

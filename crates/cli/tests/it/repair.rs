@@ -1,6 +1,9 @@
 //! `extant repair`: the plan, the repair, and taking it back.
 
 use crate::common::{assert_clean, built, fail, run, succeed};
+use extant::OpenOptions;
+use extant_testkit::e2fsprogs::{debugfs, e2fsck, mke2fs};
+use extant_testkit::loop_mount::LoopDevice;
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
@@ -254,4 +257,99 @@ fn a_volume_that_starts_elsewhere_is_reported_and_left_alone() {
         succeed(path, &["repair", "a.img?offset=32256"]),
         "a.img?offset=32256: clean, nothing to repair\n"
     );
+}
+
+#[test]
+fn a_volume_with_an_external_journal_is_replayed_and_repaired() {
+    extant_testkit::require!(Root, Loop, E2fsprogs);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    let (volume, journal) = (path.join("v.img"), path.join("j.img"));
+    let named = "v.img?journal=j.img";
+    mke2fs(&journal, 16 << 20, "-b 4096 -O journal_dev", None).unwrap();
+    let device = LoopDevice::attach(&journal).unwrap();
+    let options = format!("-b 4096 -t ext4 -J device={}", device.path().display());
+    mke2fs(&volume, 64 << 20, &options, None).unwrap();
+    drop(device);
+    let mut options = OpenOptions::new();
+    let fs = options.write(true).journal_device(&journal).open(&volume).unwrap();
+    for n in 0..50 {
+        fs.write(format!("/file{n}"), format!("content {n}")).unwrap();
+    }
+    fs.sync().unwrap();
+    // The power goes.
+    for name in ["v.img", "j.img"] {
+        fs::copy(path.join(name), path.join(format!("cut-{name}"))).unwrap();
+    }
+    drop(fs);
+    for name in ["v.img", "j.img"] {
+        fs::rename(path.join(format!("cut-{name}")), path.join(name)).unwrap();
+    }
+    let before = (fs::read(&volume).unwrap(), fs::read(&journal).unwrap());
+    let refused = fail_with_plan(path, 8, &["repair", "--yes", "v.img"]);
+    assert!(refused.contains("name that device as IMG?journal=DEVICE"), "{refused}");
+    let shown = exits(path, 4, &["repair", "--dry-run", named]);
+    assert!(shown.contains("repair: journal replayed: 1\n"), "{shown}");
+    assert!((fs::read(&volume).unwrap(), fs::read(&journal).unwrap()) == before);
+    exits(path, 1, &["repair", "--yes", named]);
+    assert_eq!(succeed(path, &["cat", named, "/file49"]), "content 49");
+    e2fsck(&volume, Some(&journal)).expect_clean().unwrap();
+    assert!(succeed(path, &["repair", named]).ends_with("clean, nothing to repair\n"));
+    // As after a kill before the log was emptied: it is older than the volume.
+    fs::write(&journal, &before.1).unwrap();
+    let after = fs::read(&volume).unwrap();
+    let shown = exits(path, 1, &["repair", "--yes", named]);
+    assert!(shown.ends_with("repaired, the journal was emptied\n"), "{shown}");
+    assert!(fs::read(&volume).unwrap() == after);
+    e2fsck(&volume, Some(&journal)).expect_clean().unwrap();
+}
+
+#[test]
+fn a_layout_is_repaired_with_all_its_members() {
+    extant_testkit::require!(E2fsprogs);
+    for (layout, volume_at) in [("raid0", 1 << 20), ("raid1", 0)] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path();
+        succeed(path, &["mkfs", "a.img", "--size", "32M", "--layout", layout, "b.img"]);
+        let named = "b.img?member=a.img";
+        let members = ["a.img", "b.img"].map(|name| path.join(name));
+        for member in members.iter().take(if layout == "raid1" { 2 } else { 1 }) {
+            let member = fs::File::options().write(true).open(member).unwrap();
+            member.write_all_at(&[0xFF; 4], volume_at + 1024 + 16).unwrap();
+        }
+        let before = members.each_ref().map(|member| fs::read(member).unwrap());
+        let refused = fail_with_plan(path, 8, &["repair", "--yes", "a.img"]);
+        assert!(refused.contains("is one of 2 members"), "{refused}");
+        let refused = fail_with_plan(path, 8, &["repair", "--yes", "--copy-to", "copy", named]);
+        assert!(refused.contains("cannot be copied to one file"), "{refused}");
+        exits(path, 4, &["repair", "--dry-run", named]);
+        assert!(members.each_ref().map(|member| fs::read(member).unwrap()) == before);
+        exits(path, 1, &["repair", "--yes", named]);
+        assert!(succeed(path, &["check", named]).contains(": clean, "));
+        assert!(succeed(path, &["repair", named]).ends_with("clean, nothing to repair\n"));
+        if layout == "raid1" {
+            members.iter().for_each(|member| assert_clean(member));
+            assert!(succeed(path, &["scrub", named]).ends_with(": 2 members, all the same\n"));
+        }
+    }
+}
+
+#[test]
+fn a_volume_with_checksums_of_data_is_repaired() {
+    extant_testkit::require!(E2fsprogs);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    succeed(path, &["mkfs", "a.img", "--size", "32M"]);
+    fs::write(path.join("file"), vec![7; 100_000]).unwrap();
+    succeed(path, &["put", "a.img", "file", "/file"]);
+    succeed(path, &["tune", "-O", "data_csum", "a.img"]);
+    // The inode of the checksum file, which only the journal still has.
+    let place = debugfs(&path.join("a.img"), "imap <5>").unwrap();
+    let block = place.split("located at block ").nth(1).unwrap().split(',').next().unwrap();
+    let image = fs::File::options().write(true).open(path.join("a.img")).unwrap();
+    image.write_all_at(&[0; 1024], block.parse::<u64>().unwrap() * 1024).unwrap();
+    image.write_all_at(&[0xFF; 4], 1024 + 16).unwrap();
+    exits(path, 1, &["repair", "--yes", "a.img"]);
+    let checked = succeed(path, &["check", "--data", "a.img"]);
+    assert!(checked.contains(": clean, "), "{checked}");
 }

@@ -11,7 +11,8 @@ use crate::report::Class;
 use crate::scan::Table;
 use crate::usage::Usage;
 use crate::volume::Volume;
-use extant_base::{Ino, Result, Site, Tid};
+use extant_base::{BlockNr, Ino, Result, Site, Tid};
+use extant_blockdev::BlockDevice;
 use extant_ondisk::extent::EXTENT_MAGIC;
 use extant_ondisk::features::Compat;
 use extant_ondisk::inode::InodeFlags;
@@ -70,6 +71,32 @@ pub(crate) fn restore(volume: &mut Volume) -> Result<()> {
     volume.report.add(Class::OwnFiles);
     volume.report.note("the journal's inode was restored from its copy in the superblock");
     volume.put_inode(ino, &inode)
+}
+
+/// Empties the log on the device of an external journal, of a volume that needs no replay: what the
+/// log has is older than the volume. A journal of another volume is left alone.
+///
+/// Errors: `Device`.
+pub(crate) fn empty_device(volume: &mut Volume, journal: &dyn BlockDevice) -> Result<()> {
+    let size = volume.geometry.block_size();
+    // A superblock of ext4 lies before it.
+    let at = size.start_of(BlockNr(if size.bytes() == 1024 { 2 } else { 1 }));
+    let blocks = journal.len() >> size.log2();
+    let mut bytes = vec![0; size.bytes()];
+    if at.0 + size.bytes() as u64 > journal.len() {
+        return Ok(());
+    }
+    journal.read_at(at, &mut bytes)?;
+    let Ok(found) = JournalSuperblock::read(&bytes, size, blocks, Site::NOWHERE) else {
+        return Ok(());
+    };
+    if found.uuid != volume.sb().journal_uuid || (found.start.is_none() && found.errno == 0) {
+        return Ok(());
+    }
+    volume.report.add(Class::OwnFiles);
+    volume.report.note("the log on the journal's device is older than the volume: it was emptied");
+    JournalSuperblock { start: None, errno: 0, ..found }.write(&mut bytes);
+    journal.write_at(at, &bytes)
 }
 
 /// Makes sure that the journal can be used, and is empty.

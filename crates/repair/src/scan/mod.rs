@@ -22,6 +22,7 @@ pub(crate) use attributes::inline_attribute;
 use census::Evidence;
 pub(crate) use census::{each_entry, starts_like_directory};
 use extant_base::Result;
+use extant_ondisk::features::RoCompat;
 use extant_ondisk::inode::is_zero_slot;
 use hashbrown::{HashMap, HashSet};
 pub(crate) use judge::{remove as remove_inode, sectors as judge_sectors};
@@ -251,6 +252,10 @@ impl Scan<'_> {
         }
         let restored = match role {
             Role::Ordinary => volume.restored_slot(ino, one)?,
+            // The file of the data checksums: nothing else can make it again.
+            Role::BootLoader if volume.has_ro_compat(RoCompat::DATA_CSUM) => {
+                volume.restored_slot(ino, one)?
+            }
             _ => None,
         };
         if restored.is_some() {

@@ -6,7 +6,7 @@ use crate::compat::console::Console;
 use crate::compat::words;
 use crate::elsewhere;
 use crate::failure::Failure;
-use crate::repaired::device_of;
+use crate::repaired::{device_of, journal_of};
 use crate::shown::Shown;
 use crate::verb::repair::{self, SidePlace};
 use extant::check::Report;
@@ -24,7 +24,7 @@ pub(super) fn repair(
 ) -> Result<u8, Failure> {
     let home = device_of(&check.image, true)?;
     complete(check, &home)?;
-    let planned = plan(&home, backup)?;
+    let planned = plan(check, &home, backup)?;
     let code = decide(check, &home, &planned, console)?;
     if code > CORRECTED {
         return Ok(code);
@@ -46,7 +46,7 @@ pub(super) fn repair_lost(
 ) -> Result<u8, Failure> {
     let home = device_of(&check.image, true)?;
     complete(check, &home)?;
-    let planned = match plan(&home, None) {
+    let planned = match plan(check, &home, None) {
         Ok(planned) => planned,
         Err(_) => return check.complain(&words::of(error).text, false, console),
     };
@@ -71,9 +71,10 @@ fn complete(check: &Check, home: &Arc<dyn BlockDevice>) -> Result<(), Failure> {
     repair::complete(&check.image, home, &place).map(drop)
 }
 
-fn plan(home: &Arc<dyn BlockDevice>, backup: Option<u32>) -> Result<Plan, Failure> {
+fn plan(check: &Check, home: &Arc<dyn BlockDevice>, backup: Option<u32>) -> Result<Plan, Failure> {
     let now = u32::try_from(due::now()).unwrap_or(u32::MAX);
-    let options = extant_repair::Options { backup, now, threads: 0 };
+    let journal = journal_of(&check.image, true)?;
+    let options = extant_repair::Options { backup, now, threads: 0, journal };
     let planned = extant_repair::plan(Arc::clone(home), &options, &());
     planned.map_err(|error| Failure::new(words::of(&error).text))
 }
@@ -117,6 +118,7 @@ fn decide(
         return Ok(LEFT);
     }
     apply(check, home, planned, &places)?;
+    repair::end_journal(&check.image, planned)?;
     if check.options.mode != Mode::Preen {
         console.print(format_args!("\n{name}: ***** FILE SYSTEM WAS MODIFIED *****\n"))?;
     }

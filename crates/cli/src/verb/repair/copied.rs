@@ -6,6 +6,7 @@ use crate::failure::Failure;
 use crate::image::Image;
 use crate::new_file::NewFile;
 use crate::repaired::device_of;
+use crate::shown::Shown;
 use crate::walk::{Visit, Visitor, walk};
 use extant::{BlockDevice, FileKind, Filesystem, Ino};
 use std::collections::HashSet;
@@ -22,6 +23,12 @@ pub(super) struct Copied {
 
 /// Copies the volume to `to`, which must not exist.
 pub(super) fn copy(image: &Image, to: &Path) -> Result<Copied, Failure> {
+    if !image.members.is_empty() || image.degraded {
+        return Err(Failure::new(format_args!(
+            "{}: the members of a layout cannot be copied to one file: nothing was changed",
+            Shown::path(&image.name)
+        )));
+    }
     let home = device_of(image, false)?;
     let file = NewFile::create(to, home.len())?;
     let bar = Bar::new(false);

@@ -7,7 +7,7 @@ use crate::elsewhere;
 use crate::failure::{Failure, explained, print_message};
 use crate::image::{Image, is_same_file};
 use crate::out::Out;
-use crate::repaired::{device_of, plan_of};
+use crate::repaired::{device_of, journal_of, members_differ, plan_of};
 use crate::shown::{Shown, encoded};
 use extant::{BlockDevice, Error};
 use extant_repair::{Class, FileVerdict, Plan, SideFile, SideState, Stage, UndoFile};
@@ -190,7 +190,8 @@ impl Args {
             false => complete(image, &home, &place)?,
         };
         self.show_unreadable(unreadable, out)?;
-        let planned = plan_of(image, &home, self.backup.or(image.backup))?;
+        let journal = journal_of(image, !self.dry_run)?;
+        let planned = plan_of(image, &home, journal, self.backup.or(image.backup))?;
         let places = planned.places().map_err(|error| Failure::of_image(&image.name, &error))?;
         self.show(&planned, &places, out)?;
         let found = planned.elsewhere();
@@ -222,11 +223,11 @@ impl Args {
     ) -> Result<u8, Failure> {
         let unusable = |error| Failure::of_file("use", path, error);
         let failed = |error: Error| Failure::of_image(&image.name, &error);
-        let end = match side.progress(home).map_err(failed)? {
         if UndoFile::is_one(path).map_err(unusable)? {
             return self.undo_foreign(image, home, path, out);
         }
         let side = SideFile::open(path).map_err(unusable)?;
+        let end = match side.progress(home).map_err(failed)? {
             SideState::Nothing if !matches!(side.stage(), Stage::Applying | Stage::Undoing) => {
                 End::new(CLEAN, "unchanged", "the repair was already taken back")
             }
@@ -250,7 +251,6 @@ impl Args {
         Ok(end.code)
     }
 
-    /// Prints the plan.
     /// Takes back what a tool of e2fsprogs did, by its undo file.
     fn undo_foreign(
         &self,
@@ -293,6 +293,7 @@ impl Args {
         Ok(end.code)
     }
 
+    /// Prints the plan.
     fn show(&self, planned: &Plan, places: &[(u64, u64)], out: &mut Out) -> Result<(), Failure> {
         let report = planned.report();
         if self.json {
@@ -403,11 +404,14 @@ impl Args {
             let text = "the volume cannot be made consistent: nothing was changed";
             return Ok(End::new(LEFT, "left", text));
         }
-        if places.is_empty() {
+        if places.is_empty() && !planned.changes_journal() {
             return Ok(End::new(CLEAN, "clean", "clean, nothing to repair"));
         }
         let s = if places.len() == 1 { "" } else { "s" };
-        let size = format!("{bytes} bytes in {} place{s}", places.len());
+        let mut size = format!("{bytes} bytes in {} place{s}", places.len());
+        if planned.changes_journal() {
+            size += ", and the journal's superblock";
+        }
         if self.dry_run {
             return Ok(End::new(LEFT, "planned", format!("a repair would change {size}")));
         }
@@ -419,8 +423,18 @@ impl Args {
             let text = "nothing was changed: --yes repairs, --dry-run shows the places";
             return Ok(End::new(LEFT, "unchanged", text));
         }
+        if places.is_empty() {
+            end_journal(image, planned)?;
+            return Ok(End::new(CORRECTED, "repaired", "repaired, the journal was emptied"));
+        }
+        if !planned.report().is_safe() && members_differ(image)? {
+            let text = "the members differ, so one may have what the repair would lose: run \
+                        `extant scrub` first";
+            return Ok(End::new(LEFT, "left", text));
+        }
         let (path, side) = create_side(place, planned)?;
         apply(image, home, &path, &side, places)?;
+        end_journal(image, planned)?;
         let text = format!("repaired, {size}; --undo {} takes it back", Shown::path(&path));
         Ok(End { side: Some(path), ..End::new(CORRECTED, "repaired", text) })
     }
@@ -485,6 +499,11 @@ pub(crate) fn apply(
     })
 }
 
+/// Marks an external journal as empty: what it held is in the repaired volume.
+pub(crate) fn end_journal(image: &Image, planned: &Plan) -> Result<(), Failure> {
+    planned.end_journal().map_err(|error| Failure::of_image(&image.name, &error))
+}
+
 /// Completes what the side files of the volume say was interrupted: a repair, or taking one back.
 /// Returns the side file of a completed repair.
 pub(crate) fn complete(
@@ -528,7 +547,8 @@ pub(crate) fn complete(
 
 /// Reserves space for writes to `places` of an image file; devices need none.
 fn reserve(image: &Image, places: &[(u64, u64)]) -> io::Result<()> {
-    if !std::fs::metadata(&image.path)?.is_file() {
+    // A layout has these places elsewhere on its members.
+    if !std::fs::metadata(&image.path)?.is_file() || !image.members.is_empty() {
         return Ok(());
     }
     let file = std::fs::File::options().write(true).open(&image.path)?;

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   image file   IMG.repair, IMG.repair.1, …          a volume at an offset: IMG@OFFSET.repair
+//!   layout       of its members, the first by name
 //!   device       /var/lib/extant/NAME.repair, …       the same from every directory
 //! ```
 
@@ -32,12 +33,14 @@ impl SidePlace {
         if let Some(path) = given {
             return Ok(SidePlace { first: path.to_path_buf(), given: true });
         }
-        let is_file = std::fs::metadata(&image.path).is_ok_and(|file| file.is_file());
+        // The members of a layout may be named in any order.
+        let path = image.members.iter().fold(&image.path, std::cmp::min);
+        let is_file = std::fs::metadata(path).is_ok_and(|file| file.is_file());
         let mut name: OsString = match is_file {
-            true => image.path.clone().into(),
+            true => path.into(),
             false => {
-                let real = std::fs::canonicalize(&image.path)
-                    .map_err(|error| Failure::of_file("open", &image.path, error))?;
+                let real = std::fs::canonicalize(path)
+                    .map_err(|error| Failure::of_file("open", path, error))?;
                 Path::new(DEVICE_DIR).join(real.file_name().unwrap_or(real.as_os_str())).into()
             }
         };
