@@ -17,7 +17,7 @@ use crate::context::superblock::read_superblock;
 use crate::context::{Context, ContextOptions};
 use crate::space::{Space, SpaceOptions};
 use crate::state::bounce::Chunks;
-use crate::state::checksum_file::ChecksumFile;
+use crate::state::checksum_file::ChecksumFileCell;
 use crate::state::closed_files::ClosedFiles;
 use crate::state::inode::InodeTable;
 use crate::state::inode::orphans::Orphans;
@@ -35,7 +35,7 @@ use extant_ondisk::inode::InodeFormat;
 use extant_ondisk::superblock::Superblock;
 use extant_pagecache::PageCache;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Which files' data goes through the journal, and what is guaranteed for the rest.
@@ -147,7 +147,7 @@ pub(crate) struct Volume {
     /// bytes.
     reads_past_cache: bool,
     /// The place of the checksums of data, once they were needed.
-    checksum_file: OnceLock<ChecksumFile>,
+    checksum_file: ChecksumFileCell,
 }
 
 impl Volume {
@@ -246,7 +246,7 @@ impl Volume {
             chunks: Chunks::new(64 << 20),
             drop_behind: false,
             reads_past_cache: false,
-            checksum_file: OnceLock::new(),
+            checksum_file: ChecksumFileCell::default(),
             context,
         }
     }
@@ -355,7 +355,7 @@ impl Volume {
     }
 
     /// The place of the checksums of data, once they were needed.
-    pub(crate) fn checksum_file_cell(&self) -> &OnceLock<ChecksumFile> {
+    pub(crate) fn checksum_file_cell(&self) -> &ChecksumFileCell {
         &self.checksum_file
     }
 

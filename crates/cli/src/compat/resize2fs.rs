@@ -5,8 +5,8 @@
 //!          1000s      sectors of 512 bytes; K, M, G, T: 2^10, 2^20, … bytes
 //! ```
 //!
-//! A volume that is mounted by extant grows while it is in use. Unlike the original, which takes the
-//! device only, the directory of such a mount is accepted, too.
+//! A volume that is mounted by extant grows while it is in use. The directory of such a mount is
+//! accepted, too; the original takes the device only.
 
 use super::console::Console;
 use super::getopt::{self, Words};

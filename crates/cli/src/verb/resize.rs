@@ -17,8 +17,8 @@ use std::os::unix::ffi::OsStrExt;
 
 /// Grow or shrink a volume with its content.
 ///
-/// A volume that is mounted by extant grows while it is in use: name the image or a directory of its
-/// mount, as root or as the user who mounted it. It cannot shrink then.
+/// A volume that is mounted by extant grows while it is in use: name the image or a directory of
+/// its mount, as root or as the user who mounted it. It cannot shrink then.
 ///
 /// An image file is extended before the volume grows, and cut after the volume shrinks; on a block
 /// device, the volume takes all of the device by default. Before the volume shrinks, everything

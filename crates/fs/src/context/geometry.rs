@@ -9,8 +9,8 @@
 //! A larger geometry agrees with the earlier ones about every block that they have, except that the
 //! last group gets more blocks and that the volume has more descriptor blocks. A thread that still
 //! uses an earlier one sees a smaller volume, which exists. The geometry changes while the
-//! lock of the last group is held, so whoever holds that lock sees bits, counts and number of
-//! clusters that belong together.
+//! lock of the last group is held, so a thread that holds that lock sees bits, counts and a number
+//! of clusters that belong together.
 
 use crate::context::lazy_table::LazyTable;
 use extant_base::{Error, Result};

@@ -55,6 +55,12 @@ impl<T> LazyTable<T> {
     }
 }
 
+impl<T> Default for LazyTable<T> {
+    fn default() -> LazyTable<T> {
+        LazyTable::new(0)
+    }
+}
+
 fn cells<T>(len: usize) -> Box<[OnceLock<T>]> {
     (0..len).map(|_| OnceLock::new()).collect()
 }
@@ -80,7 +86,7 @@ mod tests {
     fn a_table_grows_only_where_it_is_used() {
         let table: LazyTable<u8> = LazyTable::new(4);
         table.cell(50).set(1).unwrap();
-        // Cells 4..8, 8..16 and 16..32 are in the blocks before, which nobody used.
+        // Cells 4..8, 8..16 and 16..32 are in the blocks before, which are not used.
         assert_eq!(table.cells().count(), 4 + 32);
     }
 }

@@ -54,7 +54,7 @@ impl GroupTable {
 
     /// The group `nr`, which the layout must have.
     pub(crate) fn get(&self, nr: GroupNr) -> &Group {
-        let chunk = self.chunks.cell(nr.0 / CHUNK as u32);
+        let chunk = self.chunks.cell(nr.0 / len_u32(CHUNK));
         let groups = chunk.get_or_init(|| (0..CHUNK).map(|_| Group::new()).collect());
         &groups[nr.0 as usize % CHUNK]
     }

@@ -2,7 +2,9 @@
 //! can be used, and Linux mounts the result.
 
 use crate::common::{image_of, judge, pattern};
-use extant::resize::{Resized, Size, grow};
+use extant::check;
+use extant::resize::{Resized, Size, grow, resize};
+use extant::tune::{Tune, tune};
 use extant::{BlockDevice, Error, Filesystem, MemoryDevice, NewFile, OpenOptions};
 use extant_ondisk::superblock::RawSuperblock;
 use extant_testdev::Recorder;
@@ -21,28 +23,38 @@ const SHAPES: &[(&str, &str, u64, u64, bool)] = &[
     ("last-group", "-b 1024", 12, 14, false),
     ("two-groups", "-b 1024", 12, 30, false),
     ("large-blocks", "-b 4096", 40, 140, false),
-    ("many-groups", "-b 1024 -g 1024 -N 512 -J size=2", 9, 48, false),
-    ("cut-flex-group", "-b 1024 -g 1024 -N 512 -G 8 -J size=2", 9, 51, false),
+    ("many-groups", "-b 1024 -g 1024 -N 512 -J size=2", 9, 32, false),
+    ("cut-flex-group", "-b 1024 -g 1024 -N 512 -G 8 -J size=2", 9, 31, false),
     ("no-flex", "-b 1024 -g 1024 -N 512 -J size=2 -O ^flex_bg", 9, 40, false),
-    ("no-64bit", "-b 1024 -g 1024 -N 512 -J size=2 -O ^64bit", 9, 34, false),
-    ("no-checksums", "-b 1024 -g 1024 -N 512 -J size=2 -O ^metadata_csum", 9, 34, false),
-    ("gdt-csum", "-b 1024 -g 1024 -N 512 -O ^metadata_csum,uninit_bg", 9, 34, false),
-    ("ext3", "-t ext3 -b 1024 -g 1024 -N 512 -J size=2", 9, 34, false),
-    ("ext2", "-t ext2 -b 1024 -g 1024 -N 512", 9, 34, false),
-    ("every-super", "-b 1024 -g 2048 -J size=2 -O ^sparse_super,^resize_inode", 9, 34, true),
-    ("bigalloc", "-b 1024 -O bigalloc -C 8192 -J size=2", 20, 70, false),
+    ("no-64bit", "-b 1024 -g 1024 -N 512 -J size=2 -O ^64bit", 9, 26, false),
+    ("no-checksums", "-b 1024 -g 1024 -N 512 -J size=2 -O ^metadata_csum", 9, 26, false),
+    ("gdt-csum", "-b 1024 -g 1024 -N 512 -O ^metadata_csum,uninit_bg", 9, 26, false),
+    ("ext3", "-t ext3 -b 1024 -g 1024 -N 512 -J size=2", 9, 26, false),
+    ("ext2", "-t ext2 -b 1024 -g 1024 -N 512", 9, 26, false),
+    ("every-super", "-b 1024 -g 2048 -J size=2 -O ^sparse_super,^resize_inode", 9, 40, true),
+    ("bigalloc", "-b 1024 -O bigalloc -C 8192 -J size=2", 20, 68, false),
     ("quota", "-b 1024 -g 2048 -J size=2 -O quota", 9, 40, false),
-    ("meta-bg", "-b 1024 -g 512 -N 256 -J size=2 -O meta_bg,^resize_inode", 9, 34, false),
-    ("no-reserve", "-b 1024 -g 1024 -N 512 -J size=2 -O ^resize_inode", 9, 34, true),
+    ("meta-bg", "-b 1024 -g 512 -N 256 -J size=2 -O meta_bg,^resize_inode", 9, 26, false),
+    ("no-reserve", "-b 1024 -g 1024 -N 512 -J size=2 -O ^resize_inode", 9, 26, true),
     ("reserve-used-up", "-b 1024 -g 512 -N 512 -J size=2 -E resize=40000", 9, 80, true),
     ("fast-commit", "-b 1024 -J size=4 -O fast_commit", 12, 40, false),
+    ("data-csum", "-b 1024 -g 2048 -J size=2 +data_csum", 9, 60, false),
+    ("data-csum-4k", "-b 4096 -O quota +data_csum", 40, 140, false),
 ];
 
 /// A volume of mke2fs on a device of `mib_after`, with garbage after its end.
 fn made(options: &str, mib: u64, mib_after: u64) -> Result<MemoryDevice, String> {
     let scratch = Scratch::new();
     let img = scratch.file("a.img");
+    let (options, data_csum) = match options.strip_suffix("+data_csum") {
+        Some(options) => (options, true),
+        None => (options, false),
+    };
     mke2fs(&img, mib << 20, options, None)?;
+    if data_csum {
+        let on = Tune::default().features("data_csum").map_err(|e| e.to_string())?;
+        tune(&img, &on).map_err(|e| e.to_string())?;
+    }
     let mut bytes = std::fs::read(&img).map_err(|e| e.to_string())?;
     bytes.resize(usize::try_from(mib_after << 20).unwrap(), 0xAB);
     Ok(MemoryDevice::from_bytes(&bytes))
@@ -90,7 +102,8 @@ fn grown(options: &str, mib: u64, mib_after: u64) -> Result<Resized, String> {
     holds(&fs, all);
     fs.close().map_err(|e| e.to_string())?;
     judge(&*device);
-    let report = extant::check::check_device(device.clone(), &Default::default(), &()).unwrap();
+    let options = check::Options { data: true, ..check::Options::default() };
+    let report = check::check_device(device.clone(), &options, &()).unwrap();
     if !report.findings.is_empty() {
         return Err(format!("{:?}", report.findings));
     }
@@ -117,6 +130,7 @@ fn seen_by_linux(image: &[u8], count: usize) -> Result<(), String> {
     let scratch = Scratch::new();
     let img = scratch.file("a.img");
     std::fs::write(&img, image).map_err(|e| e.to_string())?;
+    e2fsprogs::clear_data_csum(&img)?;
     dumpe2fs(&img)?;
     let Ok(mount) = LoopMount::rw(&img, "") else { return Ok(()) };
     for n in 0..count {
@@ -164,11 +178,12 @@ fn a_volume_grows_in_many_small_calls() {
 
 /// Name, options of mke2fs, MiB before and after, every how many states one is judged.
 const CUT: &[(&str, &str, u64, u64, usize)] = &[
-    ("last-group", "-b 1024", 12, 14, 3),
-    ("steps", "-b 1024 -g 512 -N 512 -J size=2", 9, 21, 10),
-    ("to-meta-bg", "-b 1024 -g 512 -N 512 -J size=2 -O ^resize_inode", 9, 14, 9),
-    ("bigalloc", "-b 1024 -O bigalloc -C 8192 -J size=2", 12, 20, 4),
-    ("fast-commit", "-b 1024 -J size=4 -O fast_commit", 12, 20, 6),
+    ("last-group", "-b 1024", 12, 14, 6),
+    ("steps", "-b 1024 -g 512 -N 512 -J size=2", 9, 21, 20),
+    ("to-meta-bg", "-b 1024 -g 512 -N 512 -J size=2 -O ^resize_inode", 9, 14, 18),
+    ("bigalloc", "-b 1024 -O bigalloc -C 8192 -J size=2", 12, 20, 8),
+    ("fast-commit", "-b 1024 -J size=4 -O fast_commit", 12, 20, 12),
+    ("data-csum", "-b 1024 -J size=2 +data_csum", 12, 20, 12),
 ];
 
 /// A power cut at every write of a growth, and of writes after it that use the new space.
@@ -209,17 +224,19 @@ fn cut(options: &str, mib: u64, mib_after: u64, every: usize) -> Result<String, 
             let scratch = Scratch::new();
             let img = scratch.file("a.img");
             std::fs::write(&img, image_of(&*left)).map_err(|e| at(e.to_string()))?;
+            let data_csum = e2fsprogs::has_data_csum(&img);
+            e2fsprogs::clear_data_csum(&img).map_err(at)?;
             e2fsprogs::e2fsck(&img, None).expect_clean().map_err(at)?;
             let (raw, _) = RawSuperblock::ref_from_prefix(&bytes[1024..]).unwrap();
-            // e2fsck treats a torn superblock as a damaged one.
-            if raw.checksum_is_right() {
+            // e2fsck treats a torn superblock as a damaged one, and knows no data checksums.
+            if raw.checksum_is_right() && !data_csum {
                 std::fs::write(&img, bytes).map_err(|e| at(e.to_string()))?;
                 let _ = run_args("e2fsck", &["-fp", img.to_str().unwrap()]);
                 e2fsprogs::e2fsck(&img, None).expect_clean().map_err(at)?;
                 holds(&Filesystem::open(&img).map_err(|e| at(e.to_string()))?, count);
             }
         } else {
-            let report = extant::check::check_device(left, &Default::default(), &()).unwrap();
+            let report = check::check_device(left, &Default::default(), &()).unwrap();
             if !report.clean {
                 return Err(at(format!("{:?}", report.findings)));
             }
@@ -293,21 +310,11 @@ fn what_cannot_grow_is_refused_and_stays_as_it_is() {
     let fs = Filesystem::open_device(device.clone()).unwrap();
     assert!(matches!(grow(&fs, Size::Device, &()), Err(Error::ReadOnly)));
     judge(&*device);
-    for options in ["-b 1024 -O sparse_super2", "-b 1024"] {
-        let device = Arc::new(made(options, 12, 14).unwrap());
-        let fs = match options.contains("sparse_super2") {
-            true => open(device.clone()),
-            false => {
-                let dynamic = Arc::clone(&device) as Arc<dyn BlockDevice>;
-                let on = extant::tune::Tune::default().features("data_csum").unwrap();
-                extant::tune::tune_device(&OpenOptions::new(), &dynamic, &on).unwrap();
-                open(device.clone())
-            }
-        };
-        assert!(matches!(grow(&fs, Size::Device, &()), Err(Error::NotSupported(_))));
-        fs.close().unwrap();
-        judge(&*device);
-    }
+    let device = Arc::new(made("-b 1024 -O sparse_super2", 12, 14).unwrap());
+    let fs = open(device.clone());
+    assert!(matches!(grow(&fs, Size::Device, &()), Err(Error::NotSupported(_))));
+    fs.close().unwrap();
+    judge(&*device);
 }
 
 #[test]
@@ -325,4 +332,23 @@ fn a_file_becomes_longer() {
     put(&fs, "/large", &pattern(35 << 20, 1)).unwrap();
     fs.close().unwrap();
     e2fsprogs::e2fsck(&img, None).expect_clean().unwrap();
+}
+
+#[test]
+fn a_closed_volume_with_data_checksums_grows() {
+    let scratch = Scratch::new();
+    let img = scratch.file("a.img");
+    mke2fs(&img, 12 << 20, "-b 1024", None).unwrap();
+    tune(&img, &Tune::default().features("data_csum").unwrap()).unwrap();
+    let fs = OpenOptions::new().write(true).open(&img).unwrap();
+    put(&fs, "/before", &pattern(100_000, 1)).unwrap();
+    fs.close().unwrap();
+    assert_eq!(resize(&img, Size::Bytes(40 << 20), &()).unwrap().to_blocks, 40 << 10);
+    let refused = resize(&img, Size::Bytes(20 << 20), &()).unwrap_err();
+    assert!(matches!(refused, Error::NotSupported(_)), "{refused}");
+    let fs = OpenOptions::new().write(true).open(&img).unwrap();
+    put(&fs, "/after", &pattern(20 << 20, 2)).unwrap();
+    assert!(fs.read("/before").unwrap() == pattern(100_000, 1));
+    fs.close().unwrap();
+    judge(&extant::FileDevice::open(&img).unwrap());
 }

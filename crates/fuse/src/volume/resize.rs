@@ -1,11 +1,11 @@
 //! The request to make a mounted volume larger, by `ioctl` on any file or directory of the mount.
 //!
 //! ```text
-//!   EXT4_IOC_RESIZE_FS   'f' 16      8 bytes      blocks; what resize2fs calls; answers with an errno
+//!   EXT4_IOC_RESIZE_FS   'f' 16      8 bytes      blocks; what resize2fs calls
 //!   RESIZE               0xEF 0x53   256 bytes    extant's own, with sizes and a message
 //!
 //!     request   0 kind  4 zero   8 value                            little-endian
-//!     answer    0 errno 4 flags  8 from blocks  16 to blocks  24 block bytes  32 message, NUL … 256
+//!     answer    0 errno 4 flags  8 from blocks  16 to blocks  24 block bytes  32 message, NUL
 //! ```
 
 use extant::Error;

@@ -6,14 +6,15 @@ use crate::inodes::map::Target;
 use crate::state::checksum_file::ChecksumFile;
 use crate::volume::Volume;
 use extant_base::narrow::fits_usize;
-use extant_base::{BlockNr, Ino, Result, Site, What};
-use extant_journal::{Handle, Ineligible, MetaBlock};
+use extant_base::{BlockNr, Error, Ino, Result, Site, What};
+use extant_journal::{Credits, Handle, Ineligible, MetaBlock};
 use extant_ondisk::data_sums;
 use extant_ondisk::inode::FileKind;
 use rangemap::RangeSet;
 
-/// Reads the map of the file and checks it: the file has the required length and no holes, and
-/// its blocks have no other use.
+/// Reads the map of the file and checks it: the file has at least the required length and no holes,
+/// and its blocks have no other use. It is longer while the volume grows, and after a growth that a
+/// power cut interrupted.
 ///
 /// Errors: `DataSumsFile`, naming the first block that has one; what the map gives.
 pub(crate) fn open_checksum_file(volume: &Volume) -> Result<ChecksumFile> {
@@ -23,7 +24,8 @@ pub(crate) fn open_checksum_file(volume: &Volume) -> Result<ChecksumFile> {
     let body = volume.inodes().read(ino)?;
     let size = volume.block_size();
     let wanted = data_sums::file_blocks(size, volume.geometry().blocks_count());
-    let is_whole = body.disk.size == wanted << size.log2();
+    let blocks = body.disk.size >> size.log2();
+    let is_whole = blocks >= wanted && body.disk.size == blocks << size.log2();
     if body.file_kind() != FileKind::Regular || !body.disk.has_extents() || !is_whole {
         return Err(wrong());
     }
@@ -31,7 +33,7 @@ pub(crate) fn open_checksum_file(volume: &Volume) -> Result<ChecksumFile> {
     let mut runs: Vec<(u64, BlockNr, u64)> = Vec::new();
     // A volume has up to 2^48 blocks. Its file has fewer than 2^32, except with the smallest
     // block size.
-    for run in volume.file(&body).runs(0..u32::try_from(wanted).map_err(|_| wrong())?) {
+    for run in volume.file(&body).runs(0..u32::try_from(blocks).map_err(|_| wrong())?) {
         let run = run?;
         let Target::Written(block) = run.target else { return Err(wrong()) };
         let blocks = block.0..block.0 + u64::from(run.len);
@@ -48,13 +50,49 @@ pub(crate) fn open_checksum_file(volume: &Volume) -> Result<ChecksumFile> {
 }
 
 impl<'a> DataChecksums<'a> {
+    /// Makes the checksum file long enough for a volume of `volume_blocks` blocks, before the
+    /// volume grows to that size. Returns for how many blocks it is long enough: fewer if space ran
+    /// out. The new blocks may take the pool.
+    ///
+    /// Errors: as [`DataChecksums::checksum_block`]; `Aborted`. Locks: takes a handle, then
+    /// `Group`.
+    pub(crate) fn lengthen_checksum_file(self, volume_blocks: u64) -> Result<u64> {
+        self.checksum_file()?;
+        let (volume, size) = (self.volume, self.volume.block_size());
+        let wanted = data_sums::file_blocks(size, volume_blocks);
+        let wanted = u32::try_from(wanted).map_err(|_| Error::FileTooLarge)?;
+        let mut body = volume.inodes().read(Ino::CHECKSUM_FILE)?;
+        let mut have = u32::try_from(body.disk.size >> size.log2()).unwrap_or(u32::MAX);
+        let had = have;
+        while have < wanted {
+            let credits = volume.credits_of(&body).fill(wanted - have);
+            let credits = credits.plus(Credits::blocks(volume.credits().store()));
+            let handle = volume.journal().start(credits)?;
+            let run = match volume.file_mut(&mut body).append_from_pool(&handle, have..wanted) {
+                Err(Error::NoSpace) => break,
+                run => run?,
+            };
+            let first = run.target.block().ok_or(Error::NoSpace)?;
+            // The commit flushes the zeros before the map can refer to them.
+            volume.device().zero(size.start_of(first), u64::from(run.len) << size.log2())?;
+            have = run.end().0;
+            body.disk.size = u64::from(have) << size.log2();
+            body.store(volume, &handle)?;
+            handle.stop()?;
+        }
+        if have > had {
+            volume.checksum_file_cell().replace(open_checksum_file(volume)?);
+        }
+        Ok(u64::from(have) * data_sums::words_per_block(size))
+    }
+
     /// The checksum file. Its map is read once.
     pub(crate) fn checksum_file(self) -> Result<&'a ChecksumFile> {
         if let Some(file) = self.volume.checksum_file_cell().get() {
             return Ok(file);
         }
         let file = open_checksum_file(self.volume)?;
-        Ok(self.volume.checksum_file_cell().get_or_init(|| file))
+        Ok(self.volume.checksum_file_cell().get_or_put(file))
     }
 
     /// Block `index` of the checksum file, checked.

@@ -117,6 +117,21 @@ impl FileMut<'_> {
         Ok(got)
     }
 
+    /// Allocates blocks for the start of `range`, a hole at the end of a file of the engine's own,
+    /// as near the inode's group as possible. They may take the pool. Returns the run.
+    ///
+    /// Errors and locks as [`FileMut::fill`].
+    pub(crate) fn append_from_pool(
+        &mut self,
+        handle: &Handle<'_>,
+        range: Range<u32>,
+    ) -> Result<Run> {
+        let goal = self.volume.space().group_start(self.ino());
+        let len = range.end - range.start;
+        let (hole, way) = self.as_ref().map_with_way(LogicalBlock(range.start), len)?;
+        self.fill_with(Allowance::Metadata, goal, handle, hole, way, ExtentState::Written)
+    }
+
     #[allow(clippy::too_many_arguments)]
     fn fill_with(
         &mut self,

@@ -189,11 +189,6 @@ fn run(
 ) -> Result<Resized> {
     let device = &devices.volume;
     let sb = Exclusive::check(devices)?;
-    if sb.features.ro_compat.contains(RoCompat::DATA_CSUM) {
-        return Err(Error::NotSupported(
-            "data checksums lie by block number: turn data_csum off, resize, turn it on again",
-        ));
-    }
     let bs = sb.block_size;
     let wanted = match size {
         Size::Blocks(blocks) => blocks,
@@ -201,6 +196,14 @@ fn run(
         Size::Device => device.len() >> bs.log2(),
         Size::Minimum => 0,
     };
+    if sb.features.ro_compat.contains(RoCompat::DATA_CSUM) {
+        return match wanted >= sb.blocks_count && size != Size::Minimum {
+            true => grow_opened(devices, wanted, environment, progress),
+            false => Err(Error::NotSupported(
+                "with data checksums a volume only grows: turn data_csum off to make it smaller",
+            )),
+        };
+    }
     let mut done = Resized {
         from_blocks: sb.blocks_count,
         to_blocks: sb.blocks_count,
@@ -240,6 +243,27 @@ fn grow_closed(devices: &Devices, blocks: u64, environment: &Environment) -> Res
     let features_changed = new.features.incompat != old.features.incompat;
     changed(devices, environment, |exclusive| switch::to(exclusive, new, None))?;
     Ok(features_changed)
+}
+
+/// Opens a volume and makes it larger, as [`grow`] does. The engine itself stores the checksums of
+/// the file that contains those of data.
+fn grow_opened(
+    devices: &Devices,
+    blocks: u64,
+    environment: &Environment,
+    progress: &dyn Progress,
+) -> Result<Resized> {
+    if devices.journal.is_some() {
+        return Err(Error::NotSupported(
+            "a volume with data checksums and a journal elsewhere grows while it is mounted",
+        ));
+    }
+    let mut open = OpenOptions::new();
+    let open = open.write(true).environment(environment.clone());
+    let fs = open.open_device(Arc::clone(&devices.volume))?;
+    let done = grow(&fs, Size::Blocks(blocks), progress)?;
+    fs.close()?;
+    Ok(done)
 }
 
 /// Calls `change` while the volume is marked as being changed. Changes that it did not commit are

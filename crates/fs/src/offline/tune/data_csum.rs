@@ -34,7 +34,7 @@ pub(super) fn make(exclusive: &Exclusive, volume: &Volume) -> Result<()> {
         && (body.disk.links > 0 || body.disk.mode != 0)
     {
         // The file may be left over from a removal of the feature bit alone.
-        let is_checksum_file = body.disk.mode == 0o100_600 && body.size == blocks << size.log2();
+        let is_checksum_file = body.disk.mode == 0o100_600 && body.size >= blocks << size.log2();
         if !is_checksum_file {
             return Err(Error::NotSupported(
                 "data_csum needs inode 5, the boot loader's, which is in use",
