@@ -1,7 +1,9 @@
 //! `e2image`: copies the metadata of a volume into a sparse file.
 //!
 //! ```text
-//!   -r    metadata, as `extant dump` copies it     -rs   names scrambled     -ra   all blocks in use
+//!   -r     metadata, as `extant dump` copies it
+//!   -rs    with other names
+//!   -ra    all blocks in use
 //! ```
 //!
 //! The original's own format, qcow2, and changes of an existing copy are refused.

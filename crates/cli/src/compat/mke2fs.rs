@@ -264,9 +264,12 @@ impl Make<'_> {
         let target = match Target::open(self.path, kind, (offset, bytes), request.discard) {
             Ok(target) => target,
             Err(Error::Busy) => {
-                return Ok(Err(Wrong::Text(format!(
-                    "{name} is apparently in use by the system; will not make a filesystem here!\n"
-                ))));
+                let how = match target::is_mounted(self.path) {
+                    true => "mounted",
+                    false => "apparently in use by the system",
+                };
+                let text = format!("{name} is {how}; will not make a filesystem here!\n");
+                return Ok(Err(Wrong::Text(text)));
             }
             Err(error) => return Ok(Err(self.unfit(&error))),
         };
@@ -300,7 +303,7 @@ impl Make<'_> {
         };
         if let Err(error) = made {
             if kind == Kind::Missing {
-                // An incomplete volume helps nobody.
+                // An incomplete volume is of no use.
                 let _ = std::fs::remove_file(self.path);
             }
             let doing =

@@ -15,7 +15,8 @@
 //! The modules, from the top: a module uses those below it.
 //!
 //! ```text
-//!   mke2fs, e2fsck, tune2fs, e2label, resize2fs, dumpe2fs, debugfs, e2image, e2undo     a tool each
+//!   mke2fs, e2fsck, tune2fs, e2label, resize2fs,
+//!   dumpe2fs, debugfs, e2image, e2undo          one tool each
 //!   opened                       opens the volume, or says why not in the original's words
 //!   superblock                   the superblock as text: dumpe2fs, tune2fs -l, debugfs
 //!   volume                       structures as they are on disk, without recovery

@@ -1,5 +1,5 @@
-//! Directories packed again: the names stay, blocks become free, and a power cut at any write leaves
-//! each directory as before or after.
+//! Directories packed again: the names stay, blocks become free, and a power cut at any write
+//! leaves each directory as before or after.
 
 use crate::common::{image_of, judge};
 use extant::compact::{Compacted, directories_of_device};
@@ -89,7 +89,7 @@ fn a_cut_leaves_every_name() {
         let before = names(base.clone());
         let recorder = Arc::new(Recorder::new(MemoryDevice::copy_of(&*base).unwrap()));
         compact(recorder.clone());
-        let plan = recorder.crash_plan(&*base).seed(7).samples(2).exhaustive_up_to(2);
+        let plan = recorder.crash_plan(&base).seed(7).samples(2).exhaustive_up_to(2);
         let every = (plan.states().count() / 60).max(1);
         for state in plan.states().step_by(every) {
             let what = state.to_string();

@@ -9,8 +9,8 @@
 //!       }
 //! ```
 //!
-//! A value is looked up in `[defaults]`, then in the subsection of each type of the volume; the last
-//! one counts. Source: mke2fs.conf(5).
+//! A value is looked up in `[defaults]`, then in the subsection of each type of the volume; the
+//! last one counts. Source: mke2fs.conf(5).
 
 use std::path::{Path, PathBuf};
 

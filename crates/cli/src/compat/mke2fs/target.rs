@@ -67,6 +67,13 @@ pub(super) fn sector(path: &Path) -> u32 {
     size.unwrap_or(SECTOR)
 }
 
+/// Whether the device at `path` is mounted by this system.
+pub(super) fn is_mounted(path: &Path) -> bool {
+    let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let Ok(path) = fs::canonicalize(path) else { return false };
+    table.lines().any(|line| line.split(' ').next().is_some_and(|device| path == Path::new(device)))
+}
+
 /// Asks a user at a terminal whether to overwrite what is there. Returns whether to go on.
 pub(super) fn confirm(path: &Path, console: &mut Console) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {

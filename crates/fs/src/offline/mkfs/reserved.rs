@@ -235,8 +235,8 @@ pub(crate) fn middle(volume: &Volume) -> BlockNr {
     geometry.first_block(GroupNr(geometry.groups_count() / 2)).unwrap_or_default()
 }
 
-/// Inode 8: an empty log of this many blocks, some of them for fast commits; in one run after `goal`
-/// if there is one.
+/// Inode 8: an empty log of this many blocks, some of them for fast commits; in one run after
+/// `goal` if there is one.
 pub(crate) fn journal(
     volume: &Volume,
     goal: BlockNr,
