@@ -9,7 +9,8 @@
 //! ```
 //!
 //! `left`, for the subject `volume`: files whose blocks on the device still have their content,
-//! without the journal's newer content of them. No program can find more. `contents`: files whose content was found, under any name.
+//! without the journal's newer content of them. No program can find more. `contents`: files whose
+//! content was found, under any name.
 //! `named`: those of them at their own path.
 
 mod recovered;
