@@ -48,11 +48,17 @@ pub(crate) fn insert_entry(
     if inode.flags.contains(InodeFlags::INDEX) {
         drop_index(volume, dir, &mut inode, &map)?;
     }
-    for (_, block) in map.each() {
-        if put_in(volume, dir, &inode, block, name, nr, kind, hash)? {
+    // Many names often go to one directory: the blocks before the last one are full.
+    let last = table.last_space.filter(|(of, _)| *of == dir).map_or(0, |(_, nth)| nth);
+    let blocks: Vec<u64> = map.each().map(|(_, block)| block).collect();
+    let last = last.min(blocks.len());
+    for nth in (last..blocks.len()).chain(0..last) {
+        if put_in(volume, dir, &inode, blocks[nth], name, nr, kind, hash)? {
+            table.last_space = Some((dir, nth));
             return Ok(());
         }
     }
+    table.last_space = Some((dir, blocks.len()));
     let block = append(volume, table, usage, dir, None)?;
     let inode = volume.inode(dir)?.unwrap_or(inode);
     match put_in(volume, dir, &inode, block, name, nr, kind, hash)? {

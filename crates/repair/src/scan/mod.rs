@@ -59,6 +59,8 @@ pub(crate) struct Table {
     /// An inode, a part of a map or an attribute block was dropped, and its blocks may still count
     /// as used.
     pub(crate) gave_up: bool,
+    /// The directory that got the last new name, and which of its blocks had space for it.
+    pub(crate) last_space: Option<(u32, usize)>,
 }
 
 impl Table {
@@ -80,6 +82,7 @@ impl Table {
             budget: Budget::of(volume),
             claimed: Some(Claimed::of_fixed(volume)),
             gave_up: false,
+            last_space: None,
         }
     }
 

@@ -9,10 +9,10 @@
 //! place of its own. Files whose link count says that they had further names get those back that
 //! only a lost block had.
 
-use super::{ROOT, is_free_in, lost_and_found};
+use super::{ROOT, lost_and_found};
 use crate::names::{self, Names, OldName};
 use crate::report::Class;
-use crate::scan::{Node, Table};
+use crate::scan::{Node, Table, each_entry};
 use crate::usage::Usage;
 use crate::volume::Volume;
 use extant_base::{Error, Result};
@@ -44,6 +44,9 @@ struct Connect<'c> {
     usage: &'c mut Usage,
     names: &'c mut Names,
     logged: HashMap<u32, Vec<OldName>>,
+    /// The names in the directory that was looked into last.
+    there: Option<(u32, HashSet<Vec<u8>>)>,
+    lost_and_found: Option<u32>,
 }
 
 /// Gives inodes without a name one, or removes them if there is nothing to keep.
@@ -63,7 +66,8 @@ pub(super) fn run(
     let mut wanted: Vec<u32> = kept.iter().chain(&empty).map(|(ino, _)| *ino).collect();
     wanted.extend(&lacking);
     let logged = names::logged(volume, table, names, &wanted)?;
-    let mut connect = Connect { volume, table, usage, names, logged };
+    let (there, lost_and_found) = (None, None);
+    let mut connect = Connect { volume, table, usage, names, logged, there, lost_and_found };
     for (ino, node) in empty {
         connect.empty(ino, node)?;
     }
@@ -182,9 +186,7 @@ impl Connect<'_> {
     /// Gives an inode its name at `place`. Returns whether that was possible.
     fn put(&mut self, place: &Place, ino: u32, node: Node) -> Result<bool> {
         let Place { dir, name, hash } = place;
-        if *dir == ino
-            || !is_free_in(self.volume, self.table, *dir, name)?
-            || (node.is_dir() && self.is_below(*dir, ino))
+        if *dir == ino || !self.is_free(*dir, name)? || (node.is_dir() && self.is_below(*dir, ino))
         {
             return Ok(false);
         }
@@ -192,7 +194,7 @@ impl Connect<'_> {
         let (volume, table, usage) = (&mut *self.volume, &mut *self.table, &mut *self.usage);
         match names::insert_entry(volume, table, usage, *dir, name, ino, kind, *hash) {
             Ok(()) => {
-                self.names.add(*dir, name, ino, node.is_dir());
+                self.note(*dir, name, ino, node);
                 Ok(true)
             }
             Err(Error::NoSpace) => Ok(false),
@@ -210,7 +212,7 @@ impl Connect<'_> {
         }
         self.volume.report.add_file(Class::Reconnected, ino);
         // Without space for lost+found, the root directory may have some left.
-        let lost = lost_and_found(self.volume, self.table, self.usage, self.names);
+        let lost = self.lost_and_found();
         let placed = match lost.and_then(|lost| self.numbered(lost, ino, node)) {
             Err(Error::NoSpace) => self.numbered(ROOT, ino, node),
             other => other,
@@ -231,12 +233,49 @@ impl Connect<'_> {
     /// Gives an inode a name that consists of its number.
     fn numbered(&mut self, dir: u32, ino: u32, node: Node) -> Result<()> {
         let mut name = format!("#{ino}").into_bytes();
-        while !is_free_in(self.volume, self.table, dir, &name)? {
+        while !self.is_free(dir, &name)? {
             name.push(b'_');
         }
         names::insert(self.volume, self.table, self.usage, dir, &name, ino)?;
-        self.names.add(dir, &name, ino, node.is_dir());
+        self.note(dir, &name, ino, node);
         Ok(())
+    }
+
+    /// The directory for files without a name.
+    fn lost_and_found(&mut self) -> Result<u32> {
+        if let Some(known) = self.lost_and_found {
+            return Ok(known);
+        }
+        // It can be made in the root directory.
+        self.there = None;
+        let found = lost_and_found(self.volume, self.table, self.usage, self.names)?;
+        self.lost_and_found = Some(found);
+        Ok(found)
+    }
+
+    /// Whether a directory is there and has no such name.
+    fn is_free(&mut self, dir: u32, name: &[u8]) -> Result<bool> {
+        if !self.table.nodes.has_dir(dir) {
+            return Ok(false);
+        }
+        if let Some((_, names)) = self.there.as_ref().filter(|(of, _)| *of == dir) {
+            return Ok(!names.contains(name));
+        }
+        let mut names = HashSet::new();
+        each_entry(self.volume, self.table, dir, &mut |entry| {
+            names.insert(entry.name.to_vec());
+        })?;
+        let is_free = !names.contains(name);
+        self.there = Some((dir, names));
+        Ok(is_free)
+    }
+
+    /// Counts a new name.
+    fn note(&mut self, dir: u32, name: &[u8], ino: u32, node: Node) {
+        self.names.add(dir, name, ino, node.is_dir());
+        if let Some((_, names)) = self.there.as_mut().filter(|(of, _)| *of == dir) {
+            names.insert(name.to_vec());
+        }
     }
 
     /// Gives a file the further names that lost blocks held.
