@@ -117,11 +117,12 @@ fn grown(options: &str, mib: u64, mib_after: u64) -> Result<Resized, String> {
     Ok(done)
 }
 
+/// Adds files until the volume is full, 60 at most. Returns how many there are.
 fn fill_more(fs: &Filesystem, from: usize) -> usize {
     let put = |n: &usize| put(fs, &format!("/fill {n}"), &pattern(300_000, *n as u8)).is_err();
     // The file that failed exists with a part of its content.
     let _ = fs.remove_file(format!("/fill {from}"));
-    let all = (from..).find(put).unwrap();
+    let all = (from..from + 60).find(put).unwrap_or(from + 60);
     let _ = fs.remove_file(format!("/fill {all}"));
     all
 }
