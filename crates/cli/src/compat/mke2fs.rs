@@ -327,6 +327,16 @@ impl Make<'_> {
             true => SourceKind::Directory,
             false => SourceKind::Tar,
         };
+        // They replace functions of libc, which this program does not use to read attributes: it
+        // would see the real owners, and no devices.
+        let is_set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let faked = ["FAKEROOTKEY", "PSEUDO_PREFIX"].iter().find(|name| is_set(name));
+        if let (SourceKind::Directory, Some(name)) = (kind, faked) {
+            return Err(format!(
+                "the owners that {name} stands for cannot be read: pack the directory with tar, \
+                 and give the archive to -d"
+            ));
+        }
         let spec = SourceSpec { path: source.into(), kind: Some(kind) };
         let mut read = SourceOptions::new();
         // The image may lie in the directory.

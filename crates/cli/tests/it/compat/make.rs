@@ -316,3 +316,15 @@ fn the_configuration_and_the_time_come_from_the_environment() {
         "{answer:?}"
     );
 }
+
+/// Under fakeroot this program would see the real owners.
+#[test]
+fn owners_that_fakeroot_invents_are_not_replaced_by_the_real_ones() {
+    let Some(scene) = Scene::new("-t ext4", "12M") else { return };
+    source(&scene);
+    let mut ours = std::process::Command::new(assert_cmd::cargo::cargo_bin("extant"));
+    std::os::unix::process::CommandExt::arg0(&mut ours, "mke2fs").env("FAKEROOTKEY", "1");
+    let answer = super::run(&mut ours, scene.path(), &["-d", "src", "n.img", "8M"]);
+    assert!(answer.code == 1 && answer.err.contains("FAKEROOTKEY"), "{answer:?}");
+    assert!(!scene.path().join("n.img").exists());
+}
