@@ -78,6 +78,10 @@ impl Options {
             (None, [_]) if options.optimize && options.mode == Mode::No => {
                 Err(Other::Contradiction("The -n and -D options are incompatible."))
             }
+            // The file of `-z` takes back a repair, and nothing that is done after it.
+            (None, [_]) if options.optimize && options.undo.is_some() => {
+                Err(Other::Usage(Some("-D cannot be taken back: leave out -z".into())))
+            }
             (None, [device]) => Ok(Options { device: device.clone(), ..options }),
             (None, _) => Err(Other::Usage(None)),
         }
@@ -166,6 +170,7 @@ mod tests {
         for (line, other) in [
             ("-c a", Other::Usage(Some("invalid option -- 'c'".into()))),
             ("-l b a", Other::Usage(Some("invalid option -- 'l'".into()))),
+            ("-fyD -z b a", Other::Usage(Some("-D cannot be taken back: leave out -z".into()))),
             ("-nD a", Other::Contradiction("The -n and -D options are incompatible.")),
             ("a b", Other::Usage(None)),
             ("-n -y a", Other::Modes),
