@@ -90,6 +90,7 @@ pub use offline::{bulk, compact, mkfs, resize, tune};
 
 pub use api::file::{File, FileExtent};
 pub use api::filesystem::{Filesystem, Stats};
+pub use api::free_space::{FreeRuns, FreeSpaceDefragmented};
 pub use api::node::{LastAccess, Node};
 pub use api::quotas::QuotaUsage;
 pub use api::read_dir::{DirCursor, DirEntry, ReadDir};

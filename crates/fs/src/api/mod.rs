@@ -7,6 +7,7 @@ mod direct;
 pub(crate) mod direct_queue;
 pub(crate) mod file;
 pub(crate) mod filesystem;
+pub(crate) mod free_space;
 pub(crate) mod inode_hold;
 pub(crate) mod node;
 pub(crate) mod quotas;

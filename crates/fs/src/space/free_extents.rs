@@ -79,6 +79,12 @@ impl FreeExtents {
         self.next_from(place, want).filter(|span| span.start == place)
     }
 
+    /// The free run that contains `place`.
+    pub fn containing(&self, place: u32) -> Option<Span> {
+        let (&end, &start) = self.by_place.range(place.saturating_add(1)..).next()?;
+        (start <= place).then_some(Span { start, len: end - start })
+    }
+
     /// The shortest run that holds `want` clusters, cut to `want`.
     pub fn best_fit(&self, want: u32) -> Option<Span> {
         let &(len, end) = self.by_length.range((want, 0)..).next()?;

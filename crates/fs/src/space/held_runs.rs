@@ -66,6 +66,24 @@ impl Space {
         self.allocate(handle, request)
     }
 
+    /// Holds exactly `len` blocks from `start` on, if all of them are free and lie in one group.
+    /// Spends 2 credits if the group was never used. Returns whether they are held.
+    ///
+    /// Errors: as [`Space::allocate`]. Locks: takes `Group`.
+    pub(crate) fn hold_exactly(
+        &self,
+        handle: &Handle<'_>,
+        start: BlockNr,
+        len: u32,
+    ) -> Result<bool> {
+        let run = self.hold_run(handle, start, len, false)?;
+        let is_right = run == BlockRun { start, len };
+        if !is_right {
+            self.release_held(run.start, run.len);
+        }
+        Ok(is_right)
+    }
+
     /// Marks `len` held blocks from `start` on as used. Spends 2 credits a group.
     ///
     /// Errors: `Corrupt` (then they stay held); `Device`. Locks: takes `Group`.

@@ -24,6 +24,7 @@ mod file_calls;
 mod file_costs;
 mod file_cuts;
 mod forged;
+mod free_space;
 mod fsync_costs;
 mod golden;
 mod grow;

@@ -10,6 +10,7 @@
 //!   EXT4_IOC_RESIZE_FS               'f' 16        8 bytes: blocks that the volume is to have
 //!   RESIZE                           0xEF 0x53     the same with an answer, see `resize.rs`
 //!   EXT4_IOC_SHUTDOWN                'X' 125       syncs everything and ends all changes
+//!   extant's own                     0xE4 1        32 bytes: moves the file to fewer extents
 //!
 //!   command   direction 2 │ size 14 │ kind 8 │ number 8
 //! ```
@@ -42,6 +43,12 @@ const SET_VERSION_32: u32 = command(WRITE, 4, 'v', 2);
 const GET_VERSION_OLD: u32 = command(READ, LONG_BYTES, 'f', 3);
 const SET_VERSION_OLD: u32 = command(WRITE, LONG_BYTES, 'f', 4);
 const TRIM: u32 = command(READ | WRITE, 24, 'X', 121);
+/// `struct { u32 flags, zero; u64 before, after, moved; }`: flags and zero from the caller, the
+/// others to it, see [`Controls::defragment`].
+const DEFRAGMENT: u32 = command(READ | WRITE, DEFRAGMENT_BYTES, '\u{e4}', 1);
+const DEFRAGMENT_BYTES: usize = 32;
+/// Flag of it: only count.
+const ONLY_COUNT: u32 = 1;
 const SHUT_DOWN: u32 = command(READ, 4, 'X', 125);
 const RESIZE_FS: u32 = command(WRITE, 8, 'f', 16);
 const GET_LABEL: u32 = command(READ, LABEL_BYTES, '\u{94}', 49);
@@ -88,6 +95,7 @@ impl Controls<'_> {
         let node = self.0.node(node)?;
         match command {
             TRIM => self.trim(by, input, out),
+            DEFRAGMENT => self.defragment(by, &node, input, out),
             GET_LABEL => {
                 let mut label = self.0.fs().label();
                 label.resize(LABEL_BYTES, 0);
@@ -163,6 +171,40 @@ impl Controls<'_> {
             }
             _ => Err(Errno::NOTTY),
         }
+    }
+
+    /// Moves a file to fewer extents, or counts them. The result has the number of extents before,
+    /// their number now, or how many the file needs if it was only counted, and how many blocks
+    /// moved.
+    ///
+    /// No kernel checks this command, so a descriptor that is open for reading only brings it, too.
+    /// Only root may use it, and the owner of a file who may write it.
+    fn defragment(&self, by: &Caller, node: &Node, input: &[u8], out: &mut [u8]) -> Answer<usize> {
+        let (flags, zero) = (word(input, 0)?, word(input, 4)?);
+        let metadata = node.metadata();
+        if flags & !ONLY_COUNT != 0 || zero != 0 || !metadata.is_file() {
+            return Err(Errno::INVAL);
+        }
+        let owner = self.0.options().users.shown(metadata.uid());
+        let may_write = by.uid == owner && metadata.mode() & 0o200 != 0;
+        if by.uid != 0 && !may_write {
+            return Err(Errno::PERM);
+        }
+        let file = node.open().map_err(errno)?;
+        let [before, after, moved] = if flags & ONLY_COUNT != 0 {
+            let extents = file.extents().map_err(errno)?;
+            let continues = extents.windows(2).filter(|two| {
+                two[0].offset + two[0].len == two[1].offset && two[0].written == two[1].written
+            });
+            let needed = extents.len() - continues.count();
+            [extents.len() as u64, needed as u64, 0]
+        } else {
+            let done = file.defragment().map_err(errno)?;
+            [done.before, done.after, done.moved_blocks]
+        };
+        let numbers = [u64::from(flags), before, after, moved];
+        let answer: Vec<u8> = numbers.into_iter().flat_map(u64::to_le_bytes).collect();
+        put(out, &answer)
     }
 
     /// `FITRIM`: the input is the range; the result is the range with the number of trimmed bytes

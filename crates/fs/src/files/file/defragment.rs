@@ -47,14 +47,14 @@ pub struct Defragmented {
 }
 
 /// A part of a file: its extents in order.
-struct Segment {
-    extents: Vec<Extent>,
+pub(super) struct Segment {
+    pub(super) extents: Vec<Extent>,
     /// The logical block after the part.
-    end: u32,
+    pub(super) end: u32,
 }
 
 impl Segment {
-    fn blocks(&self) -> u32 {
+    pub(super) fn blocks(&self) -> u32 {
         self.extents.iter().map(|extent| extent.len).sum()
     }
 
@@ -98,7 +98,7 @@ impl FileRef<'_> {
     /// Whether the blocks of this file may move.
     ///
     /// Errors: `NotSupported`, which says why not; `NotPermitted` for an internal file.
-    fn check_movable(self) -> Result<()> {
+    pub(super) fn check_movable(self) -> Result<()> {
         let refused = |why| Err(Error::NotSupported(why));
         if self.body.file_kind() != FileKind::Regular || self.volume.inodes().is_hidden(self.ino())
         {
@@ -161,7 +161,7 @@ impl FileRef<'_> {
     }
 
     /// The next extents from logical block `at` on.
-    fn segment(self, at: u32) -> Result<Segment> {
+    pub(super) fn segment(self, at: u32) -> Result<Segment> {
         let mut segment = Segment { extents: Vec::new(), end: at };
         if self.body.disk.has_inline_data() {
             return Ok(segment);
@@ -248,7 +248,7 @@ impl FileMut<'_> {
     }
 
     /// Copies the written blocks of all parts. Returns their checksums, if the file has any.
-    fn copy(&self, parts: &[Part]) -> Result<NewChecksums> {
+    pub(super) fn copy(&self, parts: &[Part]) -> Result<NewChecksums> {
         let (volume, size) = (self.volume, self.volume.block_size());
         let mut checksums = NewChecksums::default();
         let mut buffer = AlignedBuf::zeroed(COPY.max(size.bytes()));
@@ -273,7 +273,7 @@ impl FileMut<'_> {
     }
 
     /// Maps all parts to their copies. What is mapped leaves `held`.
-    fn map_parts(
+    pub(super) fn map_parts(
         &mut self,
         parts: &[Part],
         held: &mut Vec<BlockRun>,
@@ -312,9 +312,9 @@ impl FileMut<'_> {
 
 /// A part of an extent, and the blocks to which it moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Part {
-    old: Extent,
-    to: BlockNr,
+pub(super) struct Part {
+    pub(super) old: Extent,
+    pub(super) to: BlockNr,
 }
 
 impl Part {

@@ -10,6 +10,7 @@ pub(crate) mod fresh;
 mod inline;
 mod journaled;
 pub(crate) mod pieces;
+pub(crate) mod relocate;
 pub(crate) mod set_len;
 mod shift;
 mod sync;

@@ -5,6 +5,9 @@
 //!                                           └─ move (the engine), count again
 //! ```
 
+mod free_space;
+mod mounted;
+
 use crate::failure::{Failure, explained, print_message};
 use crate::image::{Image, as_path, inner_path};
 use crate::out::Out;
@@ -14,6 +17,7 @@ use serde::Serialize;
 use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Move files to fewer extents.
 ///
@@ -22,24 +26,35 @@ use std::os::unix::ffi::OsStrExt;
 /// nothing is changed, and each file that has more extents than it needs is listed. Files with
 /// several names move once, immutable files move, too. These files stay: swap files, files with
 /// journaled data, files without extents (`extant chattr +e` gives them some), and all files of
-/// volumes with clusters (bigalloc).
+/// volumes with clusters (bigalloc). With --free-space, pieces of files move so that the free space
+/// is in fewer and longer runs. IMG may also be a file or directory on a mount by extant: its files
+/// move while programs use them, those of other owners as root only.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = "Examples:
   extant defrag --dry-run disk.img
   extant defrag disk.img
   extant defrag --verbose disk.img /var/lib/db
+  extant defrag /mnt/disk/var/lib/db             on a mount
+  extant defrag --free-space disk.img
+  extant defrag --free-space --dry-run disk.img     only the runs of free blocks
+
+With --free-space, no file gets more extents, and each piece of a file stays in its block group.
 
 Exit status: 0 done, 1 something could not be read or moved.")]
 pub(crate) struct Args {
-    /// Image file or block device, or IMG?partition=NUMBER
+    /// Image file or block device, or IMG?partition=NUMBER; or a file or directory on a mount
     #[arg(value_name = "IMG")]
     image: OsString,
     /// Only files at or below these paths
     #[arg(value_name = "PATH")]
     paths: Vec<OsString>,
-    /// Change nothing: list the files that have more extents than they need
+    /// Change nothing: list the files that have more extents than they need, or the free runs
     #[arg(short = 'n', long)]
     dry_run: bool,
+    /// Move pieces of files so that the free space is in fewer runs, and print its runs as
+    /// e2freefrag does
+    #[arg(short, long, conflicts_with_all = ["paths", "verbose"])]
+    free_space: bool,
     /// List the files that moved
     #[arg(short, long)]
     verbose: bool,
@@ -99,6 +114,12 @@ struct Counts {
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let image = Image::parse(&self.image)?;
+        if mounted::is_on_mount(&image.name) {
+            return mounted::run(&self, &image.name);
+        }
+        if self.free_space {
+            return free_space::run(&self, &image);
+        }
         let paths: Vec<Vec<u8>> = match self.paths.is_empty() {
             true => vec![b"/".to_vec()],
             false => self.paths.iter().map(|path| inner_path(path)).collect::<Result<_, _>>()?,
@@ -119,7 +140,7 @@ impl Args {
             }
         }
         fs.close().map_err(|error| Failure::of_image(&image.name, &error))?;
-        counts.print(&self, &image, &mut out)?;
+        counts.print(&self, &image.name, &mut out)?;
         out.finish()?;
         Ok(u8::from(counts.failed))
     }
@@ -150,6 +171,18 @@ impl Args {
                 return Ok(());
             }
         };
+        self.list(path, entry.ino(), extents, counts, out)
+    }
+
+    /// Counts a file, and prints it if that is requested.
+    fn list(
+        &self,
+        path: &[u8],
+        ino: Ino,
+        extents: Extents,
+        counts: &mut Counts,
+        out: &mut Out,
+    ) -> Result<(), Failure> {
         counts.add(extents);
         let is_listed = match self.dry_run {
             true => extents.before > extents.needed,
@@ -161,7 +194,7 @@ impl Args {
         let Extents { before, needed, after, .. } = extents;
         if self.json {
             let extents_now = (!self.dry_run).then_some(after);
-            let (path, ino) = (encoded(path), entry.ino().get());
+            let (path, ino) = (encoded(path), ino.get());
             out.json(&Record { path, ino, extents: before, extents_now, extents_needed: needed })?;
         } else if self.dry_run {
             out.text(format_args!("{}: {before} extents, needs {needed}\n", Whole(path)))?;
@@ -182,7 +215,7 @@ impl Counts {
         self.sum.after += one.after;
     }
 
-    fn print(&self, args: &Args, image: &Image, out: &mut Out) -> Result<(), Failure> {
+    fn print(&self, args: &Args, name: &Path, out: &mut Out) -> Result<(), Failure> {
         let Counts { files, fragmented, moved, sum, left, .. } = self;
         if args.json {
             out.json(&Totals {
@@ -195,7 +228,7 @@ impl Counts {
                 left: left.clone(),
             })?;
         } else if !args.quiet {
-            let name = Shown::path(&image.name);
+            let name = Shown::path(name);
             let before = sum.before;
             match args.dry_run {
                 true => out.text(format_args!(
