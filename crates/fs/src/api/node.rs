@@ -12,6 +12,8 @@ use crate::api::file::File;
 use crate::api::filesystem::Filesystem;
 use crate::api::inode_hold::InodeHold;
 use crate::api::read_dir::{DirCursor, ReadDir};
+use crate::files::file::Defragmented;
+use crate::files::file::relocate::Piece;
 use crate::inodes::metadata::Metadata;
 use crate::state::inode::Inode;
 use crate::tree::names::NewFile;
@@ -19,7 +21,7 @@ use crate::tree::names::create::Content;
 use crate::tree::names::hold::Held;
 use crate::tree::names::rename::RenameFlags;
 use crate::volume::Volume;
-use extant_base::{Error, Ino, Result};
+use extant_base::{BlockNr, Error, Ino, Result};
 use extant_ondisk::inode::{FileKind, InodeFlags};
 use extant_ondisk::time::Timestamp;
 use std::ffi::{OsStr, OsString};
@@ -137,6 +139,33 @@ impl Node {
         self.volume()
             .context()
             .recording_errors(|| self.volume().io(self.inode()).set_generation(generation))
+    }
+
+    /// As [`File::defragment`], without opening the file.
+    ///
+    /// # Errors
+    /// As [`File::defragment`].
+    pub fn defragment(&self) -> Result<Defragmented> {
+        self.volume().context().recording_errors(|| self.volume().io(self.inode()).defragment())
+    }
+
+    /// The number of extents of a regular file that [`Node::defragment`] can move, and how many its
+    /// holes and unwritten blocks require.
+    ///
+    /// # Errors
+    /// As [`File::defragment`].
+    pub fn count_extents(&self) -> Result<(u64, u64)> {
+        self.volume().context().recording_errors(|| self.volume().io(self.inode()).count_extents())
+    }
+
+    /// The pieces of a regular file, if they can move.
+    pub(crate) fn movable_pieces(&self) -> Result<Vec<Piece>> {
+        self.volume().io(self.inode()).movable_pieces()
+    }
+
+    /// Moves a piece to free blocks. Returns whether it moved.
+    pub(crate) fn relocate(&self, piece: Piece, to: BlockNr) -> Result<bool> {
+        self.volume().io(self.inode()).relocate(piece, to)
     }
 
     /// Sets the time of the last access and nothing else. An inode without names is left unchanged.

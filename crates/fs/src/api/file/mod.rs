@@ -15,7 +15,6 @@ mod sync;
 
 use crate::api::inode_hold::InodeHold;
 use crate::files::attributes::SetAttributes;
-use crate::files::file::relocate::Piece;
 use crate::files::file::write::Place;
 use crate::files::file::{Defragmented, FallocateMode};
 use crate::inodes::map::{LOGICAL_END, Target};
@@ -308,16 +307,6 @@ impl File {
     /// `Device`: parts may have moved by then.
     pub fn defragment(&self) -> Result<Defragmented> {
         self.volume().context().recording_errors(|| self.volume().io(&self.inode).defragment())
-    }
-
-    /// The pieces of the file, if they can move.
-    pub(crate) fn movable_pieces(&self) -> Result<Vec<Piece>> {
-        self.volume().file(&self.inode.read()).movable_pieces()
-    }
-
-    /// Moves a piece to free blocks. Returns whether it moved.
-    pub(crate) fn relocate(&self, piece: Piece, to: BlockNr) -> Result<bool> {
-        self.volume().io(&self.inode).relocate(piece, to)
     }
 
     /// Checks whether [`File::allocate`] accepts this range of this file as long as there is space

@@ -188,8 +188,7 @@ impl Filesystem {
             }
             let Some(to) = plan.place(*span) else { continue };
             let piece = Piece { logical: *logical, at: block(span.start), len: span.len };
-            let file = self.node_of_ino(*ino)?.open()?;
-            match file.relocate(piece, block(to.start)) {
+            match self.node_of_ino(*ino)?.relocate(piece, block(to.start)) {
                 Ok(true) => {
                     done.moves += 1;
                     done.moved_blocks += u64::from(span.len);
@@ -221,12 +220,12 @@ impl Filesystem {
             if entry.file_type() != FileKind::Regular {
                 continue;
             }
-            let file = entry.open()?;
-            let is_second = file.metadata().nlink() > 1 && !seen.insert(entry.ino());
+            let node = self.node_of_ino(entry.ino())?;
+            let is_second = node.metadata().nlink() > 1 && !seen.insert(entry.ino());
             if is_second || pieces.len() >= PIECES_MAX {
                 continue;
             }
-            match file.movable_pieces() {
+            match node.movable_pieces() {
                 Ok(own) => pieces.extend(own.into_iter().map(|piece| (piece, entry.ino()))),
                 Err(Error::NotSupported(_) | Error::NotPermitted) => done.files_left += 1,
                 Err(error) => return Err(error),

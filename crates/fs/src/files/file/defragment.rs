@@ -134,7 +134,7 @@ impl FileRef<'_> {
     }
 
     /// The number of extents, where neighbours that continue each other are one.
-    fn count_extents(self) -> Result<u64> {
+    pub(super) fn count_extents(self) -> Result<u64> {
         let (mut count, mut at, mut mapped) = (0, 0, 0);
         let mut last: Option<Extent> = None;
         loop {

@@ -23,6 +23,43 @@ pub(crate) struct Piece {
 }
 
 impl FileIo<'_> {
+    /// The number of extents, and how many holes and unwritten blocks require. Dirty data is
+    /// written back first.
+    ///
+    /// Errors: as [`FileIo::defragment`].
+    pub(crate) fn count_extents(self) -> Result<(u64, u64)> {
+        self.write_back_file()?;
+        let body = self.inode.read();
+        let file = self.volume.file(&body);
+        file.check_movable()?;
+        let (mut at, mut needed) = (0, 0);
+        let mut last: Option<Extent> = None;
+        // Checks that no block is mapped again and again.
+        let count = file.count_extents()?;
+        loop {
+            let segment = file.segment(at)?;
+            if segment.extents.is_empty() {
+                return Ok((count, needed));
+            }
+            for extent in segment.extents {
+                let follows = last.is_some_and(|last| {
+                    last.state == extent.state && last.end() == extent.logical.0
+                });
+                needed += u64::from(!follows);
+                last = Some(extent);
+            }
+            at = segment.end;
+        }
+    }
+
+    /// The pieces of the file, if they can move. Dirty data is written back first.
+    ///
+    /// Errors: `NotSupported`, which says why they cannot; `NotPermitted` for an internal file.
+    pub(crate) fn movable_pieces(self) -> Result<Vec<Piece>> {
+        self.write_back_file()?;
+        self.volume.file(&self.inode.read()).movable_pieces()
+    }
+
     /// Moves `piece` to the blocks from `to` on. Returns false, and nothing has changed, if the file
     /// no longer has the piece, or if these blocks are not all free.
     ///
@@ -60,10 +97,7 @@ impl FileIo<'_> {
 }
 
 impl FileRef<'_> {
-    /// The pieces of the file, if they can move.
-    ///
-    /// Errors: `NotSupported`, which says why they cannot; `NotPermitted` for an internal file.
-    pub(crate) fn movable_pieces(self) -> Result<Vec<Piece>> {
+    fn movable_pieces(self) -> Result<Vec<Piece>> {
         self.check_movable()?;
         let mut pieces: Vec<Piece> = Vec::new();
         let (mut at, mut mapped) = (0, 0);
