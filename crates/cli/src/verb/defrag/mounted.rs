@@ -29,7 +29,7 @@ const ONLY_COUNT: u32 = 1;
 const MAGIC_AT: u64 = 1080;
 const MAGIC: [u8; 2] = [0x53, 0xEF];
 /// `f_type` of a FUSE mount in statfs(2).
-const FUSE: i64 = 0x6573_5546;
+const FUSE: rustix::fs::FsWord = 0x6573_5546;
 
 /// What the command takes and returns.
 #[repr(C)]
@@ -54,7 +54,7 @@ pub(super) fn is_on_mount(path: &Path) -> bool {
         let read = File::open(path).and_then(|file| file.read_exact_at(&mut magic, MAGIC_AT));
         read.is_ok() && magic == MAGIC
     };
-    let is_fuse = rustix::fs::statfs(path).is_ok_and(|stat| i64::from(stat.f_type) == FUSE);
+    let is_fuse = rustix::fs::statfs(path).is_ok_and(|stat| stat.f_type == FUSE);
     meta.is_file() && is_fuse && !is_image()
 }
 
