@@ -60,8 +60,8 @@ impl FileIo<'_> {
         self.volume.file(&self.inode.read()).movable_pieces()
     }
 
-    /// Moves `piece` to the blocks from `to` on. Returns false, and nothing has changed, if the file
-    /// no longer has the piece, or if these blocks are not all free.
+    /// Moves `piece` to the blocks from `to` on. Returns false, and nothing has changed, if the
+    /// file no longer has the piece, or if these blocks are not all free.
     ///
     /// Errors: as [`FileIo::defragment`]. Locks: takes `Write`, `WriteBack`, `Inode`, then handles.
     pub(crate) fn relocate(self, piece: Piece, to: BlockNr) -> Result<bool> {
