@@ -360,29 +360,29 @@ mod tests {
     #[test]
     fn copies_whose_descriptor_is_gone_are_untagged_blocks_of_their_transaction() {
         let kind = KINDS[KINDS.len() - 1];
-        let log = empty_log(kind, 60);
+        let log = empty_log(kind, 1);
         let device = log.device();
         let journal = journal_on(&log, &device, options());
         journal.commit(change(&journal, &[9], 1)).unwrap();
-        let tid = change(&journal, &[3, 4, 5], 7);
+        let tid = change(&journal, &[20, 21, 22], 7);
         journal.commit(tid).unwrap();
         drop(journal);
         let opened = log.open(&device).unwrap();
         let before = opened.history().unwrap();
         assert_eq!(before.untagged(), []);
-        let copy = before.copies_of(BlockNr(3))[0];
+        let copy = before.copies_of(BlockNr(20))[0];
         let (at, _) = log.map().locate(copy.at - 1).unwrap();
         device.write_at(at, &[0; SIZE]).unwrap();
         let mut history = opened.history().unwrap();
-        assert_eq!(history.copies_of(BlockNr(3)), []);
+        assert_eq!(history.copies_of(BlockNr(20)), []);
         assert_eq!(history.untagged().len(), 3);
         assert!(history.untagged().iter().all(|block| block.tid == tid));
         let first = history.untagged()[0];
         let mut block = [0; SIZE];
         opened.read_untagged(&first, &mut block).unwrap();
         assert!(block == stamp(7));
-        history.add_copies([(BlockNr(3), first)]);
-        let copies = history.copies_of(BlockNr(3));
+        history.add_copies([(BlockNr(20), first)]);
+        let copies = history.copies_of(BlockNr(20));
         assert_eq!((copies.len(), copies[0].tid), (1, tid));
         assert!(opened.read_old(&copies[0], &mut block).unwrap());
     }
