@@ -1,7 +1,7 @@
 //! GUID partition tables.
 //!
 //! ```text
-//!   sector 0   a protective MBR, which is not read
+//!   sector 0   a protective MBR: an entry of type EE
 //!   sector 1   header ─► sector of the array, number and size of its entries; two checksums
 //!   2 …        array:   type (16) │ GUID (16) │ first │ last │ attributes │ name (72, UTF-16)
 //!   …
@@ -11,13 +11,18 @@
 //! The header does not tell the size of a sector: 512 and 4096 bytes are tried. A copy counts only
 //! if both of its checksums are right. The header names the place of the other copy; a disk that
 //! was enlarged has it in the middle.
+//!
+//! Without the protective MBR there is no GPT, as for Linux: an image with an MBR that was written
+//! to a disk leaves the second copy of the old GPT at the end. Only where sector 0 is zeros or
+//! cannot be read does a valid copy count alone.
 
 use crate::guid::Guid;
+use crate::mbr::is_protective;
 use crate::{
     Copy, Disk, PARTITIONS_MAX, Partition, PartitionType, TableKind, long, read_bytes, word,
 };
-use extant_base::Result;
 use extant_base::narrow::fits_usize;
+use extant_base::{Error, Result};
 use extant_blockdev::BlockDevice;
 
 /// Size of the header in bytes, without what follows it in its sector.
@@ -38,6 +43,15 @@ pub(crate) enum Found {
 /// Reads the table. With `backup_alone`, a copy at the end of the device counts even if there is no
 /// trace of the other at its start.
 pub(crate) fn read(device: &dyn BlockDevice, backup_alone: bool) -> Result<Found> {
+    let mut first = [0; 512];
+    let is_there = match read_bytes(device, 0, &mut first) {
+        Ok(there) => there,
+        Err(Error::Device { .. }) => true,
+        Err(error) => return Err(error),
+    };
+    if !is_there || !(first == [0; 512] || is_protective(&first)) {
+        return Ok(Found::Nothing);
+    }
     let mut found = Found::Nothing;
     for sector_bytes in [512, 4096] {
         let primary = Header::read(device, sector_bytes, 1)?;
@@ -67,6 +81,7 @@ pub(crate) fn read(device: &dyn BlockDevice, backup_alone: bool) -> Result<Found
 struct Header {
     is_valid: bool,
     other: u64,
+    first_usable: u64,
     disk: Guid,
     array: u64,
     entries: u32,
@@ -96,6 +111,7 @@ impl Header {
         Ok(Some(Header {
             is_valid: covered == Some(sum) && long(&bytes, 24) == sector,
             other: long(&bytes, 32),
+            first_usable: long(&bytes, 40),
             disk: Guid(disk),
             array: long(&bytes, 72),
             entries: word(&bytes, 80),
@@ -124,6 +140,8 @@ fn table(
     }
     let rows = array.chunks_exact(entry_bytes as usize).zip(1..);
     let partitions = rows.filter_map(|(entry, number)| partition(entry, number, sector_bytes));
+    let start = header.first_usable.max(2).saturating_mul(sector_bytes);
+    let partitions = partitions.filter(|part| part.start >= start);
     Ok(Some(Disk {
         kind: TableKind::Gpt,
         sector_bytes,

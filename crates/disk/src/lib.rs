@@ -11,8 +11,9 @@
 //!
 //! A table is untrusted: the number of entries, their places and the chain of logical partitions
 //! are bounded, and a partition that does not lie inside the device is listed but not opened. A GPT
-//! counts before a volume, because its checksums cover all of it. A volume counts before an MBR,
-//! which is two bytes at the end of a sector that volumes leave alone.
+//! counts before a volume, because its checksums cover all of it; a volume counts before an MBR,
+//! which is a few bytes in a sector that volumes leave alone. A GPT whose first sector is not a
+//! protective MBR is a remnant and does not count.
 //!
 //! Reading changes nothing. Source: UEFI Specification 2.10, chapter 5; `sfdisk` for the numbers
 //! of logical partitions.
@@ -29,7 +30,7 @@ mod select;
 pub use guid::{Guid, parse_uuid};
 pub use kind::PartitionType;
 pub use mbr::is_mbr;
-pub use select::{Selector, split_address, volume_part};
+pub use select::{Selector, end_of_volume_at, split_address, volume_part};
 
 use extant_base::{ByteOffset, DiskError, Error, Result, Site};
 use extant_blockdev::BlockDevice;

@@ -58,6 +58,11 @@ pub fn is_mbr(head: &[u8]) -> bool {
     first[510..] == [0x55, 0xAA] && flags && entries(first).any(|entry| entry.kind != 0)
 }
 
+/// Whether the first sector of a disk says that a GPT follows.
+pub(crate) fn is_protective(first: &[u8; SECTOR as usize]) -> bool {
+    first[510..] == [0x55, 0xAA] && entries(first).any(|entry| entry.kind == PROTECTIVE)
+}
+
 struct Entry {
     kind: u8,
     first: u64,

@@ -3,6 +3,9 @@
 use crate::{Disk, Partition, parse_uuid, superblock_at};
 use extant_base::{DiskError, Error, Result};
 use extant_blockdev::BlockDevice;
+use extant_ondisk::features::Incompat;
+use extant_ondisk::superblock::Superblock;
+use std::cmp::Ordering;
 use std::ffi::OsStr;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -91,7 +94,9 @@ impl Disk {
     /// # Errors
     /// [`DiskError::Several`] if several have one; [`DiskError::OutsideDisk`].
     pub fn sole_volume(&self, device: &dyn BlockDevice) -> Result<Option<&Partition>> {
-        let volumes = self.partitions.iter().filter(|part| part.superblock(device).is_some());
+        let is_volume = |sb: Superblock| !sb.features.incompat.contains(Incompat::JOURNAL_DEV);
+        let volumes =
+            self.partitions.iter().filter(|part| part.superblock(device).is_some_and(is_volume));
         one_of(volumes.collect())?.map(|part| inside(part, device)).transpose()
     }
 }
@@ -103,7 +108,8 @@ impl Disk {
 /// `Device`; `Disk` if no partition, or no single one, is meant.
 pub fn volume_part(device: &dyn BlockDevice, selector: Option<&Selector>) -> Result<Range<u64>> {
     let disk = match (Disk::read(device), selector) {
-        (Err(Error::Disk(_)), None) => None,
+        // What is damaged or cannot be read is no reason not to open what was named.
+        (Err(Error::Disk(_) | Error::Device { .. }), None) => None,
         (disk, _) => disk?,
     };
     let part = match (&disk, selector) {
@@ -116,6 +122,18 @@ pub fn volume_part(device: &dyn BlockDevice, selector: Option<&Selector>) -> Res
         (None, None) => None,
     };
     Ok(part.map_or(0..device.len(), |part| part.start..part.end()))
+}
+
+/// Where a volume that starts at byte `start` must end: at the end of the partition that starts
+/// there, or at the start of the next one; without a partition table, at the end of the device.
+pub fn end_of_volume_at(device: &dyn BlockDevice, start: u64) -> u64 {
+    let Ok(Some(disk)) = Disk::read(device) else { return device.len() };
+    let ends = disk.partitions.iter().filter_map(|part| match part.start.cmp(&start) {
+        Ordering::Equal => Some(part.end()),
+        Ordering::Greater => Some(part.start),
+        Ordering::Less => None,
+    });
+    ends.chain([device.len()]).min().unwrap_or_default()
 }
 
 /// Whether the whole device is the volume with this label or UUID.

@@ -3,7 +3,7 @@
 use crate::{device, made_by_sfdisk};
 use extant_base::{ByteOffset, DiskError, Error};
 use extant_blockdev::{BlockDevice, MemoryDevice, Slice};
-use extant_disk::{Disk, Selector, split_address, volume_part};
+use extant_disk::{Disk, Selector, end_of_volume_at, split_address, volume_part};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -80,6 +80,16 @@ fn a_device_without_a_table_is_one_volume() {
     assert_eq!(part(&device, Some(Selector::Label(b"whole".into()))), Ok(0));
     assert_eq!(part(&device, Some(Selector::Label(b"other".into()))), Err(DiskError::NoTable));
     assert_eq!(part(&device, Some(Selector::Number(1))), Err(DiskError::NoTable));
+}
+
+#[test]
+fn a_volume_at_an_offset_ends_with_its_partition() {
+    let device = disk_with(&[(0, "x")]);
+    let end = |start: u64| end_of_volume_at(&*device, start << 20) >> 20;
+    assert_eq!([end(1), end(9), end(17)], [9, 17, 25]);
+    // Where no partition starts, before the next one; after the last one, at the device's end.
+    assert_eq!([end(2), end(26)], [9, 32]);
+    assert_eq!(end_of_volume_at(&MemoryDevice::new(8 << 20), 1 << 20), 8 << 20);
 }
 
 #[test]

@@ -142,6 +142,27 @@ fn the_second_copy_of_a_gpt_is_read_where_the_first_is_damaged() {
     }
 }
 
+/// An image with an MBR, written to a disk that once had a GPT.
+#[test]
+fn a_remnant_of_a_gpt_does_not_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = device(&made_by_sfdisk(dir.path(), 16 << 20, GPT));
+    let image = device(&made_by_sfdisk(dir.path(), 255 << 16, MBR));
+    let mut bytes = vec![0; 255 << 16];
+    image.read_at(ByteOffset(0), &mut bytes).unwrap();
+    disk.write_at(ByteOffset(0), &bytes).unwrap();
+    let read = Disk::read(&disk).unwrap().unwrap();
+    assert_eq!((read.kind, read.partitions.len()), (TableKind::Mbr, 5));
+    // Also where the first sectors of the GPT are still there.
+    let disk = device(&made_by_sfdisk(dir.path(), 16 << 20, GPT));
+    disk.write_at(ByteOffset(0), &bytes[..512]).unwrap();
+    assert_eq!(Disk::read(&disk).unwrap().unwrap().kind, TableKind::Mbr);
+    // A first sector of zeros is not the work of another tool.
+    let disk = device(&made_by_sfdisk(dir.path(), 16 << 20, GPT));
+    disk.write_at(ByteOffset(0), &[0; 1024]).unwrap();
+    assert_eq!(Disk::read(&disk).unwrap().unwrap().copy, Copy::Backup);
+}
+
 #[test]
 fn a_volume_counts_before_an_mbr_and_after_a_gpt() {
     let dir = tempfile::tempdir().unwrap();

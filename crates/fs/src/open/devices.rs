@@ -6,7 +6,7 @@ use crate::context::damage::ErrorHook;
 use crate::context::mmp::Hold;
 use extant_base::{ByteOffset, Error, MemberError, MemberProblem, Result};
 use extant_blockdev::{BlockDevice, FileOptions, Overlay, Slice};
-use extant_disk::volume_part;
+use extant_disk::{end_of_volume_at, volume_part};
 use extant_journal::Watched;
 use extant_ondisk::superblock::Superblock;
 use extant_raid::{Assembled, Mirror, Opening, Part};
@@ -103,7 +103,8 @@ impl OpenOptions {
     /// The part of the device that the volume uses.
     fn slice(&self, device: Arc<dyn BlockDevice>) -> Result<Arc<dyn BlockDevice>> {
         let part = match &self.place {
-            Place::From(start) => *start..device.len().max(*start),
+            Place::From(0) => 0..device.len(),
+            Place::From(start) => *start..end_of_volume_at(&*device, *start).max(*start),
             Place::Bytes(bytes) => bytes.clone(),
             Place::Partition(selector) => volume_part(&*device, Some(selector))?,
             Place::Found => volume_part(&*device, None)?,

@@ -156,7 +156,8 @@ impl OpenOptions {
         self
     }
 
-    /// Where on the device the volume starts, in bytes. No partition table is read then.
+    /// Where on the device the volume starts, in bytes. It ends where the partition ends that
+    /// starts there, or before the next one; without a partition table, at the device's end.
     ///
     /// Without this and [`OpenOptions::partition`], a disk with a partition table on which exactly
     /// one partition has a volume stands for that volume; any other device is one volume.
