@@ -114,7 +114,8 @@ struct Counts {
 impl Args {
     pub(crate) fn run(self) -> Result<u8, Failure> {
         let image = Image::parse(&self.image)?;
-        if mounted::is_on_mount(&image.name) {
+        let is_image = image.names_a_place() || image.len.is_some();
+        if !is_image && mounted::is_on_mount(&image.name) {
             return mounted::run(&self, &image.name);
         }
         if self.free_space {

@@ -11,23 +11,21 @@ use super::{Args, Counts, Extents};
 use crate::failure::{Failure, print_message};
 use crate::out::Out;
 use crate::shown::Shown;
+use crate::signature::{self, Next};
 use extant::Ino;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 use std::collections::HashSet;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// The command of `crates/fuse/src/volume/controls.rs`.
 const DEFRAGMENT: Opcode = opcode::read_write::<Defragment>(0xE4, 1);
 const ONLY_COUNT: u32 = 1;
-/// Where the magic of ext4 lies in an image.
-const MAGIC_AT: u64 = 1080;
-const MAGIC: [u8; 2] = [0x53, 0xEF];
 /// `f_type` of a FUSE mount in statfs(2).
 const FUSE: rustix::fs::FsWord = 0x6573_5546;
 
@@ -49,10 +47,9 @@ pub(super) fn is_on_mount(path: &Path) -> bool {
     if meta.is_dir() {
         return true;
     }
-    let is_image = || {
-        let mut magic = [0; 2];
-        let read = File::open(path).and_then(|file| file.read_exact_at(&mut magic, MAGIC_AT));
-        read.is_ok() && magic == MAGIC
+    let is_image = || match signature::known(path, 0) {
+        Ok(Some(format)) => matches!(format.next, Next::Volume | Next::Partitions),
+        _ => false,
     };
     let is_fuse = rustix::fs::statfs(path).is_ok_and(|stat| stat.f_type == FUSE);
     meta.is_file() && is_fuse && !is_image()

@@ -188,12 +188,17 @@ impl Filesystem {
             }
             let Some(to) = plan.place(*span) else { continue };
             let piece = Piece { logical: *logical, at: block(span.start), len: span.len };
-            match self.node_of_ino(*ino)?.relocate(piece, block(to.start)) {
+            let moved = match self.node_of_handle(*ino) {
+                Ok(node) => node.relocate(piece, block(to.start)),
+                Err(error) => Err(error),
+            };
+            match moved {
                 Ok(true) => {
                     done.moves += 1;
                     done.moved_blocks += u64::from(span.len);
                 }
-                Ok(false) | Err(Error::NotSupported(_) | Error::NotPermitted) => {
+                // It was removed since the plan was made, or does not move.
+                Ok(false) | Err(Error::NotFound | Error::NotSupported(_) | Error::NotPermitted) => {
                     plan.undo(*span, to);
                 }
                 Err(error) => return Err(error),
@@ -216,11 +221,17 @@ impl Filesystem {
         let mut pieces = Vec::new();
         let mut seen = HashSet::new();
         for entry in self.walk("/") {
-            let entry = entry?;
+            let entry = match entry {
+                Err(Error::NotFound) => continue,
+                entry => entry?,
+            };
             if entry.file_type() != FileKind::Regular {
                 continue;
             }
-            let node = self.node_of_ino(entry.ino())?;
+            let node = match self.node_of_handle(entry.ino()) {
+                Err(Error::NotFound) => continue,
+                node => node?,
+            };
             let is_second = node.metadata().nlink() > 1 && !seen.insert(entry.ino());
             if is_second || pieces.len() >= PIECES_MAX {
                 continue;
