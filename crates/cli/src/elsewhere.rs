@@ -47,7 +47,7 @@ pub(crate) fn show(found: &[FoundVolume], json: bool, out: &mut Out) -> Result<(
 
 /// What the user can do about the first of the volumes, on a device of `device_len` bytes.
 pub(crate) fn advice(image: &Image, found: &[FoundVolume], device_len: u64) -> String {
-    let name = Shown::path(&image.name);
+    let name = Shown::path(&image.path);
     let Some(volume) = found.first() else { return String::new() };
     let shift = volume.start.unsigned_abs();
     match volume.start {

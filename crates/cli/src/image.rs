@@ -171,6 +171,27 @@ impl Image {
         self.is_placed
     }
 
+    /// The same place as in `other`, for a name that says none.
+    pub(crate) fn placed_as(self, other: &Image) -> Image {
+        match self.is_placed {
+            true => self,
+            false => Image { offset: other.offset, len: other.len, is_placed: true, ..self },
+        }
+    }
+
+    /// The error for a disk that is named without its partition, where all of it is not meant.
+    pub(crate) fn refuse_disk(&self) -> Result<(), Failure> {
+        let has_table = || !matches!(disk::table(&self.path), Ok(None) | Err(Error::Device { .. }));
+        match self.is_placed || self.len.is_some() || !has_table() {
+            true => Ok(()),
+            false => Err(Failure::new(format_args!(
+                "{}: a disk with partitions: name one as IMG?partition=NUMBER; `extant info IMG` \
+                 lists them",
+                Shown::path(&self.name)
+            ))),
+        }
+    }
+
     /// Sets which bytes of the disk the volume is in.
     fn place(&mut self, part: Range<u64>) {
         self.offset = part.start;
@@ -188,6 +209,8 @@ impl Image {
     pub(crate) fn options_to_stay(&self) -> OpenOptions {
         let mut options = OpenOptions::new();
         match self.len {
+            // Where only the search said so, each member is searched for itself.
+            Some(_) if !self.is_placed && !self.members.is_empty() => &mut options,
             Some(len) => options.range(self.offset..self.offset.saturating_add(len)),
             None if self.is_placed => options.offset(self.offset),
             None => &mut options,

@@ -57,6 +57,7 @@ pub(crate) fn repaired(image: &Image) -> Result<(Image, Arc<dyn BlockDevice>), F
 /// The device of the volume, with the members of its layout. It is locked against other programs
 /// if it may be written.
 pub(crate) fn device_of(image: &Image, write: bool) -> Result<Arc<dyn BlockDevice>, Failure> {
+    image.refuse_disk()?;
     let failed = |error: Error| Failure::of_image(&image.name, &error);
     let device = image.options().write(write).assemble(&image.path).map_err(failed)?.device();
     Ok(match write {

@@ -45,7 +45,7 @@ pub(crate) fn run(
     let needed = volume.sb().needs_recovery();
     let scratch = Arc::new(Overlay::new(volume.disk.device()));
     let mut options = OpenOptions::new();
-    options.page_cache_bytes(0).lock(false);
+    options.offset(0).page_cache_bytes(0).lock(false);
     if let Some(journal) = journal {
         options.journal_on(Arc::clone(journal) as Arc<dyn BlockDevice>);
     }

@@ -5,7 +5,8 @@ use crate::image::{Image, is_same_file};
 use crate::members::member_in;
 use crate::out::Out;
 use crate::shown::{Shown, encoded};
-use crate::{amount, bar, signature};
+use crate::{amount, bar, disk, signature};
+use extant::disk::Partition;
 use extant::raid::{Assembled, Mirror, Part, PlaceState};
 use extant::{FileOptions, OpenOptions};
 use extant_base::{ByteOffset, Error, MemberError, MemberProblem};
@@ -229,6 +230,37 @@ impl Args {
         }
     }
 
+    /// Refuses a new member with data of value where it is to be written, up to byte `end`: a
+    /// partition there must hold all of it.
+    fn refuse_content(&self, image: &Image, end: u64) -> Result<(), Failure> {
+        let path: &Path = &self.member;
+        let unreadable = |error| Failure::of_file("read", path, error);
+        if let Ok(Some(disk)) = disk::table(path) {
+            let fits = |part: &&Partition| part.start == image.offset && part.end() >= end;
+            if !self.force && disk.partitions.iter().find(fits).is_none() {
+                return Err(Failure::new(format_args!(
+                    "{}: has no partition at byte {} for {} bytes: use --force to overwrite it",
+                    Shown::path(path),
+                    image.offset,
+                    end - image.offset
+                )));
+            }
+        } else if let (false, Some(found)) =
+            (self.force, signature::find(path, 0).map_err(unreadable)?)
+        {
+            return Err(self.contains(found));
+        }
+        match signature::find(path, image.offset).map_err(unreadable)? {
+            Some(found) if !self.force => Err(self.contains(found)),
+            _ => Ok(()),
+        }
+    }
+
+    fn contains(&self, found: &str) -> Failure {
+        let name = Shown::path(&self.member);
+        Failure::new(format_args!("{name}: contains {found}: use --force to overwrite it"))
+    }
+
     /// Opens the new member after checking that it holds no data of value.
     fn part(&self, image: &Image, mirror: &Mirror, is_ours: bool) -> Result<Part, Failure> {
         let path: &Path = &self.member;
@@ -238,16 +270,8 @@ impl Args {
         let device = if is_empty {
             FileOptions::new().create(path, len).map_err(failed)?
         } else if path.exists() {
-            let found = match self.force || is_ours {
-                true => None,
-                false => signature::find(path, image.offset)
-                    .map_err(|error| Failure::of_file("read", path, error))?,
-            };
-            if let Some(found) = found {
-                return Err(Failure::new(format_args!(
-                    "{}: contains {found}: use --force to overwrite it",
-                    Shown::path(path)
-                )));
+            if !is_ours {
+                self.refuse_content(image, len)?;
             }
             FileOptions::new().write(true).open(path).map_err(failed)?
         } else {

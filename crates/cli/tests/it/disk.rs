@@ -70,6 +70,57 @@ fn info_lists_the_partitions() {
     assert!(json.starts_with("{\"image\":\"disk.img\",\"disk\":{\"table\":\"gpt\","), "{json}");
 }
 
+/// A disk is not one volume, even if something on it looks like a copy of a superblock.
+#[test]
+fn a_disk_is_not_repaired_as_a_volume() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    succeed(path, &["mkfs", "-q", "old.img", "32M"]);
+    make_partitions(&path.join("disk.img"), 32 << 20, TABLE);
+    let mut disk = fs::read(path.join("disk.img")).unwrap();
+    let old = fs::read(path.join("old.img")).unwrap();
+    // Backups of an older volume of the whole disk, beyond the first partition.
+    disk[5 << 20..31 << 20].copy_from_slice(&old[5 << 20..31 << 20]);
+    fs::write(path.join("disk.img"), &disk).unwrap();
+    let why = "disk.img: a disk with partitions: name one as IMG?partition=NUMBER; `extant info \
+               IMG` lists them";
+    assert_eq!(fail(path, 8, &["repair", "--yes", "disk.img"]), why);
+    assert!(fs::read(path.join("disk.img")).unwrap() == disk);
+}
+
+#[test]
+fn members_of_a_layout_stay_in_their_partitions() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    make_partitions(&path.join("a.img"), 32 << 20, TABLE);
+    make_partitions(&path.join("b.img"), 32 << 20, TABLE);
+    let before = fs::read(path.join("b.img")).unwrap();
+    let two = ["mkfs", "-q", "a.img?partition=2", "--layout", "raid1"];
+    let line = fail(path, 1, &[&two[..], &["b.img?partition=1"]].concat());
+    assert!(line.contains("members of a layout start at the same byte"), "{line}");
+    assert!(fs::read(path.join("b.img")).unwrap() == before);
+    succeed(path, &[&two[..], &["b.img?partition=2"]].concat());
+    let after = fs::read(path.join("b.img")).unwrap();
+    assert!(after[..5 << 20] == before[..5 << 20] && after[13 << 20..] == before[13 << 20..]);
+    succeed(path, &["check", "a.img?partition=2&member=b.img"]);
+}
+
+/// A mount by an offset does not grow over the next partition.
+#[test]
+fn a_volume_at_an_offset_does_not_leave_its_partition() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    disk(path);
+    let mut options = extant::OpenOptions::new();
+    options.write(true).offset(5 << 20);
+    let fs = options.open(path.join("disk.img")).unwrap();
+    let done = extant::resize::grow(&fs, extant::resize::Size::Device, &()).unwrap();
+    assert_eq!(done.to_blocks * done.block_bytes as u64, 8 << 20);
+    let size = extant::resize::Size::Bytes(9 << 20);
+    assert!(extant::resize::grow(&fs, size, &()).is_err());
+    fs.close().unwrap();
+}
+
 #[test]
 fn what_does_not_name_one_partition_is_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -95,7 +95,11 @@ pub(super) fn confirm(path: &Path, console: &mut Console) -> Result<bool, Failur
 
 /// The type, label and last use of the volume at `path`.
 fn history(path: &Path) -> Option<String> {
-    let volume = RawVolume::open(&Image::parse(path.as_os_str()).ok()?, Copy::default()).ok()?;
+    let volume = RawVolume::open(
+        &Image::parse_for_new(path.as_os_str()).ok()?.whole_device(),
+        Copy::default(),
+    )
+    .ok()?;
     let sb = &volume.sb;
     let of_type = match (sb.has_journal(), sb.features.incompat.bits() & !0x6 != 0) {
         (_, true) => "ext4",

@@ -333,7 +333,10 @@ impl Args {
         };
         let partition = partitions.iter().find(|partition| partition.start == offset);
         match image.len.or(partition.map(|partition| partition.len)) {
-            Some(len) if self.force || size.is_none_or(|size| size <= len) => {
+            // A partition that was named bounds the volume even with --force.
+            Some(len)
+                if self.force && image.len.is_none() || size.is_none_or(|size| size <= len) =>
+            {
                 Ok(Some(size.unwrap_or(len)))
             }
             Some(len) => Err(Failure::new(format_args!(
@@ -378,8 +381,17 @@ impl Args {
         }
         let mut images = vec![image.clone()];
         for other in &self.others {
-            let mut other = Image::parse_for_new(other)?;
-            other.offset = other.offset.max(image.offset);
+            let other = Image::parse_for_new(other)?.placed_as(image);
+            if other.offset != image.offset {
+                return Err(Failure::new(format_args!(
+                    "{}: starts at byte {} of its device, {} at byte {}: members of a layout start \
+                     at the same byte",
+                    Shown::path(&other.name),
+                    other.offset,
+                    Shown::path(&image.name),
+                    image.offset
+                )));
+            }
             if let Some(same) = images.iter().find(|same| is_same_place(&same.path, &other.path)) {
                 let (other, same) = (Shown::path(&other.path), Shown::path(&same.path));
                 return Err(Failure::new(format_args!(

@@ -259,7 +259,7 @@ fn grow_opened(
         ));
     }
     let mut open = OpenOptions::new();
-    let open = open.write(true).environment(environment.clone());
+    let open = open.offset(0).write(true).environment(environment.clone());
     let fs = open.open_device(Arc::clone(&devices.volume))?;
     let done = grow(&fs, Size::Blocks(blocks), progress)?;
     fs.close()?;
