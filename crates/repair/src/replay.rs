@@ -31,11 +31,18 @@ pub(crate) fn run(
 ) -> Result<()> {
     own::restore_journal(volume)?;
     let from_backup = volume.report.counts().any(|(class, _)| class == Class::SuperblockBackup);
-    if from_backup && !volume.sb().needs_recovery() && log_is_used(volume)? {
-        // The mark was in the superblock that is lost.
-        volume.change_superblock(|sb| sb.features.incompat.insert(Incompat::RECOVER))?;
-    }
-    if let Some(journal) = journal.filter(|_| !volume.sb().needs_recovery()) {
+    if from_backup && !volume.sb().needs_recovery() {
+        // The mark was in the superblock that is lost: the log itself says whether it is used.
+        if log_is_used(volume, journal)? {
+            volume.change_superblock(|sb| sb.features.incompat.insert(Incompat::RECOVER))?;
+        }
+        if journal.is_none() && volume.sb().has_journal() && volume.sb().journal_inum == 0 {
+            volume.report.note(
+                "the journal on another device may hold newer changes: name that device to have \
+                 them replayed",
+            );
+        }
+    } else if let Some(journal) = journal.filter(|_| !volume.sb().needs_recovery()) {
         own::empty_journal_device(volume, journal)?;
     }
     let orphans = volume.sb().last_orphan != 0;
@@ -114,10 +121,19 @@ pub(crate) fn log_of(volume: &Volume, device: Arc<dyn BlockDevice>) -> Result<Op
     }
 }
 
-/// Whether the log holds transactions.
-fn log_is_used(volume: &Volume) -> Result<bool> {
-    if !volume.sb().has_journal() || volume.sb().journal_inum == 0 {
+/// Whether the log holds transactions. One on another device counts only if that is given.
+fn log_is_used(
+    volume: &Volume,
+    journal: Option<&Arc<Overlay<Arc<dyn BlockDevice>>>>,
+) -> Result<bool> {
+    if !volume.sb().has_journal() {
         return Ok(false);
+    }
+    if volume.sb().journal_inum == 0 {
+        return match journal {
+            Some(journal) => own::journal_device_is_used(volume, journal),
+            None => Ok(false),
+        };
     }
     Ok(log_of(volume, volume.disk.device())?.is_some_and(|log| log.needs_recovery()))
 }

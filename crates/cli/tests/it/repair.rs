@@ -259,16 +259,14 @@ fn a_volume_that_starts_elsewhere_is_reported_and_left_alone() {
     );
 }
 
-#[test]
-fn a_volume_with_an_external_journal_is_replayed_and_repaired() {
-    extant_testkit::require!(Root, Loop, E2fsprogs);
+/// A volume `v.img` of two groups with its journal on `j.img`, after a power cut.
+fn cut_with_external_journal() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path();
     let (volume, journal) = (path.join("v.img"), path.join("j.img"));
-    let named = "v.img?journal=j.img";
     mke2fs(&journal, 16 << 20, "-b 4096 -O journal_dev", None).unwrap();
     let device = LoopDevice::attach(&journal).unwrap();
-    let options = format!("-b 4096 -t ext4 -J device={}", device.path().display());
+    let options = format!("-b 4096 -g 8192 -t ext4 -J device={}", device.path().display());
     mke2fs(&volume, 64 << 20, &options, None).unwrap();
     drop(device);
     let mut options = OpenOptions::new();
@@ -285,6 +283,16 @@ fn a_volume_with_an_external_journal_is_replayed_and_repaired() {
     for name in ["v.img", "j.img"] {
         fs::rename(path.join(format!("cut-{name}")), path.join(name)).unwrap();
     }
+    dir
+}
+
+#[test]
+fn a_volume_with_an_external_journal_is_replayed_and_repaired() {
+    extant_testkit::require!(Root, Loop, E2fsprogs);
+    let dir = cut_with_external_journal();
+    let path = dir.path();
+    let (volume, journal) = (path.join("v.img"), path.join("j.img"));
+    let named = "v.img?journal=j.img";
     let before = (fs::read(&volume).unwrap(), fs::read(&journal).unwrap());
     let refused = fail_with_plan(path, 8, &["repair", "--yes", "v.img"]);
     assert!(refused.contains("name that device as IMG?journal=DEVICE"), "{refused}");
@@ -301,6 +309,24 @@ fn a_volume_with_an_external_journal_is_replayed_and_repaired() {
     let shown = exits(path, 1, &["repair", "--yes", named]);
     assert!(shown.ends_with("repaired, the journal was emptied\n"), "{shown}");
     assert!(fs::read(&volume).unwrap() == after);
+    e2fsck(&volume, Some(&journal)).expect_clean().unwrap();
+}
+
+#[test]
+fn an_external_journal_is_replayed_if_the_superblock_with_its_mark_is_lost() {
+    extant_testkit::require!(Root, Loop, E2fsprogs);
+    let dir = cut_with_external_journal();
+    let path = dir.path();
+    let (volume, journal) = (path.join("v.img"), path.join("j.img"));
+    let named = "v.img?journal=j.img";
+    let image = fs::File::options().write(true).open(&volume).unwrap();
+    image.write_all_at(&[0; 1024], 1024).unwrap();
+    // The copy does not say that a replay is needed.
+    let shown = exits(path, 4, &["repair", "--dry-run", "v.img"]);
+    assert!(shown.contains("the journal on another device may hold newer changes"), "{shown}");
+    let shown = exits(path, 1, &["repair", "--yes", named]);
+    assert!(shown.contains("repair: journal replayed: 1\n"), "{shown}");
+    assert_eq!(succeed(path, &["cat", named, "/file49"]), "content 49");
     e2fsck(&volume, Some(&journal)).expect_clean().unwrap();
 }
 

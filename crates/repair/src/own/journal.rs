@@ -11,7 +11,7 @@ use crate::report::Class;
 use crate::scan::Table;
 use crate::usage::Usage;
 use crate::volume::Volume;
-use extant_base::{BlockNr, Ino, Result, Site, Tid};
+use extant_base::{BlockNr, ByteOffset, Ino, Result, Site, Tid};
 use extant_blockdev::BlockDevice;
 use extant_ondisk::extent::EXTENT_MAGIC;
 use extant_ondisk::features::Compat;
@@ -73,24 +73,47 @@ pub(crate) fn restore(volume: &mut Volume) -> Result<()> {
     volume.put_inode(ino, &inode)
 }
 
-/// Empties the log on the device of an external journal, of a volume that needs no replay: what the
-/// log has is older than the volume. A journal of another volume is left alone.
-///
-/// Errors: `Device`.
-pub(crate) fn empty_device(volume: &mut Volume, journal: &dyn BlockDevice) -> Result<()> {
+/// The superblock on the device of an external journal, and where it lies.
+struct OnDevice {
+    at: ByteOffset,
+    bytes: Vec<u8>,
+    found: JournalSuperblock,
+}
+
+/// Reads it; `None` if it is damaged, or of a journal that is not the volume's.
+fn on_device(volume: &Volume, journal: &dyn BlockDevice) -> Result<Option<OnDevice>> {
     let size = volume.geometry.block_size();
     // A superblock of ext4 lies before it.
     let at = size.start_of(BlockNr(if size.bytes() == 1024 { 2 } else { 1 }));
     let blocks = journal.len() >> size.log2();
     let mut bytes = vec![0; size.bytes()];
     if at.0 + size.bytes() as u64 > journal.len() {
-        return Ok(());
+        return Ok(None);
     }
     journal.read_at(at, &mut bytes)?;
     let Ok(found) = JournalSuperblock::read(&bytes, size, blocks, Site::NOWHERE) else {
+        return Ok(None);
+    };
+    let is_own = found.uuid == volume.sb().journal_uuid;
+    Ok(is_own.then_some(OnDevice { at, bytes, found }))
+}
+
+/// Whether the volume's log on the device of an external journal holds transactions.
+///
+/// Errors: `Device`.
+pub(crate) fn device_is_used(volume: &Volume, journal: &dyn BlockDevice) -> Result<bool> {
+    Ok(on_device(volume, journal)?.is_some_and(|on| on.found.start.is_some()))
+}
+
+/// Empties the log on the device of an external journal, of a volume that needs no replay: what the
+/// log has is older than the volume. A journal of another volume is left alone.
+///
+/// Errors: `Device`.
+pub(crate) fn empty_device(volume: &mut Volume, journal: &dyn BlockDevice) -> Result<()> {
+    let Some(OnDevice { at, mut bytes, found }) = on_device(volume, journal)? else {
         return Ok(());
     };
-    if found.uuid != volume.sb().journal_uuid || (found.start.is_none() && found.errno == 0) {
+    if found.start.is_none() && found.errno == 0 {
         return Ok(());
     }
     volume.report.add(Class::OwnFiles);

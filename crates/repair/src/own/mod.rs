@@ -5,6 +5,7 @@ mod journal;
 mod quota;
 mod resize;
 
+pub(crate) use journal::device_is_used as journal_device_is_used;
 pub(crate) use journal::empty_device as empty_journal_device;
 pub(crate) use journal::restore as restore_journal;
 pub(crate) use journal::runs as journal_runs;
