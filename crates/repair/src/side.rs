@@ -6,7 +6,7 @@
 //!   │ header              │ table, n rows   │ old bytes │ new bytes │     │   all little-endian
 //!   └─────────────────────┴─────────────────┴───────────┴───────────┴─────┘
 //!   header  magic 8 │ version u32 │ crc u32 │ device bytes u64 │ n u64 │ data bytes u64 │
-//!           stage u32 │ zeros
+//!           stage u32 │ flags u32 (1: the repair empties an external journal) │ zeros
 //!   row     offset u64 │ length u32 │ crc of old u32 │ crc of new u32 │ crc of the row u32
 //! ```
 //!
@@ -39,6 +39,10 @@ const VERSION: u32 = 1;
 const HEADER: usize = 64;
 /// Where the stage lies in the header.
 const STAGE_AT: usize = 40;
+/// Where the flags lie in the header.
+const FLAGS_AT: usize = 44;
+/// The flag of a repair that empties an external journal.
+const EMPTIES_JOURNAL: u32 = 1;
 const ROW: usize = 24;
 /// The most rows that are read.
 const ROWS_MAX: u64 = 1 << 26;
@@ -157,6 +161,14 @@ impl SideFile {
     /// How far the file was used.
     pub fn stage(&self) -> Stage {
         self.stage.get()
+    }
+
+    /// Whether the repair can be taken back. It cannot once it emptied an external journal: the
+    /// volume would need what that journal no longer holds.
+    pub fn can_undo(&self) -> bool {
+        let empties = word(&self.header.get(), FLAGS_AT) & EMPTIES_JOURNAL != 0;
+        // The journal is emptied after the last write to the volume.
+        !(empties && self.stage() == Stage::Applied)
     }
 
     /// The places that the repair changes: start and length in bytes, ascending.
@@ -280,8 +292,14 @@ impl SideFile {
     /// Writes the old bytes to `home`; durable on return. The superblock goes last.
     ///
     /// # Errors
-    /// As [`SideFile::apply`].
+    /// As [`SideFile::apply`]; `Invalid` also if [`SideFile::can_undo`] says no.
     pub fn undo(&self, home: &Arc<dyn BlockDevice>) -> Result<()> {
+        if !self.can_undo() {
+            return Err(Error::Invalid(
+                "the repair replayed the journal on another device and emptied it: it cannot be \
+                 taken back",
+            ));
+        }
         self.put(home, false)
     }
 
@@ -403,6 +421,8 @@ fn write(mut file: &File, plan: &Plan) -> io::Result<()> {
     header[16..24].copy_from_slice(&plan.device_len().to_le_bytes());
     header[24..32].copy_from_slice(&count.to_le_bytes());
     header[32..40].copy_from_slice(&data.to_le_bytes());
+    let flags = if plan.changes_journal() { EMPTIES_JOURNAL } else { 0 };
+    header[FLAGS_AT..FLAGS_AT + 4].copy_from_slice(&flags.to_le_bytes());
     let crc = crc32c(!0, &header);
     header[12..16].copy_from_slice(&crc.to_le_bytes());
     let mut out = io::BufWriter::with_capacity(1 << 20, &mut file);

@@ -58,6 +58,13 @@ pub(super) fn run(call: &Call<'_>, console: &mut Console) -> Result<u8, Failure>
         ));
         return Ok(1);
     }
+    if !side.can_undo() {
+        console.complain(
+            "the repair replayed the journal on another device and emptied it: it cannot be taken \
+             back",
+        );
+        return Ok(1);
+    }
     if !dry_run {
         side.undo(&home).map_err(failed)?;
     }

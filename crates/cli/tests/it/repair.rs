@@ -299,10 +299,19 @@ fn a_volume_with_an_external_journal_is_replayed_and_repaired() {
     let shown = exits(path, 4, &["repair", "--dry-run", named]);
     assert!(shown.contains("repair: journal replayed: 1\n"), "{shown}");
     assert!((fs::read(&volume).unwrap(), fs::read(&journal).unwrap()) == before);
-    exits(path, 1, &["repair", "--yes", named]);
+    let shown = exits(path, 1, &["repair", "--yes", named]);
+    assert!(
+        shown.ends_with("and the journal's superblock; --undo cannot take it back\n"),
+        "{shown}"
+    );
     assert_eq!(succeed(path, &["cat", named, "/file49"]), "content 49");
     e2fsck(&volume, Some(&journal)).expect_clean().unwrap();
     assert!(succeed(path, &["repair", named]).ends_with("clean, nothing to repair\n"));
+    // The volume as it was would need the log that is no longer there.
+    let after = fs::read(&volume).unwrap();
+    let refused = fail(path, 8, &["repair", "--undo", "v.img.repair", named]);
+    assert!(refused.contains("it cannot be taken back"), "{refused}");
+    assert!(fs::read(&volume).unwrap() == after);
     // As after a kill before the log was emptied: it is older than the volume.
     fs::write(&journal, &before.1).unwrap();
     let after = fs::read(&volume).unwrap();

@@ -435,7 +435,10 @@ impl Args {
         let (path, side) = create_side(place, planned)?;
         apply(image, home, &path, &side, places)?;
         end_journal(image, planned)?;
-        let text = format!("repaired, {size}; --undo {} takes it back", Shown::path(&path));
+        let text = match planned.changes_journal() {
+            false => format!("repaired, {size}; --undo {} takes it back", Shown::path(&path)),
+            true => format!("repaired, {size}; --undo cannot take it back"),
+        };
         Ok(End { side: Some(path), ..End::new(CORRECTED, "repaired", text) })
     }
 
