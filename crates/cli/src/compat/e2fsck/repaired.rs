@@ -26,6 +26,8 @@ pub(super) fn repair(
     complete(check, &home)?;
     let planned = plan(check, &home, backup)?;
     let code = decide(check, &home, &planned, console)?;
+    // It locks the journal's device, which the checks open.
+    drop(planned);
     if code > CORRECTED {
         return Ok(code);
     }
@@ -57,6 +59,7 @@ pub(super) fn repair_lost(
         return Ok(code);
     }
     let code = decide(check, &home, &planned, console)?;
+    drop(planned);
     if code != CORRECTED {
         return Ok(code);
     }
@@ -97,7 +100,7 @@ fn decide(
         ))?;
         return Ok(LEFT);
     }
-    if places.is_empty() {
+    if places.is_empty() && !planned.changes_journal() {
         return Ok(CLEAN);
     }
     if check.options.mode == Mode::Preen && !planned.report().is_safe() {
@@ -117,7 +120,9 @@ fn decide(
         ))?;
         return Ok(LEFT);
     }
-    apply(check, home, planned, &places)?;
+    if !places.is_empty() {
+        apply(check, home, planned, &places)?;
+    }
     repair::end_journal(&check.image, planned)?;
     if check.options.mode != Mode::Preen {
         console.print(format_args!("\n{name}: ***** FILE SYSTEM WAS MODIFIED *****\n"))?;

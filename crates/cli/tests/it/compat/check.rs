@@ -1,8 +1,14 @@
 //! `e2fsck` and its other names.
 
-use super::{Scene, VOLUMES};
+use super::{Scene, VOLUMES, plain, run, split};
 use crate::common::assert_clean;
+use assert_cmd::cargo::cargo_bin;
+use extant_testkit::e2fsprogs::{debugfs_write, e2fsck, mke2fs};
+use extant_testkit::loop_mount::LoopDevice;
 use std::fs;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 const CALLS: [&str; 7] = [
     "e2fsck -n v.img",
@@ -93,6 +99,34 @@ fn damage_is_left_repaired_or_refused_by_the_option() {
     assert_clean(&scene.image());
     let left = fs::read_dir(scene.path()).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(!left.into_iter().any(|name| name.to_string_lossy().contains("repair")));
+}
+
+#[test]
+fn a_volume_with_an_external_journal_is_repaired() {
+    extant_testkit::require!(Root, Loop, E2fsprogs);
+    let dir = tempfile::tempdir().unwrap();
+    let (volume, journal) = (dir.path().join("v.img"), dir.path().join("j.img"));
+    mke2fs(&journal, 16 << 20, "-b 4096 -O journal_dev", None).unwrap();
+    let device = LoopDevice::attach(&journal).unwrap();
+    let options = format!("-b 4096 -t ext4 -J device={}", device.path().display());
+    mke2fs(&volume, 64 << 20, &options, None).unwrap();
+    drop(device);
+    let ours = |line: &str| {
+        let mut command = Command::new(cargo_bin("extant"));
+        plain(run(command.arg0("e2fsck"), dir.path(), &split(line)))
+    };
+    debugfs_write(&volume, "set_inode_field lost+found links_count 7").unwrap();
+    let answer = ours("-f -y -j j.img v.img");
+    assert_eq!(answer.code, 1, "{answer:?}");
+    assert!(answer.out.contains("\nv.img: ***** FILE SYSTEM WAS MODIFIED *****\n"), "{answer:?}");
+    e2fsck(&volume, Some(&journal)).expect_clean().unwrap();
+    // A log that is older than the volume: its start is set.
+    let file = fs::File::options().write(true).open(&journal).unwrap();
+    file.write_all_at(&[0, 0, 0, 3], 4096 + 0x1C).unwrap();
+    let answer = ours("-f -y -j j.img v.img");
+    assert_eq!(answer.code, 1, "{answer:?}");
+    assert_eq!(ours("-f -n -j j.img v.img").code, 0);
+    e2fsck(&volume, Some(&journal)).expect_clean().unwrap();
 }
 
 #[test]
