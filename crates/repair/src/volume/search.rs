@@ -61,7 +61,7 @@ pub(crate) struct Search {
 }
 
 /// What superblocks of one volume have in common.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Key {
     uuid: [u8; 16],
     start: i64,
@@ -214,21 +214,31 @@ fn is_proven(device: &dyn BlockDevice, sb: &Superblock, start: i64) -> Result<bo
     }
 }
 
-/// The superblock of the volume that starts where the device starts: the copy with which most
-/// others agree; else one in the log, if the descriptors are of the same volume.
+/// The superblock of the volume that starts where the device starts: of volumes with a backup, one
+/// whose descriptors are there, then the one with the most copies, then the one written last; else
+/// a copy in the log, if the descriptors are of the same volume.
 fn own(device: &dyn BlockDevice, found: &HashMap<Key, Candidate>) -> Result<Option<Found>> {
     let fits = |one: &Candidate| one.found.sb.check_device(device.len(), Site::NOWHERE).is_ok();
-    let copies = found.iter().filter(|(key, one)| key.start == 0 && one.backups > 0 && fits(one));
-    let mut best = copies.max_by_key(|(_, one)| one.copies).map(|(_, one)| one);
-    if best.is_none() {
-        for one in found.values().filter(|one| one.found.sb.block_group.0 == 0 && fits(one)) {
-            let is_newer = best.is_none_or(|best| best.found.sb.wtime < one.found.sb.wtime);
-            if is_newer && is_proven(device, &one.found.sb, 0)? {
-                best = Some(one);
+    let mut best = None;
+    for (key, one) in found.iter().filter(|(_, one)| fits(one)) {
+        let sb = &one.found.sb;
+        let has_backup = key.start == 0 && one.backups > 0;
+        if !has_backup && sb.block_group.0 != 0 {
+            continue;
+        }
+        let proven = is_proven(device, sb, 0)?;
+        if has_backup || proven {
+            // The key decides between equals: a repair does what its plan said.
+            let rank = match has_backup {
+                true => (true, proven, one.copies, sb.wtime, *key),
+                false => (false, proven, 0, sb.wtime, *key),
+            };
+            if best.as_ref().is_none_or(|(other, _)| *other < rank) {
+                best = Some((rank, one));
             }
         }
     }
-    let Some(copy) = best.map(|best| best.found.clone()) else { return Ok(None) };
+    let Some(copy) = best.map(|(_, best)| best.found.clone()) else { return Ok(None) };
     let group = copy.sb.block_group;
     let mut own = match read(device, SUPERBLOCK_OFFSET) {
         Ok(Some(primary)) => merged(&primary, copy),

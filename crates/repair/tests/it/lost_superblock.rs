@@ -45,6 +45,25 @@ fn a_copy_at_an_unusual_place_is_found() {
 }
 
 #[test]
+fn copies_of_an_earlier_volume_do_not_win() {
+    require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let older = volume(&scratch, "older", 64 << 20, "-b 1024 -g 2048 -t ext4");
+    let mut bytes = volume(&scratch, "img", 64 << 20, "-b 4096 -g 4096 -N 64 -O ^has_journal");
+    let mut pasted = 0;
+    for group in [1, 3, 5, 7, 9, 25, 27] {
+        let place = group * 2 * MIB + 1024..group * 2 * MIB + 2048;
+        if bytes[place.clone()].iter().all(|byte| *byte == 0) {
+            bytes[place.clone()].copy_from_slice(&older[place]);
+            pasted += 1;
+        }
+    }
+    assert!(pasted > 4);
+    bytes[1024..2048].fill(0);
+    comes_back(&scratch, &bytes);
+}
+
+#[test]
 fn a_copy_in_the_log_is_found() {
     require!(E2fsprogs);
     let scratch = Scratch::new();
