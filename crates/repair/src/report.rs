@@ -38,6 +38,8 @@ pub enum Class {
     InodeRevived,
     /// Parts of a file's map are lost.
     MapLost,
+    /// The target of a symbolic link was cut at a zero byte: the rest is lost.
+    TargetCut,
     /// A file's map was written again; all blocks that it is known to have had are in it.
     MapRebuilt,
     /// Blocks that several files claimed were copied.
@@ -94,6 +96,7 @@ impl Class {
                 | Class::TableLost
                 | Class::InodeLost
                 | Class::MapLost
+                | Class::TargetCut
                 | Class::AttributesLost
                 | Class::NameLost
         )
@@ -121,6 +124,7 @@ impl Class {
             Class::InodeLost => ("inode-lost", "inodes lost", false),
             Class::InodeRevived => ("inode-revived", "inodes with a name taken back in use", false),
             Class::MapLost => ("map-lost", "files with lost blocks", false),
+            Class::TargetCut => ("target-cut", "targets of symbolic links cut short", false),
             Class::MapRebuilt => ("map-rebuilt", "block maps written again", false),
             Class::Cloned => ("cloned", "files that got copies of shared blocks", false),
             Class::AttributesLost => ("attributes-lost", "attributes or access lists lost", false),
@@ -166,7 +170,7 @@ impl FileVerdict {
         let has = |class: Class| self.classes.contains(&class);
         if has(Class::InodeLost) {
             "gone"
-        } else if has(Class::MapLost) || has(Class::AttributesLost) {
+        } else if [Class::MapLost, Class::TargetCut, Class::AttributesLost].into_iter().any(has) {
             "partly lost"
         } else if has(Class::Reconnected) || has(Class::NameChanged) {
             "renamed"

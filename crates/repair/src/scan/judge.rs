@@ -341,7 +341,7 @@ fn used(
     let own = match has_map(&inode, &volume.format) {
         true => subject.mapped(volume, table, &mut inode)?,
         false if inode.has_inline_data() => subject.inline(volume, &mut inode),
-        false => subject.unmapped(&mut inode),
+        false => subject.unmapped(volume, &mut inode),
     };
     let Some(own) = own else {
         volume.report.add_file(Class::InodeLost, ino);
@@ -700,7 +700,7 @@ impl Subject {
 
     /// Judges a symlink whose target is in a block. A target that fits into the inode moves there,
     /// because e2fsck takes every symlink of such a size for one whose target is in the inode.
-    fn symlink(&self, volume: &Volume, inode: &mut Inode, map: &mut Mapping) -> Result<Target> {
+    fn symlink(&self, volume: &mut Volume, inode: &mut Inode, map: &mut Mapping) -> Result<Target> {
         let Some(block) = map.locate(0) else { return Ok(Target::Nowhere) };
         // A pointer to a block of pointers makes e2fsck clear the symlink.
         let deep = !map.nodes.is_empty();
@@ -716,6 +716,7 @@ impl Subject {
             return Ok(if fits { Target::InBlock } else { Target::Nowhere });
         }
         let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        self.report_cut(volume, &bytes, len, inode.size);
         inode.size = len as u64;
         if (1..I_BLOCK_SIZE).contains(&len) {
             inode.i_block.fill(0);
@@ -742,7 +743,7 @@ impl Subject {
 
     /// Judges content that the inode holds itself. Returns its sectors, which are none; `None` for
     /// a symlink without a target.
-    fn inline(&mut self, volume: &Volume, inode: &mut Inode) -> Option<u64> {
+    fn inline(&mut self, volume: &mut Volume, inode: &mut Inode) -> Option<u64> {
         let mut area = attributes::in_inode(volume, inode, &self.slot, false);
         let capacity = (I_BLOCK_SIZE + area.inline_value().map_or(0, <[u8]>::len)) as u64;
         match inode.kind() {
@@ -757,6 +758,7 @@ impl Subject {
                 if len == 0 {
                     return None;
                 }
+                self.report_cut(volume, &target, len, inode.size);
                 inode.size = len as u64;
                 // e2fsck wants a target that fills the inode and the attribute, and a shorter one
                 // without the flag.
@@ -790,17 +792,30 @@ impl Subject {
 
     /// Judges an inode without blocks: a device, a pipe, a short symlink. Returns its sectors;
     /// `None` for a symlink without a target.
-    fn unmapped(&self, inode: &mut Inode) -> Option<u64> {
+    fn unmapped(&self, volume: &mut Volume, inode: &mut Inode) -> Option<u64> {
         if inode.is_symlink() && !inode.flags.contains(InodeFlags::ENCRYPT) {
             let len = inode.i_block.iter().position(|byte| *byte == 0).unwrap_or(0);
             if len == 0 {
                 return None;
             }
+            self.report_cut(volume, &inode.i_block, len, inode.size);
             inode.size = len as u64;
         } else if inode.is_symlink() {
             inode.size = inode.size.min(I_BLOCK_SIZE as u64);
         }
         Some(0)
+    }
+
+    /// Reports a symlink of `size` bytes whose target ends at byte `len` of the bytes that are for
+    /// it. A size that has no room there says nothing: then the bytes after the end do.
+    fn report_cut(&self, volume: &mut Volume, bytes: &[u8], len: usize, size: u64) {
+        let is_cut = match usize::try_from(size) {
+            Ok(size) if size < bytes.len() => len < size,
+            _ => bytes[len..].iter().any(|byte| *byte != 0),
+        };
+        if is_cut && len > 0 {
+            volume.report.add_file(Class::TargetCut, self.ino);
+        }
     }
 }
 

@@ -19,3 +19,21 @@ fn a_journal_of_two_gib_needs_the_feature_of_large_files() {
     assert_eq!(report.counts().collect::<Vec<_>>(), [(Class::Superblock, 1)]);
     assert!(dumpe2fs_superblock(&img).unwrap().contains("large_file"));
 }
+
+#[test]
+fn a_symlink_that_is_cut_is_a_loss() {
+    require!(E2fsprogs);
+    let scratch = Scratch::new();
+    let long = "d/".repeat(50);
+    // The target is in the inode, or in a block.
+    for (target, request) in [("abcdef/ghijk", "block[1] 0x67006665"), (&long, "size 120")] {
+        let img = scratch.file("img");
+        mke2fs(&img, 8 << 20, "-t ext4", None).unwrap();
+        debugfs_write(&img, &format!("symlink link {target}")).unwrap();
+        debugfs_write(&img, &format!("set_inode_field link {request}")).unwrap();
+        let report = repair(&img).unwrap();
+        assert!(report.counts().any(|one| one == (Class::TargetCut, 1)), "{target}: {report:?}");
+        assert!(Class::TargetCut.is_loss() && !report.is_safe());
+        assert!(report.files().any(|(_, file)| file.state() == "partly lost"), "{report:?}");
+    }
+}
