@@ -35,8 +35,8 @@ impl Transactions {
         loop {
             self.cache.refuse_if_aborted()?;
             match state.new_handles {
-                NewHandles::Admitted => {}
-                NewHandles::Waiting => {
+                NewHandles::Admitted if state.holds == 0 => {}
+                NewHandles::Admitted | NewHandles::Waiting => {
                     self.opened.wait_soon(&mut state, &mut patience);
                     continue;
                 }

@@ -91,6 +91,8 @@ pub(super) enum NewHandles {
 pub(crate) struct State {
     pub(crate) running: Running,
     pub(super) new_handles: NewHandles,
+    /// How many [`HandlesHeld`] there are. While there is one, new handles wait.
+    pub(super) holds: u32,
     /// A thread is committing.
     pub(crate) committing: bool,
     pub(crate) space: LogSpace,
@@ -165,6 +167,7 @@ impl Transactions {
         let state = State {
             running: Running::new(1, notes_limit),
             new_handles: NewHandles::Admitted,
+            holds: 0,
             committing: false,
             space: LogSpace::new(&area, log.empty_head()),
             gathering: Gathering::default(),
@@ -280,6 +283,13 @@ impl Transactions {
         self.opened.notify_all();
     }
 
+    /// Lets new handles wait until the result is dropped. Those that run continue, and commits are
+    /// possible. The caller has no handle.
+    pub(crate) fn hold_handles(&self) -> HandlesHeld<'_> {
+        self.state.lock().holds += 1;
+        HandlesHeld { transactions: self }
+    }
+
     /// Admits no handles from now on.
     pub(crate) fn refuse_handles(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
@@ -306,5 +316,17 @@ impl Transactions {
         let _state = self.state.lock();
         self.opened.notify_all();
         self.ended.notify_all();
+    }
+}
+
+/// New handles wait while this exists.
+pub(crate) struct HandlesHeld<'a> {
+    transactions: &'a Transactions,
+}
+
+impl Drop for HandlesHeld<'_> {
+    fn drop(&mut self) {
+        self.transactions.state.lock().holds -= 1;
+        self.transactions.opened.notify_all();
     }
 }

@@ -122,10 +122,11 @@ impl Growth<'_> {
             let part = self.next_part(to)?;
             let mut space = NewSpace::default();
             let grown = self.grow_in_steps(part, (done, &mut space), progress);
-            // The superblock has the new size at home before the new space is used.
+            // The superblock has the new size at home before the new space is used. Other threads
+            // change it too, for the list of orphans, so only the last call is sure to do it.
             journal.sync()?;
             journal.write_back(0)?;
-            journal.flush()?;
+            journal.sync_home()?;
             self.volume.space().open_new_space(&space);
             grown?;
         }
