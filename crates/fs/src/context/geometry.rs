@@ -24,7 +24,9 @@ pub(super) struct CurrentGeometry {
     /// How often the volume has grown.
     latest: AtomicU32,
     grown: LazyTable<Geometry>,
-    /// Blocks that are reserved for root.
+    /// Blocks whose free ones can be used: fewer than the volume has, while it grows.
+    usable_blocks: AtomicU64,
+    /// Blocks of these that are reserved for root.
     reserved_blocks: AtomicU64,
     /// A thread makes the volume larger.
     growing: AtomicBool,
@@ -37,6 +39,7 @@ impl CurrentGeometry {
             at_open: Geometry::new(superblock)?,
             latest: AtomicU32::new(0),
             grown: LazyTable::new(0),
+            usable_blocks: AtomicU64::new(superblock.blocks_count),
             reserved_blocks: AtomicU64::new(superblock.reserved_blocks),
             growing: AtomicBool::new(false),
         })
@@ -54,8 +57,12 @@ impl CurrentGeometry {
         self.growing.load(Ordering::Relaxed)
     }
 
+    pub(super) fn usable_blocks(&self) -> u64 {
+        self.usable_blocks.load(Ordering::Acquire)
+    }
+
     pub(super) fn reserved_blocks(&self) -> u64 {
-        self.reserved_blocks.load(Ordering::Relaxed)
+        self.reserved_blocks.load(Ordering::Acquire)
     }
 }
 
@@ -73,15 +80,21 @@ impl<'a> Growing<'a> {
         }
     }
 
-    /// From now on the volume has `geometry`, and `reserved_blocks` are reserved for root. The
-    /// caller holds the lock of the group that is the last one until now.
-    pub(crate) fn publish(&self, geometry: Geometry, reserved_blocks: u64) {
+    /// From now on the volume has `geometry`. The caller holds the lock of the group that is the
+    /// last one until now.
+    pub(crate) fn publish(&self, geometry: Geometry) {
         let n = self.current.latest.load(Ordering::Relaxed);
         debug_assert!(geometry.blocks_count() > self.current.get().blocks_count());
-        self.current.reserved_blocks.store(reserved_blocks, Ordering::Relaxed);
         // Only this thread publishes, so the cell is empty.
         let _ = self.current.grown.cell(n).set(geometry);
         self.current.latest.store(n + 1, Ordering::Release);
+    }
+
+    /// From now on all blocks can be used, and `reserved_blocks` of them are reserved for root. The
+    /// counters include the new ones already.
+    pub(crate) fn open(&self, reserved_blocks: u64) {
+        self.current.usable_blocks.store(self.current.get().blocks_count(), Ordering::Release);
+        self.current.reserved_blocks.store(reserved_blocks, Ordering::Release);
     }
 }
 
@@ -108,10 +121,12 @@ mod tests {
         assert!(matches!(Growing::begin(&current), Err(Error::Busy)));
         for blocks in 201..240 {
             sb.blocks_count = blocks;
-            growing.publish(Geometry::new(&sb).unwrap(), blocks / 20);
+            growing.publish(Geometry::new(&sb).unwrap());
             assert_eq!(current.get().blocks_count(), blocks);
         }
-        assert_eq!((first.blocks_count(), current.reserved_blocks()), (200, 11));
+        assert_eq!((first.blocks_count(), current.usable_blocks()), (200, 200));
+        growing.open(11);
+        assert_eq!((current.usable_blocks(), current.reserved_blocks()), (239, 11));
         drop(growing);
         assert!(Growing::begin(&current).is_ok());
     }

@@ -129,7 +129,12 @@ impl Context {
         self.geometry.get()
     }
 
-    /// Blocks that are reserved for root, as it is now.
+    /// Blocks whose free ones can be used. A volume has more while it grows.
+    pub(crate) fn usable_blocks(&self) -> u64 {
+        self.geometry.usable_blocks()
+    }
+
+    /// Blocks of these that are reserved for root, as it is now.
     pub(crate) fn reserved_blocks(&self) -> u64 {
         self.geometry.reserved_blocks()
     }

@@ -14,7 +14,9 @@
 //! record in the log, and above all no fast commit, names a block or an inode that a reader of the
 //! log does not know from the superblock with which it started.
 //!
-//! The counters come last: what they promise to reservations can be found by then.
+//! The counters come after that: what they promise to reservations can be found by then. Last come
+//! the blocks that are kept, for root and in the pool: they grow with the volume, and no writer may
+//! miss them before the new space is there.
 
 use crate::context::geometry::Growing;
 use crate::space::Space;
@@ -55,13 +57,13 @@ impl Space {
         handle: &Handle<'_>,
         growing: &Growing<'_>,
         last: &LastGroup,
-        (new, reserved_blocks): (Geometry, u64),
+        new: Geometry,
         added: &[GroupDesc],
     ) -> Result<NewSpace> {
         let had = self.context.geometry().clusters_in_group(last.nr).unwrap_or(0);
         let has = new.clusters_in_group(last.nr).unwrap_or(had);
         let mut edit = GroupEdit::begin(&self.free_space, &last.blocks, handle)?;
-        growing.publish(new, reserved_blocks);
+        growing.publish(new);
         let more = (has > had).then(|| Span { start: had, len: has - had });
         if let Some(span) = more {
             edit.flip(span, false, handle)?;
@@ -79,8 +81,14 @@ impl Space {
         })
     }
 
-    /// Makes searches and reservations find the space that a growth added. Locks: takes `Group`.
-    pub(crate) fn open_new_space(&self, new: &NewSpace) {
+    /// Makes searches and reservations find the space that a growth added. From now on
+    /// `reserved_blocks` are reserved for root. Locks: takes `Group`.
+    pub(crate) fn open_new_space(
+        &self,
+        growing: &Growing<'_>,
+        new: &NewSpace,
+        reserved_blocks: u64,
+    ) {
         if let Some((nr, span)) = new.longer {
             release_run(&self.free_space, nr, span);
         }
@@ -93,6 +101,7 @@ impl Space {
         let clusters = i64::try_from(new.clusters).unwrap_or(i64::MAX);
         self.free_space.counters().add_clusters(clusters);
         self.free_space.counters().add_inodes(new.inodes.into());
+        growing.open(reserved_blocks);
     }
 }
 

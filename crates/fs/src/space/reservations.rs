@@ -166,15 +166,15 @@ impl Reservations {
 
     /// Clusters that `allowance` may take now.
     fn clusters_for(&self, space: &FreeSpace, allowance: Allowance) -> i64 {
+        // A growth adds free clusters first, and raises these two afterwards.
+        let (pool, root) = (self.pool(), self.for_root());
         // Read in this order: an allocation from a reservation lowers the free count first and the
         // reservation afterwards. Read the other way round, its clusters would seem free to others
         // meanwhile.
         let (data, map) = (self.reserved.data(), self.reserved.map());
         let left = space.clusters_free_now() - data;
         match allowance {
-            Allowance::Data => {
-                left - map.max(i64::try_from(self.pool()).unwrap_or(i64::MAX)) - self.for_root()
-            }
+            Allowance::Data => left - map.max(i64::try_from(pool).unwrap_or(i64::MAX)) - root,
             _ => left - map,
         }
     }
@@ -257,8 +257,7 @@ impl Reservations {
     /// The same for a volume in use: as many as Linux keeps, which also counts the blocks before
     /// the first data block.
     pub(crate) fn pool_in_use(&self) -> u64 {
-        let clusters =
-            self.context.geometry().blocks_count() >> self.context.geometry().log_cluster_ratio();
+        let clusters = self.context.usable_blocks() >> self.context.geometry().log_cluster_ratio();
         if self.context.has_incompat(Incompat::EXTENTS) { (clusters / 50).min(4096) } else { 0 }
     }
 

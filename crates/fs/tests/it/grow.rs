@@ -5,7 +5,7 @@ use crate::common::{image_of, judge, pattern};
 use extant::check;
 use extant::resize::{Resized, Size, grow, resize};
 use extant::tune::{Tune, tune};
-use extant::{BlockDevice, Error, Filesystem, MemoryDevice, NewFile, OpenOptions};
+use extant::{BlockDevice, Error, Filesystem, MemoryDevice, NewFile, OpenOptions, Phase, Progress};
 use extant_ondisk::superblock::RawSuperblock;
 use extant_testdev::Recorder;
 use extant_testkit::command::run_args;
@@ -294,6 +294,42 @@ fn threads_work_while_the_volume_grows() {
         }
         done.store(true, Ordering::Relaxed);
     });
+    fs.close().unwrap();
+    judge(&*device);
+}
+
+/// Writes a file as soon as a step is done, when its space cannot be used yet.
+struct Writer<'a>(&'a Filesystem, AtomicBool);
+
+impl Progress for Writer<'_> {
+    fn advance(&self, phase: Phase, _: u64) {
+        if phase == Phase::ResizeGrow && !self.1.swap(true, Ordering::Relaxed) {
+            let before = self.0.space();
+            put(self.0, "/beside", &pattern(60_000, 9)).unwrap();
+            assert!(self.0.space().free < before.free);
+        }
+    }
+}
+
+#[test]
+fn what_is_kept_for_root_grows_with_the_space_and_not_before() {
+    let device = Arc::new(made("-b 1024 -g 512 -N 512 -J size=2 -m 5", 9, 60).unwrap());
+    let mut options = OpenOptions::new();
+    let fs = options.write(true).use_reserve(false).open_device(device.clone()).unwrap();
+    let count = fill(&fs);
+    fs.remove_file(format!("/fill {count}")).unwrap();
+    fs.sync().unwrap();
+    let before = fs.space();
+    let writer = Writer(&fs, AtomicBool::new(false));
+    // Five percent of the added blocks are more than what is available now.
+    assert!(before.available > 80 && before.available < 400, "{before:?}");
+    grow(&fs, Size::Device, &writer).unwrap();
+    assert!(writer.1.load(Ordering::Relaxed));
+    let after = fs.space();
+    let kept = |space: &extant::SpaceInfo| space.free - space.available;
+    assert!(kept(&after) > 4 * kept(&before), "{before:?}, then {after:?}");
+    holds(&fs, fill_more(&fs, count));
+    assert_eq!(fs.read("/beside").unwrap(), pattern(60_000, 9));
     fs.close().unwrap();
     judge(&*device);
 }

@@ -127,7 +127,8 @@ impl Growth<'_> {
             journal.sync()?;
             journal.write_back(0)?;
             journal.sync_home()?;
-            self.volume.space().open_new_space(&space);
+            let reserved = self.superblock().reserved_blocks;
+            self.volume.space().open_new_space(&self.growing, &space, reserved);
             grown?;
         }
         Ok(())
@@ -212,8 +213,7 @@ impl Growth<'_> {
         all: &mut NewSpace,
     ) -> Result<()> {
         let space = self.volume.space();
-        let size = (step.new, step.sb.reserved_blocks);
-        all.add(space.grow(handle, &self.growing, last, size, &step.added)?);
+        all.add(space.grow(handle, &self.growing, last, step.new, &step.added)?);
         let now = u64::try_from(self.volume.environment().now().sec).unwrap_or(0);
         self.volume.context().change_superblock(handle, |sb| {
             step.put_into(sb);
