@@ -355,6 +355,21 @@ fn what_cannot_grow_is_refused_and_stays_as_it_is() {
 }
 
 #[test]
+fn a_refused_growth_takes_no_space_for_data_checksums() {
+    // A step that adds backups changes every block that is reserved for descriptors: more than the
+    // journal takes in one transaction.
+    let options = "-b 4096 -g 4096 -J size=4 -E resize=268000000 +data_csum";
+    let device = Arc::new(made(options, 40, 80).unwrap());
+    let fs = open(device.clone());
+    let before = (fs.space(), fs.blocks_count());
+    let refused = grow(&fs, Size::Device, &()).unwrap_err().to_string();
+    assert!(refused.contains("the journal is too small"), "{refused}");
+    assert_eq!((fs.space(), fs.blocks_count()), before);
+    fs.close().unwrap();
+    judge(&*device);
+}
+
+#[test]
 fn a_file_becomes_longer() {
     let scratch = Scratch::new();
     let img = scratch.file("a.img");

@@ -51,12 +51,13 @@ pub(crate) fn open_checksum_file(volume: &Volume) -> Result<ChecksumFile> {
 
 impl<'a> DataChecksums<'a> {
     /// Makes the checksum file long enough for a volume of `volume_blocks` blocks, before the
-    /// volume grows to that size. Returns for how many blocks it is long enough: fewer if space ran
-    /// out. The new blocks may take the pool.
+    /// volume grows to that size, but by at most `most` blocks. Returns for how many blocks of the
+    /// volume it is long enough: fewer than requested also if space ran out. The new blocks may
+    /// take the pool.
     ///
     /// Errors: as [`DataChecksums::checksum_block`]; `Aborted`. Locks: takes a handle, then
     /// `Group`.
-    pub(crate) fn lengthen_checksum_file(self, volume_blocks: u64) -> Result<u64> {
+    pub(crate) fn lengthen_checksum_file(self, volume_blocks: u64, most: u32) -> Result<u64> {
         self.checksum_file()?;
         let (volume, size) = (self.volume, self.volume.block_size());
         let wanted = data_sums::file_blocks(size, volume_blocks);
@@ -64,6 +65,7 @@ impl<'a> DataChecksums<'a> {
         let mut body = volume.inodes().read(Ino::CHECKSUM_FILE)?;
         let mut have = u32::try_from(body.disk.size >> size.log2()).unwrap_or(u32::MAX);
         let had = have;
+        let wanted = wanted.min(have.saturating_add(most));
         while have < wanted {
             let credits = volume.credits_of(&body).fill(wanted - have);
             let credits = credits.plus(Credits::blocks(volume.credits().store()));

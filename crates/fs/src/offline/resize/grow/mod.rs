@@ -24,6 +24,7 @@ use crate::context::superblock::SUPERBLOCK_CREDITS;
 use crate::progress::{Phase, Progress};
 use crate::space::growth::{LAST_GROUP_CREDITS, LastGroup, NewSpace};
 use crate::volume::Volume;
+use extant_base::narrow::fits_u32;
 use extant_base::{BlockNr, Error, GroupNr, Result, Site, What};
 use extant_journal::{Credits, Handle, Ineligible};
 use extant_ondisk::features::{Compat, Incompat, RoCompat};
@@ -101,6 +102,7 @@ impl Growth<'_> {
         if blocks <= sb.blocks_count {
             return Ok(done);
         }
+        self.check_steps(blocks)?;
         device.lengthen(blocks.checked_mul(bs.bytes() as u64).ok_or(Error::FileTooLarge)?)?;
         progress.begin(Phase::ResizeGrow, blocks - sb.blocks_count);
         let grown = self.grow_in_parts(blocks, &mut done, progress);
@@ -140,9 +142,38 @@ impl Growth<'_> {
         if !sb.features.ro_compat.contains(RoCompat::DATA_CSUM) {
             return Ok(to);
         }
-        let covered = self.volume.data_checksums().lengthen_checksum_file(to)?;
-        let part = if covered < to { plan::fit(&sb, covered)? } else { to };
-        if part > sb.blocks_count { Ok(part) } else { Err(Error::NoSpace) }
+        let space = self.volume.space();
+        let ratio = self.volume.context().geometry().log_cluster_ratio();
+        let mut before = 0;
+        loop {
+            // Other threads use the space, too. The next part has more.
+            let eighth = fits_u32(space.unreserved_clusters() << ratio >> 3).max(1);
+            let covered = self.volume.data_checksums().lengthen_checksum_file(to, eighth)?;
+            let part = if covered < to { plan::fit(&sb, covered)? } else { to };
+            if part > sb.blocks_count {
+                return Ok(part);
+            }
+            if covered == before {
+                return Err(Error::NoSpace);
+            }
+            before = covered;
+        }
+    }
+
+    /// Refuses a growth to `to` if one of its steps is impossible, before anything changes.
+    fn check_steps(&self, to: u64) -> Result<()> {
+        let mut sb = self.superblock();
+        let mut credits = 0;
+        while sb.blocks_count < to {
+            let old = Geometry::new(&sb)?;
+            let next = plan::geometry(&sb, next_size(&old, to))?;
+            let step = Step { old, new: Geometry::new(&next)?, sb: next, added: Vec::new() };
+            check_places(&step.old, &step.new)?;
+            credits = credits.max(FIXED_CREDITS + step.most_credits(&sb));
+            sb = step.sb;
+        }
+        // A journal that is too small refuses such a handle.
+        self.volume.journal().start(Credits::blocks(credits)).map_err(too_large)?.stop()
     }
 
     fn grow_in_steps(
@@ -170,17 +201,7 @@ impl Growth<'_> {
         let context = self.volume.context();
         let sb = plan::geometry(&self.superblock(), blocks)?;
         let (old, new) = (*context.geometry(), Geometry::new(&sb)?);
-        // Metadata at fixed places stays where it is: blocks that are reserved for descriptors may
-        // become descriptor blocks, but not free ones.
-        let moves = |nr: &GroupNr| {
-            // The end of the last group may cut its blocks off.
-            nr.0 + 1 < old.groups_count() && old.base_blocks(*nr) != new.base_blocks(*nr)
-        };
-        if old.super_groups().any(|nr| moves(&nr)) {
-            return Err(Error::NotSupported(
-                "the descriptor table would move: unmount the volume to resize it",
-            ));
-        }
+        check_places(&old, &new)?;
         let device = self.volume.device();
         let added = write_new_groups(&**device, (&old, &new), context.checksums())?;
         let step = Step { old, new, sb, added };
@@ -191,10 +212,9 @@ impl Growth<'_> {
         let resize_inode = ResizeInode::read(self.volume, &step)?;
         let superblock = context.superblock_block()?;
         let table = TableBlocks::read(self.volume, &step)?;
-        let credits = SUPERBLOCK_CREDITS
-            + LAST_GROUP_CREDITS
+        let credits = FIXED_CREDITS
             + table.credits()
-            + resize_inode.as_ref().map_or(0, |inode| inode.credits(&step));
+            + resize_inode.as_ref().map_or(0, |_| ResizeInode::credits_for(&step));
         let handle = self.volume.journal().start(Credits::blocks(credits)).map_err(too_large)?;
         table.write(self.volume, &step, &handle)?;
         if let Some(inode) = resize_inode {
@@ -293,6 +313,9 @@ impl Growth<'_> {
     }
 }
 
+/// Blocks that every step dirties.
+const FIXED_CREDITS: u32 = SUPERBLOCK_CREDITS + LAST_GROUP_CREDITS;
+
 const SMALLER: Error = Error::Invalid("a volume in use cannot become smaller: unmount it first");
 
 /// Errors: `NotSupported`, as Linux refuses to grow these volumes while they are mounted.
@@ -306,6 +329,23 @@ fn check_supported(sb: &Superblock) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// Metadata at fixed places stays where it is: blocks that are reserved for descriptors may become
+/// descriptor blocks, but not free ones.
+///
+/// Errors: `NotSupported` if it would move.
+fn check_places(old: &Geometry, new: &Geometry) -> Result<()> {
+    let moves = |nr: GroupNr| {
+        // The end of the last group may cut its blocks off.
+        nr.0 + 1 < old.groups_count() && old.base_blocks(nr) != new.base_blocks(nr)
+    };
+    match old.super_groups().any(moves) {
+        true => Err(Error::NotSupported(
+            "the descriptor table would move: unmount the volume to resize it",
+        )),
+        false => Ok(()),
+    }
 }
 
 fn too_large(error: Error) -> Error {

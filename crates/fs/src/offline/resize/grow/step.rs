@@ -39,6 +39,19 @@ impl Step {
         self.new.super_groups().any(|nr| nr.0 >= first)
     }
 
+    /// Whether it changes what the resize inode lists. `had` is the superblock before it.
+    fn changes_lists(&self, had: &Superblock) -> bool {
+        let table_grows = self.new.desc_blocks() > self.old.desc_blocks();
+        had.features.compat.contains(Compat::RESIZE_INODE) && (table_grows || self.adds_backups())
+    }
+
+    /// Most blocks that descriptors and the resize inode dirty, known before anything is read.
+    pub(super) fn most_credits(&self, had: &Superblock) -> u32 {
+        let first = self.old.groups_count() / self.new.descs_per_block();
+        let lists = if self.changes_lists(had) { ResizeInode::credits_for(self) } else { 0 };
+        self.new.desc_blocks().saturating_sub(first) + lists
+    }
+
     /// Puts the new size into `sb`, and all that follows from it except free counts.
     pub(super) fn put_into(&self, sb: &mut Superblock) {
         let fixed = |(nr, desc): (u32, &GroupDesc)| {
@@ -136,9 +149,7 @@ const FREE_CREDITS: u32 = 2;
 impl ResizeInode {
     /// Errors: `InodeBlocks` if its list is outside the volume.
     pub(super) fn read(volume: &Volume, step: &Step) -> Result<Option<ResizeInode>> {
-        let table_grows = step.new.desc_blocks() > step.old.desc_blocks();
-        let had = volume.context().superblock().read().features.compat;
-        if !had.contains(Compat::RESIZE_INODE) || !(table_grows || step.adds_backups()) {
+        if !step.changes_lists(&volume.context().superblock().read()) {
             return Ok(None);
         }
         let body = volume.inodes().read(Ino::RESIZE)?;
@@ -161,7 +172,7 @@ impl ResizeInode {
         Ok(Some(ResizeInode { body, slot, list }))
     }
 
-    pub(super) fn credits(&self, step: &Step) -> u32 {
+    pub(super) fn credits_for(step: &Step) -> u32 {
         let copies = if step.adds_backups() { u32::from(step.sb.reserved_gdt_blocks) } else { 0 };
         2 + FREE_CREDITS + copies
     }
