@@ -78,17 +78,19 @@ pub enum ResizeAnswer {
         /// The volume changed to `meta_bg`.
         now_meta_bg: bool,
     },
-    /// The volume keeps its size.
+    /// The volume has not its new size. It may have a part of it: a growth has several steps.
     Refused {
         /// The errno.
         errno: i32,
-        /// Why, for people.
+        /// Why, for people, and how large the volume is now if it has grown.
         message: String,
     },
 }
 
 impl ResizeAnswer {
-    pub(super) fn of(done: &extant::Result<Resized>) -> ResizeAnswer {
+    /// The answer for a result. After an error, `grown_to` is the size of the volume in blocks if
+    /// that is more than before.
+    pub(super) fn of(done: &extant::Result<Resized>, grown_to: Option<u64>) -> ResizeAnswer {
         match done {
             Ok(done) => ResizeAnswer::Done {
                 from_blocks: done.from_blocks,
@@ -96,14 +98,17 @@ impl ResizeAnswer {
                 block_bytes: done.block_bytes as u64,
                 now_meta_bg: done.now_meta_bg,
             },
-            Err(error) => ResizeAnswer::Refused {
-                errno: error.errno(),
-                message: match error {
+            Err(error) => {
+                let mut message = match error {
                     Error::Invalid(why) | Error::NotSupported(why) => (*why).into(),
                     Error::Busy => "another program resizes it".into(),
                     error => error.to_string(),
-                },
-            },
+                };
+                if let Some(blocks) = grown_to {
+                    message = format!("the volume has grown to {blocks} blocks only: {message}");
+                }
+                ResizeAnswer::Refused { errno: error.errno(), message }
+            }
         }
     }
 
@@ -156,6 +161,19 @@ fn number(bytes: &[u8], at: usize) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_says_how_far_the_volume_has_grown() {
+        let message = |error, grown_to| match ResizeAnswer::of(&Err(error), grown_to) {
+            ResizeAnswer::Refused { message, .. } => message,
+            done => panic!("{done:?}"),
+        };
+        assert_eq!(message(Error::Invalid("why"), None), "why");
+        let grown = message(Error::Invalid("why"), Some(700));
+        assert_eq!(grown, "the volume has grown to 700 blocks only: why");
+        let busy = message(Error::Busy, None);
+        assert_eq!(busy, "another program resizes it");
+    }
 
     #[test]
     fn requests_and_answers_arrive_as_they_were_sent() {

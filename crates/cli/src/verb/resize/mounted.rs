@@ -43,7 +43,7 @@ fn is_device_of(path: &Path, dir: &Path) -> bool {
     path.file_type().is_block_device() && path.rdev() == dir.dev()
 }
 
-/// Why a mounted volume keeps its size.
+/// Why a mounted volume has not the size that was requested.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     /// The reason in words.
