@@ -10,7 +10,7 @@ use extant_blockdev::{BlockDevice, MemoryDevice};
 use extant_ondisk::jbd2::{BlockSum, JournalFeatures, JournalIncompat};
 use extant_testdev::{Hook, OpCounts, Recorder, Request};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 const V3: (BlockSum, bool) = (BlockSum::V3, true);
 
@@ -43,33 +43,26 @@ fn what_was_committed_replays_from_every_layout() {
 }
 
 #[test]
-fn a_block_that_every_transaction_changes_is_home_after_sync_home() {
+fn a_block_that_another_thread_changes_again_is_home_after_sync_home() {
     let log = empty_log(V3, 1);
-    let device = Arc::new(Recorder::new(MemoryDevice::from_bytes(&log.image)));
-    let journal = journal_on(&log, &device, options());
-    let (changed, done) = (AtomicU64::new(0), AtomicBool::new(false));
-    let number = |block: [u8; SIZE]| u64::from_le_bytes(block[8..16].try_into().unwrap());
+    let device = Arc::new(Hook::new(log.device()));
+    let journal = Arc::new(journal_on(&log, &device, options()));
     change(&journal, &[3], 1);
-    std::thread::scope(|threads| {
-        threads.spawn(|| {
-            for value in 2.. {
-                change(&journal, &[3], value);
-                changed.store(value, Ordering::Release);
-                if done.load(Ordering::Relaxed) {
-                    break;
-                }
-            }
-        });
-        for _ in 0..20 {
-            let before = changed.load(Ordering::Acquire);
-            journal.sync_home().unwrap();
-            let home = number(home(&*device, 3));
-            assert!(home >= before, "{home} is home, {before} was there before");
-        }
-        done.store(true, Ordering::Relaxed);
+    let inner = Arc::clone(&journal);
+    let (send, waits) = std::sync::mpsc::channel();
+    // During the commit, another thread tries to take the block into the next transaction. It has
+    // time enough, but has to wait.
+    device.on_next_fua(move || {
+        let change = std::thread::spawn(move || change(&inner, &[3], 2));
+        std::thread::sleep(Duration::from_millis(50));
+        send.send(change).unwrap();
     });
+    journal.sync_home().unwrap();
+    assert_eq!(device.inner().take_requests().last(), Some(&Request::Flush));
+    assert!(home(&**device.inner(), 3) == stamp(1));
+    waits.recv().unwrap().join().unwrap();
     journal.close().unwrap();
-    assert_eq!(number(home(&*device, 3)), changed.load(Ordering::Acquire));
+    assert!(home(&**device.inner(), 3) == stamp(2));
 }
 
 #[test]
