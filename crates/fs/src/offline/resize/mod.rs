@@ -245,8 +245,8 @@ fn grow_closed(devices: &Devices, blocks: u64, environment: &Environment) -> Res
     Ok(features_changed)
 }
 
-/// Opens a volume and makes it larger, as [`grow`] does. The engine itself stores the checksums of
-/// the file that contains those of data.
+/// Opens a volume and makes it larger, as [`grow()`] does. The engine itself stores the checksums
+/// of the file that contains those of data.
 fn grow_opened(
     devices: &Devices,
     blocks: u64,
