@@ -42,6 +42,7 @@ use crate::progress::{Phase, Progress};
 use extant_base::{Error, Result};
 use extant_blockdev::{BlockDevice, FileDevice};
 use extant_ondisk::features::RoCompat;
+use extant_ondisk::superblock::Superblock;
 pub use grow::grow;
 use std::path::Path;
 use std::sync::Arc;
@@ -76,6 +77,20 @@ pub struct Resized {
     /// The descriptor table outgrew its reserved blocks, so new groups have their own descriptors
     /// (`meta_bg`).
     pub now_meta_bg: bool,
+}
+
+impl Resized {
+    /// The size before anything was done.
+    fn unchanged(sb: &Superblock) -> Resized {
+        Resized {
+            from_blocks: sb.blocks_count,
+            to_blocks: sb.blocks_count,
+            block_bytes: sb.block_size.bytes(),
+            moved_blocks: 0,
+            moved_inodes: 0,
+            now_meta_bg: false,
+        }
+    }
 }
 
 /// Changes the size of the volume in a file or block device.
@@ -204,14 +219,7 @@ fn run(
             )),
         };
     }
-    let mut done = Resized {
-        from_blocks: sb.blocks_count,
-        to_blocks: sb.blocks_count,
-        block_bytes: bs.bytes(),
-        moved_blocks: 0,
-        moved_inodes: 0,
-        now_meta_bg: false,
-    };
+    let mut done = Resized::unchanged(&sb);
     if wanted < sb.blocks_count {
         let least = (size != Size::Minimum).then(|| plan::fit(&sb, wanted)).transpose()?;
         let result = shrink_in_rounds(devices, least, environment, &mut done, progress);

@@ -90,14 +90,7 @@ impl Growth<'_> {
         if wanted < sb.blocks_count {
             return Err(SMALLER);
         }
-        let mut done = Resized {
-            from_blocks: sb.blocks_count,
-            to_blocks: sb.blocks_count,
-            block_bytes: bs.bytes(),
-            moved_blocks: 0,
-            moved_inodes: 0,
-            now_meta_bg: false,
-        };
+        let mut done = Resized::unchanged(&sb);
         let blocks = plan::fit(&sb, wanted)?;
         if blocks <= sb.blocks_count {
             return Ok(done);
