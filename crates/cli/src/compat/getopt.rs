@@ -90,6 +90,18 @@ pub(super) fn text(value: &OsStr) -> String {
     value.to_string_lossy().into_owned()
 }
 
+/// The base-2 logarithm of a unit of sizes, in bytes: `s` for sectors, then `k`, `m`, `g`, `t`.
+pub(super) fn unit_log(unit: &str) -> Option<u32> {
+    Some(match unit.to_ascii_lowercase().as_str() {
+        "s" => 9,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => return None,
+    })
+}
+
 /// A whole number as strtoul(3) reads it with base 0: decimal, `0x` and `0`.
 pub(super) fn number(text: &str) -> Option<u64> {
     let lower = text.to_ascii_lowercase();

@@ -273,15 +273,10 @@ impl Resize {
     fn blocks(&self, text: &str) -> Option<u64> {
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         let number = getopt::number(digits)?;
-        let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        let bytes = match &text[digits.len()..] {
             "" => return Some(number),
-            "s" => 9,
-            "k" => 10,
-            "m" => 20,
-            "g" => 30,
-            "t" => 40,
-            _ => return None,
+            unit => number.checked_mul(1 << getopt::unit_log(unit)?)?,
         };
-        Some(number.checked_mul(1 << unit)? >> self.sb.block_size.log2())
+        Some(bytes >> self.sb.block_size.log2())
     }
 }

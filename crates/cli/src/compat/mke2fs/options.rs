@@ -219,15 +219,7 @@ pub(super) fn scaled(text: &str, log: u32) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let hex = text.to_ascii_lowercase().starts_with("0x");
     let (digits, unit) = if hex { (text, "") } else { text.split_at(digits.len()) };
-    let shift = match unit.to_ascii_lowercase().as_str() {
-        "" => log,
-        "s" => 9,
-        "k" => 10,
-        "m" => 20,
-        "g" => 30,
-        "t" => 40,
-        _ => return None,
-    };
+    let shift = if unit.is_empty() { log } else { getopt::unit_log(unit)? };
     getopt::number(digits)?.checked_mul(1 << shift)
 }
 

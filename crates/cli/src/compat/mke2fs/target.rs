@@ -74,7 +74,8 @@ pub(super) fn is_mounted(path: &Path) -> bool {
     table.lines().any(|line| line.split(' ').next().is_some_and(|device| path == Path::new(device)))
 }
 
-/// Asks a user at a terminal whether to overwrite what is there. Returns whether to go on.
+/// Asks on the terminal whether the content of `path` may be overwritten, and returns the answer.
+/// Without a terminal, or without known content, the answer is yes.
 pub(super) fn confirm(path: &Path, console: &mut Console) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Ok(true);
