@@ -19,6 +19,7 @@ fn disk(dir: &Path) {
 
 #[test]
 fn a_disk_with_one_volume_needs_no_name_of_it() {
+    extant_testkit::require!(Program("sfdisk"));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path();
     disk(path);
@@ -45,6 +46,7 @@ fn a_disk_with_one_volume_needs_no_name_of_it() {
 
 #[test]
 fn info_lists_the_partitions() {
+    extant_testkit::require!(Program("sfdisk"));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path();
     disk(path);
@@ -73,6 +75,7 @@ fn info_lists_the_partitions() {
 /// A disk is not one volume, even if something on it looks like a copy of a superblock.
 #[test]
 fn a_disk_is_not_repaired_as_a_volume() {
+    extant_testkit::require!(Program("sfdisk"));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path();
     succeed(path, &["mkfs", "-q", "old.img", "32M"]);
@@ -90,6 +93,7 @@ fn a_disk_is_not_repaired_as_a_volume() {
 
 #[test]
 fn members_of_a_layout_stay_in_their_partitions() {
+    extant_testkit::require!(Program("sfdisk"));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path();
     make_partitions(&path.join("a.img"), 32 << 20, TABLE);
@@ -108,6 +112,7 @@ fn members_of_a_layout_stay_in_their_partitions() {
 /// A mount by an offset does not grow over the next partition.
 #[test]
 fn a_volume_at_an_offset_does_not_leave_its_partition() {
+    extant_testkit::require!(Program("sfdisk"));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path();
     disk(path);
@@ -123,6 +128,7 @@ fn a_volume_at_an_offset_does_not_leave_its_partition() {
 
 #[test]
 fn what_does_not_name_one_partition_is_refused() {
+    extant_testkit::require!(Program("sfdisk"));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path();
     disk(path);

@@ -202,6 +202,7 @@ fn extended_options_of_mke2fs_are_known() {
 
 #[test]
 fn the_size_may_follow_the_image() {
+    extant_testkit::require!(Program("sfdisk"));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path();
     succeed(path, &["mkfs", "a.img", "16M", "-q"]);
@@ -231,6 +232,7 @@ fn partitioned(kind: &str) -> Vec<u8> {
 
 #[test]
 fn a_volume_inside_a_partition_stays_there() {
+    extant_testkit::require!(Program("sfdisk"));
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path();
     for kind in ["dos", "gpt"] {

@@ -46,6 +46,7 @@ fn a_chain_of_logical_partitions_ends() {
 /// Headers whose checksum is right, with absurd values.
 #[test]
 fn a_gpt_with_absurd_values_is_refused() {
+    extant_testkit::require!(Program("sfdisk"));
     let dir = tempfile::tempdir().unwrap();
     let path = made_by_sfdisk(dir.path(), 16 << 20, "label: gpt\nsize=3M\n");
     let bytes = std::fs::read(&path).unwrap();
@@ -69,6 +70,7 @@ fn a_gpt_with_absurd_values_is_refused() {
 
 #[test]
 fn a_flipped_byte_panics_nowhere() {
+    extant_testkit::require!(Program("sfdisk"));
     let dir = tempfile::tempdir().unwrap();
     let mbr = "label: dos\nsize=1M\nsize=8M, type=5\n";
     for script in ["label: gpt\nsize=1M, name=a\nsize=2M\n", mbr] {

@@ -38,6 +38,7 @@ fn part(device: &MemoryDevice, selector: Option<Selector>) -> Result<u64, DiskEr
 
 #[test]
 fn a_partition_is_found_by_each_of_its_names() {
+    extant_testkit::require!(Program("sfdisk"));
     let device = disk_with(&[(0, "boot"), (1, "system")]);
     let disk = Disk::read(&*device).unwrap().unwrap();
     let by = |selector| part(&device, Some(selector));
@@ -54,6 +55,7 @@ fn a_partition_is_found_by_each_of_its_names() {
 
 #[test]
 fn without_a_name_the_only_volume_is_meant() {
+    extant_testkit::require!(Program("sfdisk"));
     assert_eq!(part(&disk_with(&[(1, "x")]), None), Ok(9));
     assert_eq!(part(&disk_with(&[]), None), Ok(0));
     let two = DiskError::Several { numbers: vec![1, 3] };
@@ -62,6 +64,7 @@ fn without_a_name_the_only_volume_is_meant() {
 
 #[test]
 fn a_partition_beyond_the_end_is_not_opened() {
+    extant_testkit::require!(Program("sfdisk"));
     let whole = disk_with(&[(0, "x"), (2, "y")]);
     let mut bytes = vec![0; 20 << 20];
     whole.read_at(ByteOffset(0), &mut bytes).unwrap();
@@ -84,6 +87,7 @@ fn a_device_without_a_table_is_one_volume() {
 
 #[test]
 fn a_volume_at_an_offset_ends_with_its_partition() {
+    extant_testkit::require!(Program("sfdisk"));
     let device = disk_with(&[(0, "x")]);
     let end = |start: u64| end_of_volume_at(&*device, start << 20) >> 20;
     assert_eq!([end(1), end(9), end(17)], [9, 17, 25]);

@@ -82,6 +82,7 @@ fn assert_gpt(disk: Disk, path: &Path) {
 
 #[test]
 fn gpt_with_sectors_of_512_bytes() {
+    extant_testkit::require!(Program("sfdisk"));
     let dir = tempfile::tempdir().unwrap();
     let path = made_by_sfdisk(dir.path(), 16 << 20, GPT);
     assert_gpt(read(&path), &path);
@@ -89,6 +90,7 @@ fn gpt_with_sectors_of_512_bytes() {
 
 #[test]
 fn gpt_with_sectors_of_4096_bytes() {
+    extant_testkit::require!(Program("sfdisk"));
     if !require(&[Judge::Loop]) {
         return;
     }
@@ -105,6 +107,7 @@ fn gpt_with_sectors_of_4096_bytes() {
 
 #[test]
 fn mbr_with_logical_partitions() {
+    extant_testkit::require!(Program("sfdisk"));
     let dir = tempfile::tempdir().unwrap();
     let path = made_by_sfdisk(dir.path(), 16 << 20, MBR);
     let disk = assert_same(read(&path), &path, &[8192]);
@@ -117,6 +120,7 @@ fn mbr_with_logical_partitions() {
 
 #[test]
 fn the_second_copy_of_a_gpt_is_read_where_the_first_is_damaged() {
+    extant_testkit::require!(Program("sfdisk"));
     let dir = tempfile::tempdir().unwrap();
     let path = made_by_sfdisk(dir.path(), 16 << 20, GPT);
     let right = Disk::read(&device(&path)).unwrap().unwrap();
@@ -145,6 +149,7 @@ fn the_second_copy_of_a_gpt_is_read_where_the_first_is_damaged() {
 /// An image with an MBR, written to a disk that once had a GPT.
 #[test]
 fn a_remnant_of_a_gpt_does_not_count() {
+    extant_testkit::require!(Program("sfdisk"));
     let dir = tempfile::tempdir().unwrap();
     let disk = device(&made_by_sfdisk(dir.path(), 16 << 20, GPT));
     let image = device(&made_by_sfdisk(dir.path(), 255 << 16, MBR));
@@ -165,6 +170,7 @@ fn a_remnant_of_a_gpt_does_not_count() {
 
 #[test]
 fn a_volume_counts_before_an_mbr_and_after_a_gpt() {
+    extant_testkit::require!(Program("sfdisk"));
     let dir = tempfile::tempdir().unwrap();
     let path = made_by_sfdisk(dir.path(), 16 << 20, MBR);
     let volume = MemoryDevice::new(16 << 20);
